@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 from groupkeeper.coordinator.core.records import Record, SavedGroup, SavedOffsets
 from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES, GroupWalk, is_one_part
 from groupkeeper.storage.base import ShardAppend, ShardId
-from groupkeeper.storage.codec.records import Payload, encode_record, encode_saved, group_of
+from groupkeeper.storage.codec.records import PayloadItem, encode_record, encode_saved, group_of
 
 FOLD_AFTER_REQUESTS = 50_000
 """Requests that may be unfolded in the log: about as many as a load reads in a second."""
@@ -64,19 +64,6 @@ class FoldedPart(NamedTuple):
 class FoldWork:
     """The groups that one append folds. The writer's thread stores the result in it."""
 
-    __slots__ = (
-        "clears",
-        "error",
-        "groups",
-        "has_keyed",
-        "is_done",
-        "is_retry",
-        "least_row",
-        "part",
-        "row",
-        "taken",
-    )
-
     def __init__(self, row: int, has_keyed: bool) -> None:
         self.row = row
         """The row of the append, which is written before the groups."""
@@ -105,27 +92,17 @@ class Changes(NamedTuple):
     """Steps that changed a group, which a load would have to apply again."""
 
 
-def changes_of(items: Sequence[ShardAppend]) -> Changes:
-    """Return the groups that the records of an append set or clear, each once."""
+def changes_of(items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> Changes:
+    """Return the groups that an append, or a row of the log, sets or clears, each once."""
     groups: dict[GroupKey, None] = {}
     requests = 0
     for item in items:
         for batch in item.batches:
-            requests += note_groups(groups, item.shard, batch.records)
+            requests += _note_groups(groups, item.shard, batch.records)
     return Changes(list(groups), requests)
 
 
-def changes_in(payload: Payload) -> Changes:
-    """Return the groups that a row of the log changes, each once."""
-    groups: dict[GroupKey, None] = {}
-    requests = 0
-    for item in payload.items:
-        for batch in item.batches:
-            requests += note_groups(groups, item.shard, batch.records)
-    return Changes(list(groups), requests)
-
-
-def note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence[Record]) -> bool:
+def _note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence[Record]) -> bool:
     """Add the groups that the records of one step change. Return True if there are any."""
     found = False
     for record in records:
@@ -138,8 +115,6 @@ def note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence[
 
 class _LargeGroup:
     """A group that is folded in parts over several appends."""
-
-    __slots__ = ("is_waiting", "key", "parts", "row", "walk")
 
     def __init__(self, key: GroupKey, row: int) -> None:
         self.key = key
@@ -174,8 +149,6 @@ class FoldMap:
         """The oldest row with keyed records that could not be written."""
         self._put_off: dict[GroupKey, int] = {}
         """Groups that could not be written, each with the row of its oldest unfolded change."""
-        self.failures = 0
-        """The number of works that failed."""
         self.failures_in_a_row = 0
         self._slices = 0
         self._retry_at = 0
@@ -217,7 +190,7 @@ class FoldMap:
         """True if a work has no known result yet."""
         return bool(self._works)
 
-    # --- what an append folds besides -------------------------------------------------------------
+    # --- what an append folds ---------------------------------------------------------------------
 
     def work(
         self, items: Sequence[ShardAppend], row: int, changes: Changes, has_keyed: bool
@@ -327,7 +300,7 @@ class FoldMap:
         for group_id, row in self._dirty[shard].items():
             yield row, shard, group_id
 
-    # --- what became of it ------------------------------------------------------------------------
+    # --- the results ------------------------------------------------------------------------------
 
     def settle(self) -> Exception | None:
         """Process the results of earlier works, in order. Return the error of the last failure."""
@@ -371,7 +344,6 @@ class FoldMap:
 
     def _failed(self, work: FoldWork) -> None:
         """Queue the groups for a retry, behind those that wait already."""
-        self.failures += 1
         self.failures_in_a_row += 1
         failed = dict(work.taken)
         if work.part is not None and self._large is not None:

@@ -19,6 +19,8 @@ class FoldWriter:
     """Writes works in their order. Used only on the writer's thread."""
 
     def __init__(self) -> None:
+        self.failures = 0
+        """The number of works that failed, over all loads."""
         self._left: dict[tuple[int, str], KeyedRow] = {}
         """Keyed records that could not be written. The next work retries them."""
 
@@ -41,6 +43,7 @@ class FoldWriter:
                 _write_part(writer, work.part, epoch)
         except Exception as error:  # noqa: BLE001 - the work has it
             work.error = error
+            self.failures += 1
         work.has_keyed = bool(self._left)
         work.is_done = True
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.storage.backends.sqlite import tables
-from groupkeeper.storage.backends.sqlite.fold import FoldMap, GroupKey, changes_in
+from groupkeeper.storage.backends.sqlite.fold import FoldMap, GroupKey, changes_of
 from groupkeeper.storage.backends.sqlite.keyed import LoadedKeys
 from groupkeeper.storage.base import ShardId, StorageError, StoreRefused
 from groupkeeper.storage.codec.records import (
@@ -116,7 +116,7 @@ class SqliteLoad:
         """Add rows to the fold map. Return their records by shard, for the wanted shards."""
         found: dict[ShardId, list[Record]] = {}
         for row, payload in chunk:
-            self.fold.note(row, changes_in(payload))
+            self.fold.note(row, changes_of(payload.items))
             for item in payload.items:
                 self.keys.in_log(item.shard, item.batches)
                 if item.shard in wanted:

@@ -117,7 +117,6 @@ class SqliteOffsetStorage:
         """True if the leases were released while the last append was known to be durable."""
         self._fold = self._make_fold_map()
         self._fold_writer = FoldWriter()
-        self._fold_failures = 0
         self._last_row = 0
         self._next_seq = 1
         self._saved_folded_row = 0
@@ -335,9 +334,7 @@ class SqliteOffsetStorage:
 
     def _settle_fold(self) -> None:
         """Process the results of earlier folds, and log failures. Failed groups are retried."""
-        before = self._fold.failures
         error = self._fold.settle()
-        self._fold_failures += self._fold.failures - before
         in_a_row = self._fold.failures_in_a_row
         if error is not None and in_a_row & (in_a_row - 1) == 0:  # log the 1st, 2nd, 4th, 8th, ...
             _log.error("fold_failed", path=str(self.path), error=str(error), in_a_row=in_a_row)
@@ -355,7 +352,7 @@ class SqliteOffsetStorage:
             "last_seq": self._next_seq - 1,
             "rows": self._last_row,
             "unfolded": self._fold.unfolded,
-            "fold_failures": self._fold_failures,
+            "fold_failures": self._fold_writer.failures,
         }
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
