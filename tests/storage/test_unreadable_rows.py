@@ -10,9 +10,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
-from groupkeeper.coordinator.embed.messages import OffsetCommitData, OffsetCommitRequest
+from groupkeeper.coordinator.embed.messages import (
+    OffsetCommitData,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StoreRefused
 from tests.helpers.runtime.coordinator import a_config
@@ -58,6 +63,22 @@ def change(path: Path, *statements: str) -> None:
             assert connection.execute(statement).rowcount > 0
 
 
+async def committed(path: Path) -> dict[str, list[int]]:
+    """The committed offsets of both groups, after a start."""
+    coordinator = GroupCoordinator(SqliteOffsetStorage(path), a_config(), {"orders": 1_000})
+    try:
+        async with asyncio.timeout(30):
+            await coordinator.start()
+            found = {}
+            for group_id in ("g", "large"):
+                fetched = await coordinator.fetch_offsets(OffsetFetchRequest(group_id=group_id))
+                topic = fetched.offsets["orders"]
+                found[group_id] = [topic[number].offset for number in sorted(topic)]
+            return found
+    finally:
+        await coordinator.stop()
+
+
 async def refusal(path: Path) -> str:
     """Why a start refuses the store: at once, and every time."""
     with pytest.raises(StoreRefused) as first:
@@ -97,3 +118,48 @@ async def test_a_row_of_the_log_that_cannot_be_read_is_named(path, damage, is_la
 async def test_a_folded_row_that_cannot_be_read_is_named(path, statement, where):
     change(path, statement)
     assert where in await refusal(path)
+
+
+NOT_UTF_8 = "CAST(x'67ff' AS TEXT)"
+
+
+@pytest.mark.parametrize(
+    ("table", "name"), [("groups", "group_id"), ("group_parts", "group_id"), ("keyed", "key")]
+)
+async def test_a_name_that_is_not_utf_8_is_told_and_written_again(path, table, name):
+    """The rows were of no group any more: a load failed for ever, or left their offsets out."""
+    with closing(sqlite3.connect(path)) as connection:
+        ((row, right),) = connection.execute(
+            f"SELECT rowid, {name} FROM {table} ORDER BY rowid DESC LIMIT 1"
+        ).fetchall()
+    change(path, f"UPDATE {table} SET {name} = {NOT_UTF_8} WHERE rowid = {row}")
+    with capture_logs() as logs:
+        assert await committed(path) == {"g": [7], "large": [7] * 1_000}
+    (told,) = [line["error"] for line in logs if line["event"] == "load_failed"]
+    assert told.startswith(f"{path}: row {row} of table {table}: the name b'g\\xff' is not UTF-8;")
+    assert "named again as its record says" in told
+    with closing(sqlite3.connect(path)) as connection:
+        where = f"{name} = ?"
+        assert connection.execute(f"SELECT 1 FROM {table} WHERE {where}", (right,)).fetchall()
+
+
+async def test_a_row_whose_name_was_damaged_never_replaces_a_later_one(path):
+    change(
+        path,
+        f"INSERT INTO groups (shard, group_id, state) SELECT shard, {NOT_UTF_8}, "
+        "replace(state, '[7,', '[3,') FROM groups WHERE group_id = 'g'",
+    )
+    assert await committed(path) == {"g": [7], "large": [7] * 1_000}
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM groups").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("table", ["groups", "group_parts"])
+async def test_a_row_without_a_readable_name_or_record_is_named(path, table):
+    change(
+        path,
+        f"UPDATE {table} SET group_id = {NOT_UTF_8}, state = '{{' "
+        f"WHERE rowid = (SELECT min(rowid) FROM {table})",
+    )
+    with pytest.raises(StoreRefused, match=rf"groups.db: row \d+ of table {table}: its name is "):
+        await run(path)

@@ -13,6 +13,7 @@ from groupkeeper.coordinator.core.records import Record
 from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.backends.sqlite.fold import FoldMap, GroupKey, changes_of
 from groupkeeper.storage.backends.sqlite.keyed import LoadedKeys
+from groupkeeper.storage.backends.sqlite.stored_names import decode_name
 from groupkeeper.storage.base import ShardId, StorageError, StoreRefused
 from groupkeeper.storage.codec.records import (
     Payload,
@@ -128,8 +129,8 @@ class SqliteLoad:
     async def _folded(
         self, reader: sqlite3.Connection
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        keyed = partial(reader.execute, "SELECT shard, key, CAST(record AS BLOB) FROM keyed")
-        for shard, key, data in await self._run(lambda: keyed().fetchall()):
+        for shard, name, data in await self._run(lambda: reader.execute(_SELECT_KEYED).fetchall()):
+            key = decode_name(name)
             self.keys.in_table(shard, key, data)
             yield shard, [self._record(data, f"row {key!r} of table keyed")]
         groups = await self._run(
@@ -161,13 +162,16 @@ class SqliteLoad:
             reader.close()  # the storage was closed during the load, so the thread has ended
 
 
+_SELECT_KEYED = "SELECT shard, CAST(key AS BLOB), CAST(record AS BLOB) FROM keyed"
+
 _SELECT_PARTS = """SELECT shard, CAST(p.state AS BLOB), CAST(group_id AS BLOB)
     FROM group_parts AS p JOIN groups USING (shard, group_id, part_set)
     ORDER BY shard, group_id, part"""
 
 
 def _read_keys(reader: sqlite3.Connection) -> list[GroupKey]:
-    return reader.execute("SELECT DISTINCT shard, group_id FROM group_parts").fetchall()
+    found = reader.execute("SELECT DISTINCT shard, CAST(group_id AS BLOB) FROM group_parts")
+    return [(shard, decode_name(name)) for shard, name in found]
 
 
 def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:
@@ -196,6 +200,7 @@ def _fetch_groups(groups: sqlite3.Cursor, path: Path) -> list[tuple[ShardId, Rec
     chunk: list[tuple[ShardId, Record]] = []
     left = LOAD_CHUNK_BYTES
     for shard, data, group_id in groups:
+        decode_name(group_id)  # its parts have the same name
         try:
             chunk.append((shard, decode_saved(data)))
         except StorageError as error:

@@ -34,6 +34,7 @@ from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, keyed_changes, w
 from groupkeeper.storage.backends.sqlite.load import SqliteLoad, read_log_end
 from groupkeeper.storage.backends.sqlite.log import SqliteEvents, last_log_id
 from groupkeeper.storage.backends.sqlite.store_files import StoreFiles
+from groupkeeper.storage.backends.sqlite.stored_names import DamagedName, repair_names
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
     Batch,
@@ -231,9 +232,13 @@ class SqliteOffsetStorage:
         Then write the keyed records of those rows that are missing in their table.
         """
         load = SqliteLoad(self._run, self.path, self._busy_timeout_s, self._make_fold_map())
-        async with aclosing(load.read(frozenset(shards))) as found:
-            async for shard, records in found:
-                yield shard, records
+        try:
+            async with aclosing(load.read(frozenset(shards))) as found:
+                async for shard, records in found:
+                    yield shard, records
+        except DamagedName as error:
+            repair = partial(repair_names, self._writer(), self.path, self._epoch)
+            raise StorageError(await self._run(repair)) from error
         if missing := load.keys.missing():
             await self._run(lambda: write_keyed(self._writer(), missing, self._epoch))
         self._last_row = load.end.row
