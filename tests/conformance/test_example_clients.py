@@ -1,4 +1,4 @@
-"""The clients of ``examples/clients``, shown in ``docs/start/quickstart.md``, run as programs.
+"""The clients of ``examples/clients``, shown in ``docs/start/clients.md``, run as programs.
 
 Those in Python run in ``make test``, which needs no other language, against the server for tests.
 Those in Java, Go and JavaScript run in ``make test-clients`` against the daemon, with the libraries
@@ -68,7 +68,7 @@ def test_it_does_the_same_in_another_language(own_server: Server, kind: str) -> 
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=getattr(pytest.mark, kind)) for kind in EXAMPLES]
 )
-def test_the_command_of_the_quick_start_runs_it(own_server: Server, kind: str, tmp_path) -> None:
+def test_the_command_of_the_page_runs_it(own_server: Server, kind: str, tmp_path) -> None:
     """As it is written, in a copy of the checkout; the port alone is another one."""
     try:
         EXAMPLES[kind]()
@@ -79,7 +79,7 @@ def test_the_command_of_the_quick_start_runs_it(own_server: Server, kind: str, t
     for file in copy.glob(f"{kind}/*"):
         file.write_text(file.read_text().replace("9092", str(own_server.port)))
     beginning = f"(cd examples/clients/{kind} "
-    text = (ROOT / "docs" / "start" / "quickstart.md").read_text()
+    text = (ROOT / "docs" / "start" / "clients.md").read_text()
     (block,) = [each for each in commands(text) if each.startswith(beginning)]
     done = subprocess.run(
         ["bash", "-ec", block],

@@ -157,7 +157,8 @@ def test_the_pipeline_of_the_readme_holds_on_a_fresh_checkout(checkout, terminal
 
 
 def test_each_block_that_is_run_elsewhere_is_there_and_every_other_command_is_in_a_block():
-    documents = [(ROOT / name).read_text() for name in ("README.md", "docs/start/quickstart.md")]
+    names = ("README.md", "docs/start/quickstart.md", "docs/start/clients.md")
+    documents = [(ROOT / name).read_text() for name in names]
     blocks = [block for text in documents for block in commands(text)]
     assert [each for each in ELSEWHERE if not any(b.startswith(each) for b in blocks)] == []
     prose = [re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.M) for text in documents]

@@ -23,7 +23,8 @@ TESTING = (ROOT / "docs" / "reference" / "testing-server.md").read_text()
 OF_THE_SYSTEM = {"cannot listen there (Address already in use)"}
 """Half of it is the operating system's."""
 SNIPPET = re.compile(r"<!-- from: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
-SNIPPETS = SNIPPET.findall(QUICKSTART)
+CLIENTS = (ROOT / "docs" / "start" / "clients.md").read_text()
+SNIPPETS = SNIPPET.findall(QUICKSTART + CLIENTS)
 EMBEDDING = (ROOT / "docs" / "use" / "embedding.md").read_text()
 
 
