@@ -6,7 +6,7 @@
 
 It counts from ``data_received`` to ``transport.write``, with a store in memory and fixed inputs. So
 other load on the machine does not change the figures. The work of the kernel and of a disk is not
-counted (docs/understand/performance.md, "Instructions").
+counted (docs/reference/figures.md, "Instructions").
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     make bench-micro
 
 It measures CPU time in the best of many short rounds, so that other load on the machine changes the
-figures little. docs/understand/performance.md explains them.
+figures little. docs/reference/figures.md explains them.
 """
 
 from __future__ import annotations
