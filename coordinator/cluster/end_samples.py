@@ -7,29 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from groupkeeper.coordinator.core.events import EndOffset, EndPartition, EndTopic
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.core.cluster.image import TopicImage
+    from groupkeeper.coordinator.cluster.topics import Topics
     from groupkeeper.coordinator.core.events import Event
 
 SAMPLE_PARTITIONS: Final = 1_000
 """Partitions sampled in one turn of the event loop, and the most that one event contains."""
-
-
-class KnowsEnds(Protocol):
-    """The topics, as far as the sampler needs them."""
-
-    @property
-    def image(self) -> TopicImage:
-        """Return the existing topics."""
-        ...
-
-    def end_offset(self, topic_id: str, partition: int) -> int:
-        """Return the end of a partition."""
-        ...
 
 
 class EndSampler:
@@ -37,7 +24,7 @@ class EndSampler:
 
     def __init__(
         self,
-        topics: KnowsEnds,
+        topics: Topics,
         write: Callable[[list[Event]], bool],
         loads: Callable[[], int],
     ) -> None:

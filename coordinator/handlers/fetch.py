@@ -36,9 +36,10 @@ from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
+    from groupkeeper.coordinator.cluster.topics import Topics
     from groupkeeper.coordinator.core.cluster.image import TopicImage
     from groupkeeper.coordinator.handlers.exchange import Exchange
-    from groupkeeper.coordinator.handlers.services import Services, TopicSource
+    from groupkeeper.coordinator.handlers.services import Services
 
 TOPIC_IDS = 13
 CURRENT_LEADER = 16
@@ -142,7 +143,7 @@ def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked]
 
 
 def look_up(
-    topics: TopicSource, asked: _Asked, version: int, *, is_replica: bool
+    topics: Topics, asked: _Asked, version: int, *, is_replica: bool
 ) -> tuple[ErrorCode, int]:
     """Return (error, end) of a partition that exists. With an error the end is -1."""
     wire = asked.wire

@@ -21,9 +21,10 @@ from groupkeeper.coordinator.handlers.partitions import LEADER_EPOCH, check_part
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
+    from groupkeeper.coordinator.cluster.topics import Topics
     from groupkeeper.coordinator.core.cluster.image import TopicInfo
     from groupkeeper.coordinator.handlers.exchange import Exchange
-    from groupkeeper.coordinator.handlers.services import Services, TopicSource
+    from groupkeeper.coordinator.handlers.services import Services
 
 LATEST = -1
 EARLIEST = frozenset({-2, -4})
@@ -53,7 +54,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def look_up(
-    topics: TopicSource, topic: TopicInfo | ErrorCode, wire: Any, version: int
+    topics: Topics, topic: TopicInfo | ErrorCode, wire: Any, version: int
 ) -> tuple[ErrorCode, int, int]:
     """Return (error, offset, leader epoch) of one partition of the request."""
     if wire.timestamp < 0 and version < SPECIAL.get(wire.timestamp, version + 1):
@@ -86,9 +87,7 @@ def render(wire: Any, exchange: Exchange, services: Services) -> bytes:
     )
 
 
-def _entries(
-    wire: Any, version: int, topics: TopicSource
-) -> list[tuple[str, list[FoundPartition]]]:
+def _entries(wire: Any, version: int, topics: Topics) -> list[tuple[str, list[FoundPartition]]]:
     """Merge topics that the request names twice. Refuse partitions that it names twice."""
     image = topics.image
     merged: dict[str, dict[int, FoundPartition]] = {}

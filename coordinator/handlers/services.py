@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from groupkeeper.coordinator.cluster.topics import mint_topic_id
+from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
+from groupkeeper.coordinator.cluster.topics import Topics, mint_topic_id
 from groupkeeper.coordinator.core.cluster.group_configs import ConfigKind
-from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests import ListGroups, Request
 from groupkeeper.coordinator.handlers.unknown_topics import UnknownTopicLog
 from groupkeeper.coordinator.runtime.listing import GroupsTicket
 from groupkeeper.coordinator.runtime.tickets import Ticket
-
-
-class GroupConfigSource(Protocol):
-    """The configs of single groups (``coordinator.cluster.group_configs.GroupConfigStore``)."""
-
-    @property
-    def limits(self) -> CoreLimits:
-        """The values for a group without a config of its own."""
-        ...
-
-    def of(self, group_id: str) -> Mapping[str, str]:
-        """Return the configs of a group, by key."""
-        ...
-
-    def groups(self) -> list[str]:
-        """Return the groups that have configs of their own."""
-        ...
 
 
 class Coordinator(Protocol):
@@ -41,7 +23,7 @@ class Coordinator(Protocol):
     """
 
     @property
-    def group_configs(self) -> GroupConfigSource:
+    def group_configs(self) -> GroupConfigStore:
         """The configs of single groups."""
         ...
 
@@ -53,19 +35,6 @@ class Coordinator(Protocol):
         """Start a listing of groups. They are passed on in parts. Return a function that cancels
         it.
         """
-        ...
-
-
-class TopicSource(Protocol):
-    """Topics and their ends (``coordinator.cluster.topics.Topics``)."""
-
-    @property
-    def image(self) -> TopicImage:
-        """The current topics."""
-        ...
-
-    def end_offset(self, topic_id: str, partition: int) -> int:
-        """Return the partition's end, or 0 if nothing was ever committed."""
         ...
 
 
@@ -91,7 +60,7 @@ class Services:
     """The services and settings that every handler gets with every request."""
 
     coordinator: Coordinator
-    topics: TopicSource
+    topics: Topics
     denied: ErrorCode = ErrorCode.NONE
     """The error for a client without permission (``routes``), else NONE. Handlers answer it instead
     of the request. The coordinator of a denied client also returns it.

@@ -11,12 +11,13 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from groupkeeper.pipeline.restore.cluster import (
     GROUPS_A_REQUEST,
+    Cluster,
     ClusterError,
     ClusterGroup,
     GroupBusy,
@@ -40,35 +41,6 @@ from groupkeeper.pipeline.restore.plan import (
 
 NAMED: Final = 3
 """The number of items that a message names."""
-
-
-class OffsetTarget(Protocol):
-    """The methods of ``pipeline.restore.cluster.Cluster`` that a plan needs."""
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT, for messages."""
-
-    def groups(self) -> dict[str, ClusterGroup]:
-        """Return every group."""
-
-    def members(self, group: str) -> list[str]:
-        """Return the members of a group."""
-
-    def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
-        """Return every committed offset of these groups."""
-
-    def existing(self, partitions: Collection[Partition]) -> set[Partition]:
-        """Return those of the partitions that exist."""
-
-    def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
-        """Return the log start and end of those that exist."""
-
-    def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
-        """Commit as an administrator."""
-
-    def delete(self, group: str, partitions: Collection[Partition]) -> None:
-        """Delete committed offsets."""
 
 
 class Result(StrEnum):
@@ -122,9 +94,9 @@ class Purpose(NamedTuple):
 
 
 def make_plan(
-    coordinator: OffsetTarget,
+    coordinator: Cluster,
     wanted: Mapping[str, Mapping[Partition, Committed]],
-    data: OffsetTarget | None,
+    data: Cluster | None,
     purpose: Purpose,
     *,
     removes: Removes = lambda partition: True,
@@ -141,9 +113,9 @@ def make_plan(
 
 
 def plan_groups(
-    coordinator: OffsetTarget,
+    coordinator: Cluster,
     wanted: Mapping[str, Mapping[Partition, Committed]],
-    data: OffsetTarget | None,
+    data: Cluster | None,
     removes: Removes,
 ) -> tuple[list[GroupPlan], bool]:
     """Return the groups of ``make_plan``, and True if there were logs to clamp to."""
@@ -177,8 +149,8 @@ def make_sealed(
 
 
 def logs_for(
-    coordinator: OffsetTarget,
-    data: OffsetTarget | None,
+    coordinator: Cluster,
+    data: Cluster | None,
     groups: Iterable[Collection[Partition]],
 ) -> dict[Partition, Log]:
     """Return the log start and end of every partition that the coordinator knows.
@@ -196,7 +168,7 @@ def logs_for(
 # --- looking, without changing --------------------------------------------------------------------
 
 
-def check(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+def check(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
     """Yield for each group what an apply would do now."""
     for group, listed, now in _looked_at(coordinator, groups):
         refused = _refusal(coordinator, group, listed, now)
@@ -208,7 +180,7 @@ def check(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Ou
         yield Outcome(group.group, result, len(pending))
 
 
-def verify(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+def verify(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
     """Yield for each group whether it is as planned; its members do not matter."""
     for group, _, now in _looked_at(coordinator, groups):
         found = progress(group, now)
@@ -227,7 +199,7 @@ def verify(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[O
 
 
 def _looked_at(
-    coordinator: OffsetTarget, groups: Sequence[GroupPlan]
+    coordinator: Cluster, groups: Sequence[GroupPlan]
 ) -> Iterator[tuple[GroupPlan, ClusterGroup | None, dict[Partition, Committed]]]:
     """Yield each group with its state at the server, read for many groups at a time."""
     for at in range(0, len(groups), GROUPS_A_REQUEST):
@@ -241,7 +213,7 @@ def _looked_at(
 # --- applying -------------------------------------------------------------------------------------
 
 
-def apply(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+def apply(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
     """Carry out the plan of each group; a refused or failed one does not stop the others."""
     for group, listed, now in _looked_at(coordinator, groups):
         try:
@@ -258,7 +230,7 @@ def apply(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Ou
 
 
 def _apply_group(
-    coordinator: OffsetTarget,
+    coordinator: Cluster,
     group: GroupPlan,
     listed: ClusterGroup | None,
     now: Mapping[Partition, Committed],
@@ -282,7 +254,7 @@ def _apply_group(
     return _read_back(coordinator, group, len(pending))
 
 
-def _read_back(coordinator: OffsetTarget, group: GroupPlan, changed: int) -> Outcome:
+def _read_back(coordinator: Cluster, group: GroupPlan, changed: int) -> Outcome:
     now = coordinator.offsets([group.group])[group.group]
     found = progress(group, now)
     other = [*found[State.PENDING], *found[State.DRIFTED]]
@@ -301,7 +273,7 @@ def _read_back(coordinator: OffsetTarget, group: GroupPlan, changed: int) -> Out
 
 
 def _refusal(
-    coordinator: OffsetTarget,
+    coordinator: Cluster,
     group: GroupPlan,
     listed: ClusterGroup | None,
     now: Mapping[Partition, Committed],
@@ -322,9 +294,7 @@ def _refusal(
     return None
 
 
-def _busy(
-    coordinator: OffsetTarget, group: GroupPlan, state: str, *, written: bool = False
-) -> Outcome:
+def _busy(coordinator: Cluster, group: GroupPlan, state: str, *, written: bool = False) -> Outcome:
     try:
         members = coordinator.members(group.group)
     except ClusterError:
@@ -341,7 +311,7 @@ def _busy(
     )
 
 
-def _describe(coordinator: OffsetTarget, group: GroupPlan) -> str:
+def _describe(coordinator: Cluster, group: GroupPlan) -> str:
     server = coordinator.address.partition(",")[0].strip()
     return f"groupkeeper group describe {shlex.quote(group.group)} --server {server}"
 
