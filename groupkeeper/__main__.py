@@ -27,18 +27,27 @@ def import_less() -> None:
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # "cannot be imported"
 
 
+def say_what_is_missing(*, is_daemon: bool) -> int:
+    """Report which packages the command line lacks. Returns the exit status."""
+    from groupkeeper.coordinator.cli.extras import lacking
+    from groupkeeper.coordinator.cli.start_failure import report_start_failure
+
+    problem = lacking("pipeline" if sys.argv[1:2] == ["pipeline"] else "server")
+    assert problem is not None, "typer is in both"
+    form = os.environ.get("GROUPKEEPER_LOGGING__FORMAT", "auto") if is_daemon else "console"
+    report_start_failure([problem], form)
+    return 2
+
+
 def main() -> None:
     """Run the command line."""
     is_daemon = sys.argv[1:2] == ["serve"]
     if is_daemon:
         end_cleanly_while_importing()
         import_less()
-    # imported here, so that a signal ends these imports too
-    from groupkeeper.coordinator.cli.extras import lacking
-
     if importlib.util.find_spec("typer") is None:
-        sys.stderr.write(f"groupkeeper: {lacking('server')}\n")
-        raise SystemExit(1)
+        raise SystemExit(say_what_is_missing(is_daemon=is_daemon))
+    # imported here, so that a signal ends these imports too
     from groupkeeper.coordinator.cli.plain_text import accept_any_text
 
     accept_any_text()

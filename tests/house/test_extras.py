@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
-
-import pytest
 
 from groupkeeper.coordinator.cli.extras import BRINGS
 from tests.helpers.printed.printed_docs import ROOT
@@ -95,10 +94,24 @@ def test_without_an_extra_tests_and_hosts_have_all_they_need():
     assert (done.returncode, done.stdout) == (0, "{('orders', 0): 42}\n"), done.stderr
 
 
-@pytest.mark.parametrize("command", ["serve", "--version"])
-def test_without_the_command_line_the_command_says_in_one_line_what_installs_it(command):
-    done = run(IS_THE_COMMAND.format(command=command), {"typer", "click"})
-    assert (done.returncode, done.stdout) == (1, "")
+def test_without_the_command_line_the_command_says_in_one_line_what_installs_it():
+    done = run(IS_THE_COMMAND.format(command="--version"), {"typer", "click"})
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("groupkeeper: typer: not installed; run: ")
     assert done.stderr.endswith("[server]'\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_without_the_command_line_a_daemon_says_so_in_a_line_of_json():
+    done = run(IS_THE_COMMAND.format(command="serve"), {"typer", "click"})
+    assert (done.returncode, done.stdout) == (2, "")
+    line = json.loads(done.stderr)
+    assert line["event"] == "start_failed"
+    assert line["reason"].startswith("typer: not installed; run: ")
+    assert line["reason"].endswith("[server]'")
+
+
+def test_without_the_command_line_a_job_names_the_extra_that_has_all_of_it():
+    done = run(IS_THE_COMMAND.format(command="pipeline"), {"typer", "click"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("[pipeline]'\n")
