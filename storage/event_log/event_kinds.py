@@ -60,57 +60,59 @@ COMMON_FIELDS: Final = (
     Field(
         "ts_ms",
         _INTEGER,
-        "When it was written, in milliseconds since the epoch, clamped as told above.",
+        "When it was written, in milliseconds since the epoch. It never decreases within a log.",
     ),
     Field(
         "clock_ms",
         _INTEGER,
-        "What the clock said; there only where it differs from `ts_ms`.",
+        "The wall clock, only if it differs from `ts_ms`.",
         is_optional=True,
     ),
     Field(
         "shard",
         _INTEGER,
-        "The shard that wrote it; -1 is the cluster's own, which has no groups.",
+        "The shard that wrote it; -1 for the shard of topics, which has no groups.",
     ),
-    Field("lease_epoch", _INTEGER, "The epoch of the lease that it was written under."),
+    Field("lease_epoch", _INTEGER, "The epoch of the lease under which it was written."),
     Field("kind", _STRING, "One of the kinds below."),
-    Field("group", _STRING, 'The group id; "" where an event belongs to none.'),
-    Field("group_type", _STRING, '`classic`; "" where an event belongs to no group.'),
+    Field("group", _STRING, 'The group id; "" if the event belongs to no group.'),
+    Field("group_type", _STRING, '`classic`; "" if the event belongs to no group.'),
     Field(
         "generation",
         _INTEGER,
-        "The generation of the group at that moment; -1 where there is none.",
+        "The generation of the group at that moment; -1 if there is none.",
     ),
-    Field("member_id", _STRING, 'The member that it is about; "" where there is none.'),
+    Field("member_id", _STRING, 'The member that the event is about; "" if there is none.'),
     Field("instance_id", _OR_NULL, "Its `group.instance.id`."),
-    Field("client_id", _STRING, "The client id that the request carried."),
+    Field("client_id", _STRING, "The client id of the request."),
     Field("client_host", _STRING, "The peer's address as Kafka prints it: `/127.0.0.1`."),
-    Field("principal", _STRING, "Who the client was authenticated as: `User:ANONYMOUS`."),
+    Field("principal", _STRING, "The authenticated client: `User:ANONYMOUS`."),
     Field(
         "api",
         _STRING,
-        "The API of the request that caused it, where that tells something: `OffsetCommit`, and "
-        "`TxnOffsetCommit` for what an import from Kafka found in a transaction.",
+        "The API of the request that caused the event, if it adds information: `OffsetCommit`, or "
+        "`TxnOffsetCommit` for an offset that an import from Kafka found in a transaction.",
     ),
 )
 """The fields of every event."""
 
 _TOPIC = Field("topic", _STRING, "Its name.")
-_TOPIC_ID = Field("topic_id", _STRING, 'Its id in Kafka\'s printed form; "" where there is none.')
+_TOPIC_ID = Field("topic_id", _STRING, 'Its id in Kafka\'s printed form; "" if it has none.')
 _PARTITION = Field("partition", _INTEGER, "Its number.")
 _LEADER_EPOCH = Field(
-    "leader_epoch", _INTEGER, "The leader epoch that the client told; -1 for none."
+    "leader_epoch", _INTEGER, "The leader epoch that the client sent; -1 if it sent none."
 )
-_METADATA = Field("metadata", _STRING, "The text that the client stored with it.")
+_METADATA = Field("metadata", _STRING, "The text that the client stored with the offset.")
 _COMMIT_TIME = Field("commit_time_ms", _INTEGER, "When it was committed.")
 _EXPIRE_TIME = Field(
-    "expire_time_ms", _INTEGER, "-1, or after when retention may drop it (OffsetCommit v2-4 say)."
+    "expire_time_ms",
+    _INTEGER,
+    "When retention may delete it (OffsetCommit v2-4 send that); -1 if not set.",
 )
 _LAST_OFFSET = Field(
     "offset",
     _INTEGER,
-    "The last committed offset. Not there where that is not known: an import from Kafka.",
+    "The last committed offset. An import from Kafka omits it if it is unknown.",
 )
 _LAST_VALUES = (_PARTITION, _LAST_OFFSET, _LEADER_EPOCH, _METADATA, _COMMIT_TIME)
 
@@ -122,23 +124,23 @@ def _topics(*partition: Field, name: str = "topics", meaning: str = "One entry a
 
 _REFUSAL = (
     Field("error", _STRING, "The error code by Kafka's name: `ILLEGAL_GENERATION`."),
-    Field("count", _INTEGER, "How many refusals this event stands for."),
+    Field("count", _INTEGER, "How many refusals this event reports."),
 )
 _CLIENTS_REASON = Field("reason", _OR_NULL, "The reason that the client gave.")
 
 KINDS: Final = (
     Kind(
         "commit",
-        "Offsets of a group were committed, in one request. A generation of -1 without a member is "
-        "an administrator's reset, or a consumer that uses no group management; a client id that "
-        "begins with `groupkeeper-restore/` is a restore, and the plan's id follows. One of the "
-        "API `TxnOffsetCommit` is neither.",
+        "Offsets of a group were committed in one request. If the generation is -1 and there is no "
+        "member, an administrator reset them, or a consumer without group management committed. "
+        "If the client id begins with `groupkeeper-restore/`, it was a restore, and the plan's id "
+        "follows. A commit of the API `TxnOffsetCommit` is neither.",
         (
-            Field("commit_time_ms", _INTEGER, "The commit time that is kept with the offsets."),
+            Field("commit_time_ms", _INTEGER, "The commit time that is stored with the offsets."),
             Field(
                 "expire_time_ms",
                 _INTEGER,
-                "-1, or after when retention may drop them (OffsetCommit v2-4 name it).",
+                "When retention may delete them (OffsetCommit v2-4 send that); -1 if not set.",
             ),
             _topics(
                 _PARTITION,
@@ -146,8 +148,8 @@ KINDS: Final = (
                 Field(
                     "previous_offset",
                     _INTEGER,
-                    "The offset that it replaces; -1 where there was none. Not there where that is "
-                    "not known: an import from Kafka, whose compaction took what was before.",
+                    "The offset that it replaces; -1 if there was none. An import from Kafka omits "
+                    "it if compaction may have removed earlier commits.",
                     is_optional=True,
                 ),
                 _LEADER_EPOCH,
@@ -157,28 +159,28 @@ KINDS: Final = (
     ),
     Kind(
         "commit_rejected",
-        "A commit was refused as a whole. The first refusal of a member is an event at once; "
-        "repeats are merged into one event a 10 s window.",
+        "A commit was refused as a whole. The first refusal of a member is written at once. Its "
+        "repeats within 10 s are merged into one event.",
         _REFUSAL,
     ),
     Kind(
         "member_fenced",
-        "A request of a member was refused because another took its place or its generation is "
-        "over. Merged like `commit_rejected`.",
+        "A request of a member was refused, because another member has replaced it or its "
+        "generation has ended. Repeats are merged as for `commit_rejected`.",
         _REFUSAL,
     ),
     Kind(
         "member_join",
-        "A member was added, or a static member came back under a new id.",
+        "A member was added, or a static member rejoined with a new id.",
         (
             Field(
                 "protocols",
                 FieldType.STRINGS,
-                "The protocols that it offers, its favourite first.",
+                "The protocols that it supports, in its order of preference.",
             ),
             Field("session_timeout_ms", _INTEGER, "Its session timeout."),
             Field("rebalance_timeout_ms", _INTEGER, "Its rebalance timeout."),
-            Field("replaces", _OR_NULL, "The member id that a static member had before."),
+            Field("replaces", _OR_NULL, "The previous member id of a static member."),
             _CLIENTS_REASON,
         ),
     ),
@@ -190,9 +192,9 @@ KINDS: Final = (
             Field(
                 "reason",
                 _STRING,
-                "`session_timeout`: nothing was heard of it. `join_timeout`: it did not come back "
-                "in a rebalance. `sync_timeout`: it did not fetch its assignment. "
-                "`new_member_timeout`: it was new and its first join took too long. "
+                "`session_timeout`: it sent no heartbeat in time. `join_timeout`: it did not "
+                "rejoin in a rebalance. `sync_timeout`: it did not fetch its assignment. "
+                "`new_member_timeout`: its first join took too long. "
                 "`group_max_size`: the group was full.",
             ),
         ),
@@ -204,22 +206,22 @@ KINDS: Final = (
             Field(
                 "reason",
                 _STRING,
-                "`member_join`, `member_leave`, `member_changed` (it joined again and said "
-                "something else: another subscription, or, in the second step of a cooperative "
-                "rebalance, other partitions that it owns), `leader_rejoin` (the leader joined "
-                "again and said the same), `static_member_rejoin`, or the reason of an eviction.",
+                "`member_join`, `member_leave`, `member_changed` (it rejoined with other metadata: "
+                "another subscription or, in the second step of a cooperative rebalance, other "
+                "owned partitions), `leader_rejoin` (the leader rejoined with the same metadata), "
+                "`static_member_rejoin`, or the reason of an eviction.",
             ),
-            Field("members", _INTEGER, "Members at that moment."),
+            Field("members", _INTEGER, "The number of members at that moment."),
         ),
     ),
     Kind(
         "rebalance_end",
-        "A join phase was completed: there is a new generation.",
+        "A join phase ended with a new generation.",
         (
-            Field("duration_ms", _INTEGER, "How long it took from its start."),
-            Field("members", _INTEGER, "Members of the new generation."),
-            Field("awaited", FieldType.STRINGS, "Member ids that did not come back in time."),
-            Field("protocol_name", _OR_NULL, "The protocol that was chosen."),
+            Field("duration_ms", _INTEGER, "The time since its start."),
+            Field("members", _INTEGER, "The number of members of the new generation."),
+            Field("awaited", FieldType.STRINGS, "The ids of members that did not rejoin in time."),
+            Field("protocol_name", _OR_NULL, "The chosen protocol."),
             Field("leader_id", _OR_NULL, "The member that computes the assignment."),
         ),
     ),
@@ -232,34 +234,34 @@ KINDS: Final = (
             Field(
                 "partitions",
                 FieldType.PARTITIONS_BY_MEMBER,
-                "Member id, then topic, then a list of partitions; null for another protocol type.",
+                "By member id, then by topic, a list of partitions; null for other protocol types.",
             ),
             Field(
                 "opaque_bytes",
                 FieldType.BYTES_BY_MEMBER,
-                "Member id to the size of its assignment, where it cannot be decoded.",
+                "By member id, the size of an assignment that cannot be decoded.",
             ),
         ),
     ),
-    Kind("group_created", "A group came to be."),
+    Kind("group_created", "A group was created."),
     Kind(
         "group_deleted",
-        "A group went.",
+        "A group was deleted.",
         (
             Field("reason", _STRING, "`expired`, or `deleted` by an administrator."),
-            Field("offsets", _INTEGER, "How many committed offsets went with it."),
+            Field("offsets", _INTEGER, "The number of its committed offsets."),
         ),
     ),
     Kind(
         "offset_expired",
-        "Retention dropped committed offsets of a group. The values are the last ones, so they can "
-        "be restored.",
+        "Retention deleted committed offsets of a group. The event has their last values, so they "
+        "can be restored.",
         (_topics(*_LAST_VALUES),),
     ),
     Kind(
         "offset_deleted",
-        "Committed offsets of a group were deleted. The values are the last ones, so they can be "
-        "restored.",
+        "Committed offsets of a group were deleted. The event has their last values, so they can "
+        "be restored.",
         (
             Field(
                 "reason",
@@ -271,39 +273,43 @@ KINDS: Final = (
     ),
     Kind(
         "offset_snapshot",
-        "The offsets of a group as they stood at the horizon: written when the segments before it "
-        "go (see above), and never by the store itself. One of no group says that nothing was ever "
-        "committed.",
+        "The offsets of a group at the horizon. Retention writes it when it deletes the segments "
+        "before the horizon (see above); a store never does. If the event has no group, nothing "
+        "was ever committed.",
         (
-            _topics(*_LAST_VALUES, _EXPIRE_TIME, meaning="What was committed, one entry a topic."),
+            _topics(
+                *_LAST_VALUES, _EXPIRE_TIME, meaning="The committed offsets, one entry a topic."
+            ),
             _topics(
                 *_LAST_VALUES,
-                Field("lost_ts_ms", _INTEGER, "When it went: `ts_ms` of the event that told it."),
+                Field(
+                    "lost_ts_ms", _INTEGER, "When it expired or was deleted: `ts_ms` of that event."
+                ),
                 Field("reason", _STRING, "`expired`, or the reason of the `offset_deleted` event."),
                 name="lost",
-                meaning="What had expired or been deleted, with the last values.",
+                meaning="Expired and deleted offsets, with their last values.",
             ),
         ),
     ),
     Kind(
         "end_offset",
-        "A sample of partitions' ends: those that changed since the last sample, once a minute "
-        "(`log.end_offset_interval_ms`), and after a start all that are above 0. In static mode an "
-        "end is the largest offset that any group committed, or what the config names.",
+        "A sample of the ends of partitions, once a minute (`log.end_offset_interval_ms`). It has "
+        "the ends that changed since the last sample; after a start, all ends above 0. In static "
+        "mode an end is the largest offset that any group committed, or the end in the config.",
         (
             _topics(
                 _PARTITION,
-                Field("offset", _INTEGER, "Its end: the offset that the next message gets."),
+                Field("offset", _INTEGER, "Its end: the offset of the next message."),
             ),
         ),
     ),
     Kind(
         "shard_loaded",
-        "A shard was read from storage and answers again. `shard` tells which.",
+        "The shard `shard` was loaded from storage and serves requests again.",
         (
-            Field("groups", _INTEGER, "Groups in it."),
-            Field("offsets", _INTEGER, "Committed offsets in it."),
-            Field("duration_ms", _INTEGER, "How long it took."),
+            Field("groups", _INTEGER, "The number of its groups."),
+            Field("offsets", _INTEGER, "The number of its committed offsets."),
+            Field("duration_ms", _INTEGER, "The duration of the load."),
         ),
     ),
     Kind(
@@ -311,33 +317,33 @@ KINDS: Final = (
         "An administrator changed something that is not an offset.",
         (
             Field("action", _STRING, "`set_topic`, `delete_topic`, `alter_group_configs`."),
-            Field("target", _STRING, "What was changed: the name of the topic, or of the group."),
+            Field("target", _STRING, "The name of the changed topic or group."),
             Field(
                 "detail",
                 _STRING,
-                "`partitions=12`; of configs, what was set (`key=value`) and what was taken back "
+                "`partitions=12`; for configs, each one that was set (`key=value`) or removed "
                 "(`-key`).",
             ),
         ),
     ),
     Kind(
         "log_started",
-        "The first event of each log but the first of a store: which log came before, and how far "
-        "that one went. Events of that log with a larger `seq` were written by a store that an "
-        "older copy took the place of. Logs from before 0.2.0 begin without it.",
+        "The first event of each log, except the first log of a store. It names the previous log "
+        "and that log's last event. If that log has events with a larger `seq`, an older copy has "
+        "replaced the store that wrote them. Logs from before 0.2.0 begin without this event.",
         (
             Field(
                 "previous_log_id",
                 _OR_NULL,
-                "The log before; null where a store that 0.1.0 wrote does not know it any more.",
+                "The previous log; null if a store of 0.1.0 does not know it any more.",
             ),
             Field("previous_seq", _INTEGER, "The `seq` of its last event."),
             Field(
                 "reason",
                 _STRING,
-                "`start`: of the daemon, or of the program that embeds a coordinator. "
-                "`clock_set_back`: by more than 10 s. `older_store`: a start that found segments "
-                "of events which the store does not have.",
+                "`start`: the daemon, or the program that embeds a coordinator, was started. "
+                "`clock_set_back`: the clock was set back by more than 10 s. `older_store`: a "
+                "start found segments with events that the store does not have.",
             ),
         ),
     ),
