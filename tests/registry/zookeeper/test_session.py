@@ -6,7 +6,6 @@ import asyncio
 import gc
 import subprocess
 import threading
-import warnings
 from pathlib import Path
 
 import pytest
@@ -84,6 +83,8 @@ def make_certificates(folder: Path) -> None:
     (folder / "server.pem").write_text(both)
 
 
+# kazoo leaves the socket of a failed handshake to the collector
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 async def test_over_tls_both_sides_show_a_certificate(tmp_path):
     make_certificates(tmp_path)
     secure_port = free_port()
@@ -112,9 +113,6 @@ async def test_over_tls_both_sides_show_a_certificate(tmp_path):
         ):
             with pytest.raises(ServerUnreachable):
                 await Registry(servers, tls=wrong, connect_timeout_ms=700).open()
-        with warnings.catch_warnings():
-            # kazoo leaves the socket of a failed handshake to the collector
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+        gc.collect()
     finally:
         server.stop()
