@@ -160,7 +160,7 @@ class Content(msgspec.Struct, frozen=True):
     source: str
     """The origin of the wanted offsets, as text: a log, or a server."""
     server: str
-    """The coordinator to change, HOST:PORT."""
+    """The coordinator to change, HOST:PORT; or zookeeper:// and the servers of a registry."""
     data: str
     """What the targets were clamped to, as text."""
     groups: tuple[GroupPlan, ...]

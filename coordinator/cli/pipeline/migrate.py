@@ -140,7 +140,7 @@ def _planned(
 
     renamed, patterns = selection
     records = None if data == NO_DATA else target if data is None else target._replace(address=data)
-    route = MigrationRoute(source, target, records, _topic_map(renamed or ()))
+    route = MigrationRoute(source, target, records, topic_map(renamed or ()))
     try:
         for each in (source, target, records):
             if each is not None:  # checks that they answer before the slow start of Spark
@@ -164,7 +164,8 @@ def _planned(
     return migration
 
 
-def _topic_map(pairs: Any) -> dict[str, str]:
+def topic_map(pairs: Any) -> dict[str, str]:
+    """Read FROM=TO pairs; exits if one is neither."""
     found = {}
     for pair in pairs:
         name, is_there, to = pair.partition("=")

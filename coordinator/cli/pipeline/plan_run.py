@@ -31,6 +31,9 @@ class Again(NamedTuple):
     """The file of the plan."""
     server: str | None = None
     client_config: Path | None = None
+    name: str = ""
+    """The command, if it is none of the pipeline's."""
+    zookeeper_config: Path | None = None
 
     def command(self, plan: Plan) -> str:
         """Return the command, for the server where the plan was run."""
@@ -39,9 +42,10 @@ class Again(NamedTuple):
             "--plan": self.path,
             "--server": elsewhere,
             "--client-config": self.client_config,
+            "--zookeeper-config": self.zookeeper_config,
         }
         given = [f"{name} {shlex.quote(str(value))}" for name, value in options.items() if value]
-        return " ".join(["groupkeeper pipeline", command_of(plan), *given])
+        return " ".join(["groupkeeper", self.name or f"pipeline {command_of(plan)}", *given])
 
 
 def refuse_with_plan(given: Mapping[str, object]) -> None:

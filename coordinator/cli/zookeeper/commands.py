@@ -1,0 +1,332 @@
+"""``groupkeeper zookeeper``: groups that are registered in ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+from groupkeeper.coordinator.cli.extras import lacking
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
+from groupkeeper.coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.cli.zookeeper import migrate
+from groupkeeper.coordinator.cli.zookeeper.options import (
+    DEFAULT_SERVERS,
+    ConfigOption,
+    GroupArgument,
+    InstanceOption,
+    PartitionArgument,
+    ServersOption,
+    SessionOption,
+    TimeoutOption,
+    TopicArgument,
+)
+from groupkeeper.coordinator.cli.zookeeper.running import run
+
+if TYPE_CHECKING:
+    from groupkeeper.clients.zookeeper.group import InstanceList, RegistryGroup
+    from groupkeeper.clients.zookeeper.instance import RegistryInstance
+    from groupkeeper.clients.zookeeper.registry import Registry
+    from groupkeeper.clients.zookeeper.watches import Watch
+
+app = typer.Typer(
+    help="Groups registered in ZooKeeper, as kazoo-go and the classic consumers keep them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+MILLISECONDS: Final = 10**11
+"""A timestamp above this many seconds (the year 5138) was written in milliseconds, by Java."""
+
+
+class _RegistryCommand(TyperCommand):
+    """Checks for missing packages before it runs. Its help works without them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        lack = lacking("zookeeper")
+        if lack is None and self.name == "migrate":
+            lack = lacking("admin")
+        if lack is not None:
+            fail(lack, USAGE)
+        return super().invoke(ctx)
+
+
+def _show(
+    output: Output, names: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
+) -> None:
+    """Print rows as a table, or as a list of objects."""
+    if output is Output.JSON:
+        keys = [name.lower().replace("-", "_") for name in names]
+        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
+    elif rows:
+        print_table(names, rows)
+    else:
+        typer.echo(nothing, err=True)
+
+
+async def _there(registry: Registry, name: str) -> RegistryGroup:
+    """Return a group that exists; exit 4 if it does not."""
+    group = registry.group(name)
+    if not await group.exists():
+        fail(f"there is no group {name!r} in ZooKeeper", NOTHING_MATCHED)
+    return group
+
+
+@app.command("groups")
+def groups_command(
+    zookeeper: ServersOption = DEFAULT_SERVERS,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """List the groups, with how many instances each has."""
+
+    async def listed(registry: Registry) -> list[tuple[str, int]]:
+        return [(each.name, len(await each.instances())) for each in await registry.groups()]
+
+    rows = run((zookeeper, config, timeout), listed)
+    _show(output, ("GROUP", "INSTANCES"), rows, "no groups")
+
+
+@app.command("instances")
+def instances_command(
+    group: GroupArgument,
+    zookeeper: ServersOption = DEFAULT_SERVERS,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Show the running instances of a group, and what they subscribe to.
+
+    Exits 4 if there is no such group, 1 if a registration is broken.
+    """
+
+    async def described(registry: Registry) -> list[tuple[object, ...]]:
+        there = await _there(registry, group)
+        found = [await _described(each) for each in await there.instances()]
+        return [each for each in found if each is not None]
+
+    rows = run((zookeeper, config, timeout), described)
+    names = ("INSTANCE", "PATTERN", "SUBSCRIPTION", "REGISTERED")
+    if output is Output.TABLE:
+        rows = [(i, p, _subscription(s), _moment(t)) for i, p, s, t in rows]
+    _show(output, names, rows, "no instances")
+    if any(row[1] == BROKEN for row in rows):
+        raise typer.Exit(FAILED)
+
+
+BROKEN: Final = "BROKEN"
+
+
+async def _described(instance: RegistryInstance) -> tuple[object, ...] | None:
+    from groupkeeper.clients.zookeeper.errors import BrokenNode, InstanceNotRegistered
+
+    try:
+        found = await instance.registration()
+    except InstanceNotRegistered:
+        return None  # it has gone since it was listed
+    except BrokenNode as error:
+        typer.echo(f"groupkeeper: {plain(str(error))}", err=True)
+        return instance.id, BROKEN, {}, None
+    return instance.id, str(found.pattern), dict(found.subscription), found.timestamp
+
+
+def _subscription(topics: Any) -> str:
+    return " ".join(topic if n == 1 else f"{topic}:{n}" for topic, n in topics.items())
+
+
+def _moment(timestamp: Any) -> str | None:
+    if timestamp is None:
+        return None
+    seconds = timestamp / 1000 if timestamp > MILLISECONDS else timestamp
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@app.command("owners")
+def owners_command(
+    group: GroupArgument,
+    zookeeper: ServersOption = DEFAULT_SERVERS,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Show which instance has claimed which partition. Exits 4 if there is no such group."""
+
+    async def found(registry: Registry) -> list[tuple[str, int, str]]:
+        owners = await (await _there(registry, group)).owners()
+        return [(t, p, owner) for t, all_of in owners.items() for p, owner in all_of.items()]
+
+    rows = run((zookeeper, config, timeout), found)
+    _show(output, ("TOPIC", "PARTITION", "OWNER"), rows, "no partition is claimed")
+
+
+@app.command("offsets")
+def offsets_command(
+    group: GroupArgument,
+    zookeeper: ServersOption = DEFAULT_SERVERS,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Show the committed offsets of a group. Exits 4 if there is no such group."""
+
+    async def found(registry: Registry) -> list[tuple[str, int, int]]:
+        offsets = await (await _there(registry, group)).fetch_all_offsets()
+        return [(t, p, offset) for t, all_of in offsets.items() for p, offset in all_of.items()]
+
+    rows = run((zookeeper, config, timeout), found)
+    _show(output, ("TOPIC", "PARTITION", "OFFSET"), rows, "no offsets")
+
+
+@app.command("watch")
+def watch_command(
+    group: GroupArgument,
+    zookeeper: ServersOption = DEFAULT_SERVERS,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Print the instances of a group, and again after each change, until Ctrl-C.
+
+    One line each time: how many, and their ids. The group need not exist.
+    """
+
+    async def watch(registry: Registry) -> None:
+        watch: Watch[InstanceList]
+        async with await registry.group(group).watch_instances() as watch:
+            _print_instances(watch.current, output)
+            async for instances in watch:
+                _print_instances(instances, output)
+
+    run((zookeeper, config, timeout), watch)
+
+
+def _print_instances(instances: InstanceList, output: Output) -> None:
+    ids = [each.id for each in instances]
+    if output is Output.JSON:
+        print(json.dumps({"instances": ids}), flush=True)
+    else:
+        print(len(ids), *map(plain, ids), flush=True)
+
+
+@app.command("claim")
+def claim_command(  # noqa: PLR0913  the options of a command
+    group: GroupArgument,
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    instance: InstanceOption,
+    zookeeper: ServersOption = DEFAULT_SERVERS,
+    config: ConfigOption = None,
+    session_timeout: SessionOption = 6_000,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Claim a partition for an instance, and hold it until Ctrl-C.
+
+    Nobody else reads it meanwhile: for work on one partition. Exits 1 if another instance has it,
+    or when the session is lost.
+    """
+
+    async def hold(registry: Registry) -> None:
+        await registry.group(group).instance(instance).claim_partition(topic, partition)
+        held = plain(f"{topic}-{partition} is claimed by {instance!r}")
+        print(f"{held} until this command ends (Ctrl-C)", flush=True)
+        raise await registry.wait_lost()
+
+    run((zookeeper, config, timeout), hold, session_timeout)
+
+
+@app.command("release")
+def release_command(  # noqa: PLR0913  the options of a command
+    group: GroupArgument,
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    instance: InstanceOption,
+    zookeeper: ServersOption = DEFAULT_SERVERS,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Release the claim of an instance, whoever made it. The instance is not told.
+
+    Exits 1 if the instance has not claimed the partition.
+    """
+
+    async def release(registry: Registry) -> None:
+        await registry.group(group).instance(instance).release_partition(topic, partition)
+
+    run((zookeeper, config, timeout), release)
+    print(plain(f"{topic}-{partition} is released"))
+
+
+@app.command("commit")
+def commit_command(  # noqa: PLR0913  the options of a command
+    group: GroupArgument,
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="That of the next message.")],
+    zookeeper: ServersOption = DEFAULT_SERVERS,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Store the offset of a partition. A running instance may overwrite it."""
+
+    async def commit(registry: Registry) -> int | None:
+        there = await registry.group(group).fetch_all_offsets()
+        await registry.group(group).commit_offset(topic, partition, offset)
+        return there.get(topic, {}).get(partition)
+
+    before = run((zookeeper, config, timeout), commit)
+    was = "there was none" if before is None else f"it was {before}"
+    print(plain(f"{topic}-{partition}: {offset} ({was})"))
+
+
+@app.command("delete")
+def delete_command(
+    group: GroupArgument,
+    offsets_only: Annotated[
+        bool, typer.Option("--offsets", help="Delete its offsets, and leave the group.")
+    ] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Carry it out. Without this nothing is changed.")
+    ] = False,
+    zookeeper: ServersOption = DEFAULT_SERVERS,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Show what a group holds, and with --apply delete it.
+
+    Exits 1 while instances of the group run, 4 if there is no such group.
+    """
+
+    async def delete(registry: Registry) -> tuple[list[str], list[tuple[str, int, int]]]:
+        there = await _there(registry, group)
+        offsets = await there.fetch_all_offsets()
+        rows = [(t, p, offset) for t, all_of in offsets.items() for p, offset in all_of.items()]
+        running = [each.id for each in await there.instances()]
+        if apply and not (running and offsets_only):
+            await (there.reset_offsets() if offsets_only else there.delete())
+        return running, rows
+
+    running, rows = run((zookeeper, config, timeout), delete)
+    if rows:
+        print_table(("TOPIC", "PARTITION", "OFFSET"), rows)
+    what = f"the offsets of {group!r}" if offsets_only else f"the group {group!r} with its offsets"
+    if running:
+        fail(f"{group!r} has running instances ({', '.join(running)}): not deleted", FAILED)
+    if apply:
+        print(plain(f"Deleted {what}."))
+    else:
+        print(plain(f"Nothing was changed. To delete {what}, add --apply"))
+
+
+app.command("migrate")(migrate.migrate_command)
+for _command in app.registered_commands:
+    _command.cls = _RegistryCommand
