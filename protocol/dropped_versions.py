@@ -36,8 +36,8 @@ _MAY_BE_NULL: Final = "committed_metadata"
 def _entity(name: str, version: int, schema: Schema) -> EntityClass:
     """Return a class in kio's form from a schema of aiokafka."""
     members: list[Any] = []
-    for told, kind in zip(schema.names, schema.fields, strict=True):
-        known = _NAMES[told]
+    for old_name, kind in zip(schema.names, schema.fields, strict=True):
+        known = _NAMES[old_name]
         if isinstance(kind, Array):
             element = _entity(f"{name}{known.title()}", version, kind.array_of)
             members.append((known, tuple[element, ...]))  # type: ignore[valid-type]
@@ -45,7 +45,7 @@ def _entity(name: str, version: int, schema: Schema) -> EntityClass:
             hint = str | None if known == _MAY_BE_NULL else str
             members.append((known, hint, field(metadata={"kafka_type": "string"})))
         else:
-            assert kind in (Int32, Int64), f"{told}: {kind}"
+            assert kind in (Int32, Int64), f"{old_name}: {kind}"
             wire = "int32" if kind is Int32 else "int64"
             members.append((known, int, field(metadata={"kafka_type": wire})))
     return make_dataclass(

@@ -307,7 +307,7 @@ class Daemon:
         return True
 
     def _report_ready(self) -> None:
-        self._systemd.tell(READY, f"serving Kafka on {bound_address(self._kafka_socket)}")
+        self._systemd.notify(READY, f"serving Kafka on {bound_address(self._kafka_socket)}")
         _log.info(
             "ready",
             version=VERSION,
@@ -352,13 +352,13 @@ class Daemon:
         self._begin_stop(self._failure)
 
     def _begin_stop(self, phase: str) -> None:
-        self._systemd.tell(STOPPING, "answering parked requests, writing pending records")
+        self._systemd.notify(STOPPING, "answering parked requests, writing pending records")
         self._phase = phase
         self._stopping.set()
         limit_s = self._settings.daemon.drain_timeout_ms / 1000
-        asyncio.get_running_loop().call_later(limit_s, self._give_up)
+        asyncio.get_running_loop().call_later(limit_s, self._exit_undrained)
 
-    def _give_up(self) -> None:
+    def _exit_undrained(self) -> None:
         # nothing unwritten was acknowledged, so the exit code is that of a clean end
         _log.warning("drain_cut", timeout_ms=self._settings.daemon.drain_timeout_ms)
         os._exit(1 if self._failure else 0)
@@ -367,9 +367,9 @@ class Daemon:
         if self._phase is not None:  # outside of serving, READY would end more than the reload
             self._read_again()
             return
-        self._systemd.tell(reloading())
+        self._systemd.notify(reloading())
         self._read_again()
-        self._systemd.tell(READY)
+        self._systemd.notify(READY)
 
     def _read_again(self) -> None:
         try:

@@ -42,7 +42,7 @@ def _check_address(text: str) -> str:
 
 def _check_advertised(text: str) -> str:
     if text and parse_address(text).port == 0:
-        raise ValueError("port 0 cannot be told to clients")
+        raise ValueError("clients cannot connect to port 0")
     return text
 
 
@@ -71,21 +71,21 @@ class KafkaSettings(_Section):
 
     listen: AddressText = Field(
         default="127.0.0.1:9092",
-        description="HOST:PORT to listen on. Loopback until you decide who may reach it: "
+        description="HOST:PORT to listen on. Loopback until you decide who may reach it, since "
         "there is no authentication yet.",
     )
     advertised: AdvertisedText = Field(
         default="",
-        description='HOST:PORT told to clients; "" = the address that the client came in on. '
-        "Set it behind a NAT, a proxy or a load balancer.",
+        description='HOST:PORT that clients get in answers. "": the address that the client '
+        "connected to. Set it behind a NAT, a proxy or a load balancer.",
     )
     cluster_id: str = Field(
         default="groupkeeper",
         min_length=1,
         max_length=249,
         pattern=r"^[A-Za-z0-9._-]+$",
-        description="The cluster id told to clients. Fixed when a store is created, so that a "
-        "daemon is never pointed at another cluster's store by mistake.",
+        description="The cluster id in answers to clients. Fixed when a store is created, so that "
+        "a daemon never opens the store of another cluster by mistake.",
     )
     node_id: int = Field(
         default=1,
@@ -97,158 +97,164 @@ class KafkaSettings(_Section):
         default=_PORT.max_frame_bytes,
         ge=1_024,
         le=104_857_600,
-        description="Bytes of one request; a longer one closes its connection. A consumer sends "
-        "hundreds of bytes, the leader of 1,000 members half a megabyte; Kafka itself takes 100 "
-        "MiB.",
+        description="The largest request in bytes. A longer one closes its connection. A consumer "
+        "sends hundreds of bytes, the leader of 1,000 members half a megabyte. Kafka's own limit "
+        "is 100 MiB.",
     )
     max_request_elements: int = Field(
         default=20_000,
         ge=1_000,
-        description="Elements of all arrays of one request together, checked while it is read. "
-        "Bounds the time for which one request can hold the loop; where an element costs more it "
+        description="The most elements in all arrays of one request, checked while it is read. "
+        "This bounds the time for which one request can hold the loop. An element that costs more "
         "counts as several: 10 in DescribeConfigs and IncrementalAlterConfigs, 5 in CreateTopics, "
-        "2 in Metadata, CreatePartitions, DeleteTopics, LeaveGroup and OffsetDelete. Bytes are "
-        "charged as well: of a request above 1 MiB each further KiB counts as one element.",
+        "2 in Metadata, CreatePartitions, DeleteTopics, LeaveGroup and OffsetDelete. Bytes count "
+        "as well: in a request above 1 MiB, each further KiB counts as one element.",
     )
     max_connections: int = Field(
         default=_PORT.max_connections,
         ge=1,
-        description="Connections at the same time; a further one is closed at once. Each costs a "
-        "file descriptor and about 10 kB, and RLIMIT_NOFILE is checked against it at start.",
+        description="Connections at the same time. A further one is closed at once. Each costs a "
+        "file descriptor and about 10 kB. RLIMIT_NOFILE is checked against this at start.",
     )
     max_connections_per_address: int = Field(
         default=_PORT.max_connections_per_address,
         ge=1,
-        description="Connections from one address at the same time, so that one runaway host "
-        "does not take the places of all others.",
+        description="Connections from one address at the same time, so that one faulty host does "
+        "not use up the connections of all others.",
     )
     connections_max_idle_ms: int = Field(
         default=_PORT.connections_max_idle_ms,
         ge=1_000,
         description="Milliseconds after which a silent connection is closed (Kafka's "
-        "connections.max.idle.ms). One that waits for an answer of ours is not idle.",
+        "connections.max.idle.ms). A connection that waits for our answer is not silent.",
     )
     max_waiting_bytes: int = Field(
         default=_PORT.max_waiting_bytes,
         ge=65_536,
-        description="Bytes of one connection that may wait, requests read and replies not yet "
-        "sent; beyond it we stop reading from that peer until it takes what it asked for.",
+        description="Bytes of one connection that may wait: requests that were read and have not "
+        "begun, and replies that wait for an earlier reply. Above this we do not read from that "
+        "client until some of it is done.",
     )
     max_waiting_requests: int = Field(
         default=_PORT.max_waiting_requests,
         ge=1,
-        description="Requests of one connection that may be begun and not answered; beyond it we "
-        "stop reading from that peer until answers are out. Clients pipeline a handful of commits.",
+        description="Requests of one connection that have begun and are not answered. Above this "
+        "we do not read from that client until some are answered. Clients pipeline a handful of "
+        "commits.",
     )
     max_reply_bytes: int = Field(
         default=67_108_864,
         ge=1_048_576,
-        description="Bytes of one reply; a longer one closes its connection, and the log names the "
-        "group where one makes it so large. A request of 40 bytes for a large group, or one that "
-        "names it a thousand times, would else take the memory of all.",
+        description="The largest reply in bytes. A longer one closes its connection, and the log "
+        "names the group if one group makes it so large. Without this limit, 40 bytes that ask "
+        "for a large group, or a request that names it a thousand times, could use up the memory.",
     )
     max_buffered_bytes: int = Field(
         default=_PORT.max_buffered_bytes,
         ge=33_554_432,
-        description="Bytes held for all connections together: frames that are not complete, "
-        "requests that wait (parked joins too), replies that are not taken. Above three quarters "
-        "of it those that hold most are read no further, above it the largest are closed. Every "
-        "other limit is one connection's, and 10,000 of them can hold 10,000 times as much. "
-        "Metadata of members may take as much again, that above 16 KiB half of it; so may the "
-        "assignments of all groups, those above 256 KiB half of it. Up to 1 KiB is never refused.",
+        description="Bytes held for all connections together: incomplete frames, requests that "
+        "wait (parked joins too), and replies that clients have not read. Above three quarters of "
+        "it, the connections that hold the most are not read. Above all of it, the largest are "
+        "closed. Every other limit is for one connection, and 10,000 connections can hold 10,000 "
+        "times as much. The metadata of all members may take as much again, and metadata of more "
+        "than 16 KiB half of that. The assignments of all groups may take as much again, and "
+        "those of more than 256 KiB half of that. Up to 1 KiB is never refused.",
     )
 
 
 class HttpSettings(_Section):
-    """/metrics, /healthz and /readyz."""
+    """The HTTP port: /metrics, /healthz and /readyz."""
 
     listen: AddressText = Field(
         default="127.0.0.1:9308",
-        description="HOST:PORT to listen on. Loopback by default: it tells the names of your "
-        "groups.",
+        description="HOST:PORT to listen on. Loopback by default, since it shows the names of "
+        "your groups.",
     )
     max_connections: int = Field(
         default=200,
         ge=8,
-        description="Connections at the same time; for a further one the connection that has been "
-        "silent for longest is closed, so that /healthz and /readyz always answer. File "
-        "descriptors are kept for the Kafka port beside these.",
+        description="Connections at the same time. For a further one, the connection that has "
+        "been silent for longest is closed, so that /healthz and /readyz always answer. File "
+        "descriptors for the Kafka port are reserved beside these.",
     )
     request_timeout_ms: int = Field(
         default=10_000,
         ge=100,
-        description="Milliseconds from the connection to the end of the first request's head, from "
-        "the first byte to the end of a later one's, and then until the answer is taken.",
+        description="Milliseconds for the head of a request, counted from the connection for the "
+        "first request and from the first byte for a later one. The same time again is allowed "
+        "until the client has read the answer.",
     )
 
 
 class StorageSettings(_Section):
-    """Where groups and offsets live."""
+    """Where groups and offsets are stored."""
 
     url: str = Field(
         default="sqlite:///groupkeeper.db",
         min_length=1,
-        description="memory: (forgets everything at exit) or sqlite:///PATH, a relative path being "
-        "relative to the working directory (sqlite:////var/lib/... is absolute).",
+        description="memory: (everything is lost at exit) or sqlite:///PATH. A relative path "
+        "starts at the working directory; sqlite:////var/lib/... is absolute.",
     )
     append_timeout_ms: int = _coordinators(
         "append_timeout_ms",
         ge=100,
-        description="Milliseconds that one append may take before its shards are loaded anew and "
-        "its clients told to ask again (Kafka's offsets.commit.timeout.ms). Must lie below "
-        "group.min_session_timeout_ms, or a slow disk would evict members.",
+        description="Milliseconds that one append may take. After that its shards are loaded "
+        "again, and their clients are asked to retry (Kafka's offsets.commit.timeout.ms). Must be "
+        "below group.min_session_timeout_ms, or a slow disk would evict members.",
     )
     max_group_bytes: int = _coordinators(
         "max_group_bytes",
         ge=4_096,
-        description="Bytes that one group may take when it is saved: its offsets with their "
-        "metadata, and its members. Of a commit that would make it larger the partitions that do "
-        "not fit are refused with INVALID_COMMIT_OFFSET_SIZE; members are refused (with "
-        "UNKNOWN_SERVER_ERROR) where they alone take more. A group is in memory as a whole and "
-        "read at every start; this is 100,000 partitions with 500 bytes of metadata each.",
+        description="Bytes of one group when it is saved: its offsets with their metadata, and "
+        "its members. If a commit would exceed it, the partitions that do not fit are refused "
+        "with INVALID_COMMIT_OFFSET_SIZE. If the members alone would exceed it, they are refused "
+        "with UNKNOWN_SERVER_ERROR. A group is in memory as a whole and is read at every start. "
+        "The default is enough for 100,000 partitions with 500 bytes of metadata each.",
     )
 
 
 class LogSettings(_Section):
-    """The event log: its sealed segments, and how far back they reach."""
+    """The event log: its sealed segments, and how long they are kept."""
 
     dir: str = Field(
         default="groupkeeper-log",
         min_length=1,
-        description="Directory of the sealed segments, made at start. Stores may share one; its "
-        "disk holds what retention_minutes says, about 100 bytes a commit of ten partitions.",
+        description="Directory of the sealed segments, created at start. Stores may share one. "
+        "Its disk holds the events of retention_minutes, about 100 bytes for a commit of ten "
+        "partitions.",
     )
     sealing: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="auto: events of a store on disk become files in log.dir and leave the store, "
-        "and a memory: store keeps its newest 100,000 and writes nothing. on: a memory: store is "
-        "sealed, too. off: events stay in the store, which grows with every commit.",
+        description="auto: events of a store on disk are moved to files in log.dir, and a memory: "
+        "store keeps its newest 100,000 events and writes no files. on: a memory: store is sealed "
+        "too. off: events stay in the store, which grows with every commit.",
     )
     segment_bytes: int = Field(
         default=67_108_864,
         ge=4_096,
-        description="Bytes of JSON after which a segment is closed (Kafka's log.segment.bytes); "
-        "the file is a tenth of it or less. gzip cannot be split, so this is what one task of a "
-        "reader has to take.",
+        description="Bytes of JSON after which a segment is closed (Kafka's log.segment.bytes). "
+        "The file is a tenth of that or less. gzip cannot be split, so one task of a reader reads "
+        "a whole segment.",
     )
     segment_ms: int = Field(
         default=300_000,
         ge=100,
-        description="Milliseconds after which a segment is closed however small it is (Kafka's "
-        "log.roll.ms). Reports made from the files are that old; 5 minutes are at most 288 files "
-        "a day. The first segment after a start is closed after 10 seconds at most.",
+        description="Milliseconds after which a segment is closed, however small it is (Kafka's "
+        "log.roll.ms). Reports made from the files are up to this old. 5 minutes are at most 288 "
+        "files a day. The first segment after a start is closed after 10 seconds at most.",
     )
     retention_minutes: int = Field(
         default=43_200,
         ge=-1,
-        description="The horizon of undo: whole UTC days that are older go (Kafka's "
-        "log.retention.minutes), and what was committed then is kept as a snapshot, with the last "
-        "value of every offset that expired or was deleted. 30 days; -1 keeps everything.",
+        description="Minutes of events that are kept, which is how far back an undo can reach. "
+        "Whole UTC days that are older are deleted (Kafka's log.retention.minutes). Their commits "
+        "are kept as a snapshot, with the last value of every offset that expired or was deleted. "
+        "43200 are 30 days; -1 keeps everything.",
     )
     end_offset_interval_ms: int = _coordinators(
         "end_offset_interval_ms",
-        description="Milliseconds between two samples of the partitions' ends, which lag is "
-        "computed from; only ends that changed are written. 0 takes none.",
+        description="Milliseconds between two samples of the ends of partitions, from which lag "
+        "is computed. Only ends that changed are written. 0: no samples.",
     )
 
 
@@ -264,13 +270,14 @@ class StaticTopic(_Section):
     partitions: int = Field(
         ge=1,
         le=100_000,
-        description="The least number of partitions; it is grown to this, never cut.",
+        description="The least number of partitions. An existing topic grows to this and never "
+        "shrinks.",
     )
     end_offset: int = Field(
         default=0,
         ge=0,
-        description="The least end of each partition, answered to ListOffsets LATEST, so that "
-        "resets and restores to a larger offset than any committed one are not clamped.",
+        description="The least end of each partition, which ListOffsets LATEST answers. With it, "
+        "resets and restores to an offset above every committed one are not clamped.",
     )
 
     @field_validator("name")
@@ -282,12 +289,12 @@ class StaticTopic(_Section):
 
 
 class StaticSettings(_Section):
-    """Topics, as the configuration file has them."""
+    """Topics of the configuration file."""
 
     auto_create_topics: bool = Field(
         default=False,
-        description="true: Metadata creates what a client asks for, with num_partitions. Off "
-        "because a misspelt name would become a topic.",
+        description="true: Metadata creates a topic that a client asks for, with num_partitions. "
+        "Off by default, because a misspelt name would become a topic.",
     )
     num_partitions: int = Field(
         default=1,
@@ -298,7 +305,8 @@ class StaticSettings(_Section):
     )
     topics: tuple[StaticTopic, ...] = Field(
         default=(),
-        description="The topics that must exist: created and grown at start, never deleted.",
+        description="The topics that must exist. They are created and grown at start, and never "
+        "deleted.",
     )
 
     @model_validator(mode="after")
@@ -318,29 +326,29 @@ class GroupSettings(_Section):
 
     min_session_timeout_ms: int = _coordinators(
         "min_session_timeout_ms",
-        description="Milliseconds; the least session timeout a member may ask for. Shorter ones "
-        "find the dead sooner and cost more heartbeats and false alarms.",
+        description="The shortest session timeout that a member may ask for, in milliseconds. A "
+        "shorter one finds dead members sooner, and costs more heartbeats and false alarms.",
     )
     max_session_timeout_ms: int = _coordinators(
         "max_session_timeout_ms",
-        description="Milliseconds; the largest session timeout a member may ask for.",
+        description="The longest session timeout that a member may ask for, in milliseconds.",
     )
     initial_rebalance_delay_ms: int = _coordinators(
         "initial_rebalance_delay_ms",
         default=CoreLimits().initial_rebalance_delay_ms,
-        description="Milliseconds an empty group waits for more members before its first "
-        "generation, so that a fleet that starts together is assigned once. 0 in development.",
+        description="Milliseconds that an empty group waits for more members before its first "
+        "generation, so that consumers that start together are assigned once. 0 in development.",
     )
     max_size: int = _coordinators(
         "group_max_size",
-        description="Members a group may have; Kafka's default is no limit.",
+        description="Members that a group may have. Kafka's default is no limit.",
     )
     max_groups: int = _coordinators(
         "max_groups",
-        description="Groups that may exist. Any client can name new ones and each costs about 2 KB "
-        "of memory, so 1,000,000 are 2 GB. At the limit a join or a commit that would create one "
-        "more is answered COORDINATOR_NOT_AVAILABLE; groups that exist are served, even where a "
-        "store has more of them.",
+        description="Groups that may exist. Any client can create new ones, and each costs about "
+        "2 KB of memory: 1,000,000 are 2 GB. At the limit, a join or commit that would create a "
+        "group is answered with COORDINATOR_NOT_AVAILABLE. Existing groups are always served, "
+        "even if a store has more of them.",
     )
 
 
@@ -350,21 +358,22 @@ class OffsetsSettings(_Section):
     retention_minutes: int = Field(
         default=CoreLimits().offsets_retention_ms // 60_000,
         ge=1,
-        description="Minutes after which the offsets of a group that has no members are dropped.",
+        description="Minutes after which the offsets of a group without members expire and are "
+        "deleted.",
     )
     retention_check_interval_ms: int = _coordinators(
         "retention_check_interval_ms",
-        description="Milliseconds between two looks for expired offsets.",
+        description="Milliseconds between two checks for expired offsets.",
     )
     metadata_max_bytes: int = _coordinators(
         "offset_metadata_max_bytes",
-        description="Length of the metadata string of a committed offset, counted in UTF-16 code "
-        "units as Kafka does despite the name.",
+        description="The longest metadata string of a committed offset. As in Kafka it is counted "
+        "in UTF-16 code units, despite the name.",
     )
     topic_num_partitions: int = _coordinators(
         "shards",
-        description="Shards that groups are spread over, as over the partitions of "
-        "__consumer_offsets. Fixed when a store is created.",
+        description="Shards that groups are spread over, like the partitions of "
+        "__consumer_offsets in Kafka. Fixed when a store is created.",
     )
 
 
@@ -374,38 +383,38 @@ class DaemonSettings(_Section):
     drain_timeout_ms: int = _coordinators(
         "drain_timeout_ms",
         ge=100,
-        description="Milliseconds that a clean stop (SIGTERM) may take: flush, answer parked "
-        "requests, fold the log. Keep it below what your supervisor grants before it kills.",
+        description="Milliseconds that a clean stop (SIGTERM) may take: to write, to answer "
+        "parked requests, and to fold the log. Keep it below the time after which your supervisor "
+        "kills the process.",
     )
 
 
 class LoggingSettings(_Section):
-    """What the process says on standard error; SIGHUP reads the level again."""
+    """Log lines on standard error. SIGHUP reads the level again."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="debug, info, warning or error."
     )
     format: Literal["auto", "json", "console"] = Field(
-        default="auto", description="json, console, or auto: console on a terminal, else JSON."
+        default="auto", description="json, console, or auto: console on a terminal, otherwise JSON."
     )
 
 
 class MetricsSettings(_Section):
-    """/metrics."""
+    """The page /metrics."""
 
     groups: Literal["off", "summary", "partitions"] = Field(
         default="off",
         description="Members, offsets and lag of each group under the names of kafka_exporter. "
-        "summary: by group and topic. partitions: also by partition, two series for each "
-        "committed offset and two for each partition of a topic. Off because every group becomes "
-        "series that Prometheus keeps; max_series bounds them.",
+        "summary: by group and topic. partitions: also by partition, with two series for each "
+        "committed offset and two for each partition of a topic. Off by default, because "
+        "Prometheus keeps the series of every group; max_series limits them.",
     )
     max_series: int = Field(
         default=10_000,
         ge=100,
-        description="Series that one scrape may hold; what is beyond is counted in "
-        "groupkeeper_metrics_dropped_series_total and left out, so that no client can flood your "
-        "Prometheus.",
+        description="Series in one scrape. Further ones are left out and counted in "
+        "groupkeeper_metrics_dropped_series_total, so that no client can flood your Prometheus.",
     )
 
 

@@ -37,7 +37,7 @@ class Systemd:
         self._watchdog_s = int(environment.get("WATCHDOG_USEC") or 0) / 1e6 if is_ours else 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def tell(self, message: str, status: str = "") -> None:
+    def notify(self, message: str, status: str = "") -> None:
         """Send a message; ``systemctl status`` shows ``status``."""
         if not self._path:
             return
@@ -53,7 +53,7 @@ class Systemd:
     def start_watchdog(self) -> None:
         """Report twice per watchdog period that the loop runs, until ``stop_watchdog``."""
         if self._watchdog_s:
-            self.tell(WATCHDOG)
+            self.notify(WATCHDOG)
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._watchdog_s / 2, self.start_watchdog)
 

@@ -30,24 +30,24 @@ def handle(exchange: Exchange, services: Services) -> None:
     if wire.timeout <= 0 and any(topic.name not in twice for topic in wire.topics):
         topic_changes.refuse_all(exchange, named, ErrorCode.REQUEST_TIMED_OUT, None, render)
         return
-    judged = []
+    refusals = []
     room = topic_changes.MAX_NEW_PARTITIONS
     for topic in wire.topics:
-        judged.append(_judge(topic, twice, room, services))
-        if judged[-1] is None:
+        refusals.append(_refusal_of(topic, twice, room, services))
+        if refusals[-1] is None:
             room -= max(_growth(topic, services), 0)
     change = ChangeTopics(
         client=exchange.client,
         grow=tuple(
             [
                 (topic.name, topic.count)
-                for topic, refused in zip(wire.topics, judged, strict=True)
+                for topic, refused in zip(wire.topics, refusals, strict=True)
                 if refused is None
             ]
         ),
         validate_only=wire.validate_only,
     )
-    topic_changes.submit(exchange, services, change, judged, _render_once)
+    topic_changes.submit(exchange, services, change, refusals, _render_once)
 
 
 def _growth(topic: Any, services: Services) -> int:
@@ -55,7 +55,9 @@ def _growth(topic: Any, services: Services) -> int:
     return 0 if known is None else int(topic.count) - known.partitions
 
 
-def _judge(topic: Any, twice: frozenset[str], room: int, services: Services) -> TopicChange | None:
+def _refusal_of(
+    topic: Any, twice: frozenset[str], room: int, services: Services
+) -> TopicChange | None:
     if topic.name in twice:
         return topic_changes.refusal(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     growth = _growth(topic, services)

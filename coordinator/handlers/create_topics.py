@@ -49,7 +49,7 @@ def _undecided(topics: Any) -> frozenset[str]:
 
 
 def _new_topic(topic: Any, services: Services) -> NewTopic:
-    partitions, refusal = _partitions(topic, services), _judge(topic, services)
+    partitions, refusal = _partitions(topic, services), _refusal_of(topic, services)
     return NewTopic(topic.name, partitions, services.new_topic_id(), refusal)
 
 
@@ -68,7 +68,7 @@ def _are_too_many(
     return max(asked, written) > topic_changes.MAX_NEW_PARTITIONS
 
 
-def _judge(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
+def _refusal_of(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
     """Return the first error of a topic other than its name, in Kafka's order."""
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
@@ -78,7 +78,7 @@ def _judge(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
     if wrong is not None:
         return ErrorCode.INVALID_CONFIG, wrong
     if topic.assignments:
-        return _judge_assignments(topic, services.node_id)
+        return _refusal_of_assignments(topic, services.node_id)
     replicas = topic.replication_factor
     if replicas in (-1, 1) or (replicas > 1 and _partitions(topic, services) < 1):
         return None
@@ -86,7 +86,7 @@ def _judge(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
     return ErrorCode.INVALID_REPLICATION_FACTOR, message
 
 
-def _judge_assignments(topic: Any, node_id: int) -> tuple[ErrorCode, str] | None:
+def _refusal_of_assignments(topic: Any, node_id: int) -> tuple[ErrorCode, str] | None:
     """Check a manual assignment. It must place every partition on this server."""
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         message = "partitions and replication factor must be -1 beside a manual assignment"

@@ -35,22 +35,24 @@ def handle(exchange: Exchange, services: Services) -> None:
     if services.denied:
         topic_changes.refuse_all(exchange, named, services.denied, None, _render_once)
         return
-    judged = [_judge(name, topic_id) for name, topic_id in named]
+    refusals = [_refusal_of(name, topic_id) for name, topic_id in named]
     twice = topic_changes.repeated(named)
     asks = any(
-        one not in twice and refused is None for one, refused in zip(named, judged, strict=True)
+        one not in twice and refused is None for one, refused in zip(named, refusals, strict=True)
     )
     if wire.timeout <= 0 and asks:
         topic_changes.refuse_all(exchange, named, ErrorCode.REQUEST_TIMED_OUT, None, render)
         return
     change = ChangeTopics(
         client=exchange.client,
-        delete=tuple([one for one, refused in zip(named, judged, strict=True) if refused is None]),
+        delete=tuple(
+            [one for one, refused in zip(named, refusals, strict=True) if refused is None]
+        ),
     )
-    topic_changes.submit(exchange, services, change, judged, _render_once)
+    topic_changes.submit(exchange, services, change, refusals, _render_once)
 
 
-def _judge(name: str | None, topic_id: str) -> TopicChange | None:
+def _refusal_of(name: str | None, topic_id: str) -> TopicChange | None:
     if (name is None) == (topic_id == ""):
         return topic_changes.refusal(name, ErrorCode.INVALID_REQUEST, NOT_NAMED, topic_id)
     return None

@@ -182,7 +182,7 @@ class Exchange(msgspec.Struct, eq=False):
         """Return elements of an array of the reply, such as ``topics.partitions``."""
         return write_elements(self.key, self.version, path, items)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the request and the closed connection. The answer may still come: the core keeps
         the ticket of a parked join for as long as its member.
         """

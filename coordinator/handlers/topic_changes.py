@@ -33,18 +33,18 @@ def submit(
     exchange: Exchange,
     services: Services,
     change: ChangeTopics,
-    judged: Sequence[TopicChange | None],
+    refusals: Sequence[TopicChange | None],
     render: Callable[[list[TopicChange], Exchange], bytes],
 ) -> None:
-    """Submit the change. ``judged`` has an entry per topic: a refusal, or None if the cluster shard
-    decides.
+    """Submit the change. ``refusals`` has an entry per topic: None if the cluster shard decides on
+    it.
     """
 
     def render_all(result: ChangeTopicsResult, exchange: Exchange) -> bytes:
-        return render(_merge(result, change, judged), exchange)
+        return render(_merge(result, change, refusals), exchange)
 
     exchange.render = render_all
-    if all(judged):
+    if all(refusals):
         exchange.resolve(ChangeTopicsResult(ErrorCode.NONE))
     else:
         services.coordinator.submit(change, exchange)
@@ -63,7 +63,7 @@ def refuse_all(
 
 
 def _merge(
-    result: ChangeTopicsResult, change: ChangeTopics, judged: Sequence[TopicChange | None]
+    result: ChangeTopicsResult, change: ChangeTopics, refusals: Sequence[TopicChange | None]
 ) -> list[TopicChange]:
     if result.error is not ErrorCode.NONE:
         decided = iter(
@@ -74,7 +74,7 @@ def _merge(
         )
     else:
         decided = iter((*result.created, *result.grown, *result.deleted))
-    return [next(decided) if known is None else known for known in judged]
+    return [next(decided) if known is None else known for known in refusals]
 
 
 def _named(change: ChangeTopics) -> list[tuple[str | None, str]]:

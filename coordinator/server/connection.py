@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         self._closed = True
         self.held.unsent_bytes = 0
         self._shared.closed(self)
-        self._let_go()
+        self._release()
 
     # --- Called by exchanges ----------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
         if not self._writable:
             self.held.unsent_bytes = 0
             self._transport.abort()
-        self._let_go()
+        self._release()
 
     def stop_reading(self) -> None:
         """Begin no more requests (drain)."""
@@ -400,7 +400,7 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._closed = True
         self._transport.close()
-        self._let_go()
+        self._release()
 
     def _continue_later(self) -> None:
         if self._scheduled or self._closed or not (self._backlog or self._doomed is not None):
@@ -434,7 +434,7 @@ class Connection(asyncio.Protocol):
         if held_bytes is not None:
             self._shared.budget.hold(self, held_bytes)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Release everything except bytes that the peer may still read. No reference cycle must
         stay, since it would keep the memory until the garbage collector runs.
         """
@@ -445,7 +445,7 @@ class Connection(asyncio.Protocol):
         self._account()
         owed, self._owed = self._owed, deque()
         for exchange in owed:
-            exchange.let_go()
+            exchange.release()
 
     def _balance(self) -> None:
         """Read while there is room for more frames."""

@@ -25,7 +25,7 @@ SAMPLE_S = 0.005
 by this much, but never too low.
 """
 
-Tell: TypeAlias = Callable[[str, float, float], None]
+Report: TypeAlias = Callable[[str, float, float], None]
 """Called with the name of a slow callback, its CPU time and its duration, both in seconds."""
 
 
@@ -34,11 +34,11 @@ class CallbackWatch:
 
     def __init__(
         self,
-        tell: Tell | None = None,
+        report: Report | None = None,
         read_s: Callable[[], float] = time.monotonic,
         read_cpu_s: Callable[[], float] = time.thread_time,
     ) -> None:
-        """``tell`` is called for each slow callback."""
+        """``report`` is called for each slow callback."""
         self.slow = 0
         """Callbacks that used ``SLOW_S`` of CPU time or more."""
         self.cpu_seconds = Histogram(CALLBACK_BOUNDS_S)
@@ -48,7 +48,7 @@ class CallbackWatch:
         ``read_s``, when they begin.
         """
         self.read_s = read_s
-        self._tell = tell
+        self._report = report
         self._read_cpu_s = read_cpu_s
         self._read_at_s = float("-inf")
         self._cpu_s = 0.0
@@ -74,8 +74,8 @@ class CallbackWatch:
         self.cpu_seconds.observe(used_s)
         if used_s >= SLOW_S:
             self.slow += 1
-            if self._tell is not None:
-                self._tell(_name(callback), used_s, took_s)
+            if self._report is not None:
+                self._report(_name(callback), used_s, took_s)
 
 
 def _name(callback: object) -> str:

@@ -87,26 +87,26 @@ class GatedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process the bytes. A head sent byte by byte gets no more time than any other."""
         super().data_received(data)
-        self._settle()
+        self._count_state()
         if self._limit is None and not self.transport.is_closing():
             self._limit_to(REQUEST_TIMEOUT)
 
     def on_response_complete(self) -> None:
         """Count the answer as written, after uvicorn has begun the next waiting request."""
         super().on_response_complete()
-        self._settle()
+        self._count_state()
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self.gate.sending.add(self)
-        self._settle()
+        self._count_state()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self.gate.sending.discard(self)
-        self._settle()
+        self._count_state()
 
-    def _settle(self) -> None:
+    def _count_state(self) -> None:
         """Count the connection as busy until its peer has read the answer, else as silent."""
         if self.transport.is_closing():
             return

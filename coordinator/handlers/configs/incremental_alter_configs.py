@@ -50,10 +50,10 @@ def handle(exchange: Exchange, services: Services) -> None:
     """
     wire = exchange.read(services)
     twice = repeated([(r.resource_type, r.resource_name) for r in wire.resources])
-    judged = [
+    refusals = [
         Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         if (resource.resource_type, resource.resource_name) in twice
-        else judge(resource, services)
+        else refusal_of(resource, services)
         for resource in wire.resources
     ]
     asked = [
@@ -66,10 +66,10 @@ def handle(exchange: Exchange, services: Services) -> None:
                 ]
             ),
         )
-        for resource, refusal in zip(wire.resources, judged, strict=True)
+        for resource, refusal in zip(wire.resources, refusals, strict=True)
         if refusal is None
     ]
-    exchange.asked = (wire.resources, judged)
+    exchange.asked = (wire.resources, refusals)
     exchange.render = render
     if asked:
         request = AlterGroupConfigs(exchange.client, tuple(asked), wire.validate_only)
@@ -78,7 +78,7 @@ def handle(exchange: Exchange, services: Services) -> None:
         exchange.resolve(AlterGroupConfigsResult(ErrorCode.NONE))
 
 
-def judge(resource: Any, services: Services) -> Refusal | None:
+def refusal_of(resource: Any, services: Services) -> Refusal | None:
     """Return the first error of a resource in Kafka's order, or None if the cluster shard
     decides.
     """
@@ -102,8 +102,8 @@ def judge(resource: Any, services: Services) -> Refusal | None:
     if resource.resource_type == ResourceType.GROUP:
         return None
     if resource.resource_type == ResourceType.TOPIC:
-        return _judge_topic(resource, services)
-    return _judge_fixed(resource, services)
+        return _refusal_of_topic(resource, services)
+    return _refusal_of_others(resource, services)
 
 
 def _may_be_list(kind: int, name: str) -> bool:
@@ -112,7 +112,7 @@ def _may_be_list(kind: int, name: str) -> bool:
     return kind != ResourceType.TOPIC or TOPIC_CONFIGS.get(name) is ConfigKind.LIST
 
 
-def _judge_topic(resource: Any, services: Services) -> Refusal:
+def _refusal_of_topic(resource: Any, services: Services) -> Refusal:
     """Return the answer for a topic. A topic has no configs, so an empty change succeeds."""
     name = resource.resource_name
     if name == "":
@@ -133,7 +133,7 @@ def _judge_topic(resource: Any, services: Services) -> Refusal:
     return Refusal(ErrorCode.POLICY_VIOLATION, message)
 
 
-def _judge_fixed(resource: Any, services: Services) -> Refusal:
+def _refusal_of_others(resource: Any, services: Services) -> Refusal:
     kind, name = resource.resource_type, resource.resource_name
     if kind == ResourceType.BROKER:
         wrong = broker_name_error(name, services.node_id)
@@ -150,10 +150,10 @@ def _judge_fixed(resource: Any, services: Services) -> Refusal:
 
 def render(result: AlterGroupConfigsResult, exchange: Exchange) -> bytes:
     """Render in the version of the request."""
-    resources, judged = exchange.asked
+    resources, refusals = exchange.asked
     decided = iter(result.groups)
     answers = []
-    for resource, refusal in zip(resources, judged, strict=True):
+    for resource, refusal in zip(resources, refusals, strict=True):
         if refusal is not None:
             error, message = refusal
         elif result.error is not ErrorCode.NONE:

@@ -99,7 +99,7 @@ def test_topics_come_from_the_environment_as_json(monkeypatch):
         ),
         ("[kafka]\nnode_id = -1\n", "kafka.node_id: must be at least 0, not -1"),
         ("[kafka]\nlisten = '9092'\n", "kafka.listen: '9092' is not HOST:PORT"),
-        ("[kafka]\nadvertised = 'h:0'\n", "kafka.advertised: port 0 cannot be told to clients"),
+        ("[kafka]\nadvertised = 'h:0'\n", "kafka.advertised: clients cannot connect to port 0"),
         ("[logging]\nlevel = 'loud'\n", "logging.level: input should be 'debug', 'info'"),
         ("kafka = 3\n", "kafka: input should be a valid dictionary"),
         ("[[static.topics]]\nname = 'a'\n", "static.topics.0.partitions: Field required"),

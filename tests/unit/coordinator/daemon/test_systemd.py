@@ -31,7 +31,7 @@ def heard(listener: socket.socket) -> list[str]:
 
 
 def test_a_message_goes_to_the_socket_with_its_status(listener):
-    Systemd({"NOTIFY_SOCKET": listener.getsockname()}).tell(READY, "serving")
+    Systemd({"NOTIFY_SOCKET": listener.getsockname()}).notify(READY, "serving")
     assert heard(listener) == ["READY=1\nSTATUS=serving"]
 
 
@@ -40,19 +40,19 @@ def test_a_leading_at_sign_names_an_abstract_socket():
         name = f"groupkeeper-test-{os.getpid()}"
         bound.bind(f"\0{name}")
         bound.setblocking(False)
-        Systemd({"NOTIFY_SOCKET": f"@{name}"}).tell(READY)
+        Systemd({"NOTIFY_SOCKET": f"@{name}"}).notify(READY)
         assert heard(bound) == ["READY=1"]
 
 
 @pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": "/nowhere/to/be/found"}])
 def test_where_nobody_listens_nothing_happens(environment):
-    Systemd(environment).tell(READY)
+    Systemd(environment).notify(READY)
 
 
 def test_a_full_socket_does_not_hold_up_the_loop(listener):
     systemd = Systemd({"NOTIFY_SOCKET": listener.getsockname()})
     for _ in range(10_000):
-        systemd.tell(READY)
+        systemd.notify(READY)
     assert 0 < len(heard(listener)) < 10_000
 
 

@@ -101,7 +101,7 @@ def test_a_reply_that_becomes_too_large_ends_before_the_rest_is_made() -> None:
 def test_nothing_more_is_made_for_a_connection_that_has_closed() -> None:
     services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, large(7)))
     exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
-    exchange.let_go()
+    exchange.release()
     assert channel.timers == []
     assert channel.replies == []
 
