@@ -67,5 +67,23 @@ class NoPartitionFree(ReaderError):
         self.topic = topic
 
 
-class IteratorClosed(ReaderError):
+class ReaderClosed(ReaderError):
     """A closed reader reads no more."""
+
+
+class SessionEnded(PartitionLost):
+    """The session of this member is over, and each of its partitions is lost."""
+
+    def __init__(self, group: str, reason: str) -> None:
+        ReaderError.__init__(self, f"our partitions of group {group!r} are lost: {reason}")
+        self.topic = ""
+        self.partition = -1
+        self.reason = reason
+
+
+class HandedOver(PartitionLost):
+    """Another member of the group reads the partition from now on, as its share."""
+
+
+class BadPosition(ReaderError):
+    """What Consul holds as a position is none."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Protocol
 
-from groupkeeper.clients.readers.errors import IteratorClosed
+from groupkeeper.clients.readers.closing import Closing, raise_all
+from groupkeeper.clients.readers.errors import ReaderClosed
 from groupkeeper.clients.readers.message import Message
 from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST, Batches
 
 
-class MessageIter(ABC):
+class MessageIter(Closing):
     """An async iterator of messages, which has to be closed.
 
     ``take`` and ``ready`` are its two halves: they let iterators of iterators look at many of them
@@ -52,17 +52,6 @@ class MessageIter(ABC):
         """Close it, under the name that ``contextlib.aclosing`` calls."""
         await self.close()
 
-    async def __aenter__(self) -> MessageIter:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
 
 class MessageLog(Protocol):
     """What an iterator reads from; ``PartitionLog`` is one."""
@@ -72,6 +61,16 @@ class MessageLog(Protocol):
     async def fetch(self, offset: int) -> Batches: ...
     async def find(self, where: int) -> int: ...
     async def close(self) -> None: ...
+
+
+class Guard(Protocol):
+    """Who decides whether a partition may be read."""
+
+    def look(self) -> None:
+        """Called before each message: calls ``fail`` if it may not be read any more."""
+
+    def over(self) -> None:
+        """Called when an iterator gives no message any more, and the last one is done with."""
 
 
 class PartitionIter(MessageIter):
@@ -87,6 +86,7 @@ class PartitionIter(MessageIter):
         start: int | Callable[[], Awaitable[int]],
         buffer: int,
         forget: Callable[[PartitionIter], None],
+        guard: Guard | None = None,
     ) -> None:
         self.position: int | None = start if isinstance(start, int) and start >= 0 else None
         """The offset behind the last message that was taken; None until the first is known."""
@@ -94,20 +94,30 @@ class PartitionIter(MessageIter):
         self._start = start
         self._buffer = buffer
         self._forget = forget
+        self._guard = guard
         self._messages: deque[Message] = deque()
         self._batches: Batches | None = None
         self._error: Exception | None = None
+        self._has_given = False
         self._is_closed = False
         self._waiting = 0
         self._fetching: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._arrived = asyncio.Event()
 
+    @property
+    def is_reading(self) -> bool:
+        """True from the first message until its reader has come back and was told of the end."""
+        return self._has_given and not self._is_closed
+
     def take(self) -> Message | None:
+        if self._guard is not None:
+            self._guard.look()
         if not self._messages and not self._unpack():
             self._end()
             return None
         message = self._messages.popleft()
+        self._has_given = True
         self.position = message.offset + 1
         if self._buffer and len(self._messages) == self._buffer:
             self._wanted.set()
@@ -126,9 +136,7 @@ class PartitionIter(MessageIter):
             self._waiting -= 1
 
     async def close(self) -> None:
-        errors = await self.end()
-        if errors:
-            raise ExceptionGroup("a reader met errors", errors)
+        raise_all(await self.end())
 
     async def end(self) -> list[Exception]:
         """Close it, and return the errors that nobody was given instead of raising them."""
@@ -137,6 +145,8 @@ class PartitionIter(MessageIter):
         self._batches = None
         self._arrived.set()
         self._forget(self)
+        if self._guard is not None:
+            self._guard.over()
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.wait([self._fetching])
@@ -158,6 +168,8 @@ class PartitionIter(MessageIter):
         error, self._error = self._error, None
         if error is not None:
             self._is_closed = True
+            if self._guard is not None:
+                self._guard.over()
             raise error
         if self._is_closed:
             raise StopAsyncIteration
@@ -209,6 +221,6 @@ class PartitionIter(MessageIter):
         return await self._log.find(start) if start in (EARLIEST, LATEST) else start
 
 
-def closed() -> IteratorClosed:
+def closed() -> ReaderClosed:
     """The error of a reader that is used after its close."""
-    return IteratorClosed("the reader is closed")
+    return ReaderClosed("the reader, or the group, is closed")

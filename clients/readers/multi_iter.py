@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
+from groupkeeper.clients.readers.closing import raise_all
 from groupkeeper.clients.readers.message import Message
 from groupkeeper.clients.readers.message_iter import MessageIter
 
@@ -24,6 +25,7 @@ class MultiIter(MessageIter):
         self._all = list(self._turns)
         self._leaves_out = leave_out_failing
         self._left_out: list[Exception] = []
+        self._woken: asyncio.Future[None] | None = None
         self._asks: dict[MessageIter, asyncio.Task[None]] = {}
 
     def take(self) -> Message | None:
@@ -33,28 +35,25 @@ class MultiIter(MessageIter):
             try:
                 message = iterator.take()
             except StopAsyncIteration:
-                self._drop(iterator)
-            except Exception as error:
-                self._drop(iterator)
-                if not self._leaves_out:
-                    self._turns.clear()
-                    raise
-                self._left_out.append(error)
+                self._turns.remove(iterator)
+            except Exception as error:  # noqa: BLE001 - of whatever kind
+                self._turns.remove(iterator)
+                self._failed(iterator, error)
             else:
                 turns.rotate(-1)
                 if message is not None:
                     return message
         if not turns:
-            raise StopAsyncIteration
+            self._all_ended()
         return None
 
     async def ready(self) -> None:
         for iterator in self._turns:
             if iterator not in self._asks:
                 self._asks[iterator] = asyncio.create_task(iterator.ready())
-        if self._asks:
-            # an ask that goes on is found again by the next call: cancelling it would lose a fetch
-            await asyncio.wait(self._asks.values(), return_when=asyncio.FIRST_COMPLETED)
+        self._woken = asyncio.get_running_loop().create_future()
+        # an ask that goes on is found again by the next call: cancelling it would lose a fetch
+        await asyncio.wait([self._woken, *self._asks.values()], return_when=asyncio.FIRST_COMPLETED)
         for iterator in [each for each, ask in self._asks.items() if ask.done()]:
             ask = self._asks.pop(iterator)
             if not ask.cancelled():  # as a close does, which take then finds
@@ -62,6 +61,7 @@ class MultiIter(MessageIter):
 
     async def close(self) -> None:
         self._turns.clear()
+        self._wake()
         asks, self._asks = list(self._asks.values()), {}
         for ask in asks:
             ask.cancel()
@@ -69,19 +69,19 @@ class MultiIter(MessageIter):
         ended = await asyncio.gather(*asks, *closing, return_exceptions=True)
         errors = [each for each in ended if isinstance(each, Exception)]
         left_out, self._left_out = self._left_out, []
-        if left_out or errors:
-            raise ExceptionGroup("readers met errors", [*left_out, *_flat(errors)])
+        raise_all([*left_out, *errors])
 
-    def _drop(self, iterator: MessageIter) -> None:
-        self._turns.remove(iterator)
-        ask = self._asks.pop(iterator, None)
-        if ask is not None:
-            ask.cancel()
+    def _failed(self, iterator: MessageIter, error: Exception) -> None:
+        """Raise what an iterator raised, or remember it for the close."""
+        if not self._leaves_out:
+            self._turns.clear()
+            raise error
+        self._left_out.append(error)
 
+    def _all_ended(self) -> None:
+        raise StopAsyncIteration
 
-def _flat(errors: Iterable[Exception]) -> list[Exception]:
-    """The errors in groups, and groups of groups, one after the other."""
-    found: list[Exception] = []
-    for error in errors:
-        found.extend(_flat(error.exceptions) if isinstance(error, ExceptionGroup) else [error])
-    return found
+    def _wake(self) -> None:
+        """Have ``ready`` return."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
 
 from groupkeeper.clients.readers.brokers import Brokers, KafkaSecurity
-from groupkeeper.clients.readers.message_iter import PartitionIter, closed
+from groupkeeper.clients.readers.closing import Closing, raise_all
+from groupkeeper.clients.readers.message_iter import Guard, PartitionIter, closed
 from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST, FetchLimits, PartitionLog
 
 CLIENT_ID = "groupkeeper-reader"
@@ -15,7 +15,7 @@ MOST_BUFFER = 1_000_000
 """Messages; a larger buffer is memory that nobody counted."""
 
 
-class Reader:
+class Reader(Closing):
     """Reads one partition, as often and from wherever it is asked to.
 
     Each iterator has a connection of its own, so that none waits for another. Nothing connects
@@ -48,7 +48,7 @@ class Reader:
         self._limits = FetchLimits(max_wait_ms, min_bytes, max_bytes, give_up_ms)
         self._brokers = Brokers(brokers, security, client_id)
         self._open: set[PartitionIter] = set()
-        self._is_closed = False
+        self.is_closed = False
 
     def read(self, offset: int = EARLIEST) -> PartitionIter:
         """Return a new iterator that begins with this offset.
@@ -65,27 +65,19 @@ class Reader:
         """End every iterator, and raise an ExceptionGroup of the errors that they met and that
         nobody was given.
         """
-        self._is_closed = True
+        raise_all(await self._end_all())
+
+    async def _end_all(self) -> list[Exception]:
+        self.is_closed = True
         ended = await asyncio.gather(*(each.end() for each in list(self._open)))
-        errors = [error for errors in ended for error in errors]
-        if errors:
-            raise ExceptionGroup("readers met errors", errors)
+        return [error for errors in ended for error in errors]
 
-    async def __aenter__(self) -> Reader:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    def _iterate(self, start: int | Callable[[], Awaitable[int]]) -> PartitionIter:
-        if self._is_closed:
+    def _iterate(
+        self, start: int | Callable[[], Awaitable[int]], guard: Guard | None = None
+    ) -> PartitionIter:
+        if self.is_closed:
             raise closed()
         partition_log = PartitionLog(self._brokers, self.topic, self.partition, self._limits)
-        iterator = PartitionIter(partition_log, start, self._buffer, self._open.discard)
+        iterator = PartitionIter(partition_log, start, self._buffer, self._open.discard, guard)
         self._open.add(iterator)
         return iterator

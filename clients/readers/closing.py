@@ -1,0 +1,46 @@
+"""What has to be closed, and tells all that it met."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closing(ABC):
+    """``async with`` and ``close``, which raise every error that nobody was given."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End everything; raises an ExceptionGroup."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except ExceptionGroup as met:
+            if isinstance(error, Exception):  # as a TaskGroup does: none hides another
+                raise ExceptionGroup(met.message, [error, *met.exceptions]) from None
+            raise
+
+
+def raise_all(errors: list[Exception], message: str = "readers met errors") -> None:
+    """Raise the errors in one group, those in groups among them one by one; nothing if there are
+    none.
+    """
+    if errors:
+        raise ExceptionGroup(message, _flat(errors))
+
+
+def _flat(errors: list[Exception] | tuple[Exception, ...]) -> list[Exception]:
+    found: list[Exception] = []
+    for error in errors:
+        found.extend(_flat(error.exceptions) if isinstance(error, ExceptionGroup) else [error])
+    return found

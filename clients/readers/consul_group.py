@@ -1,0 +1,161 @@
+"""A group of readers that find each other in Consul, without a coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from groupkeeper.clients.readers.closing import Closing, raise_all
+from groupkeeper.clients.readers.errors import SessionEnded
+from groupkeeper.clients.readers.group_keys import PREFIX, GroupKeys, checked_name
+from groupkeeper.clients.readers.group_reader import GroupReader
+from groupkeeper.clients.readers.member import GroupMember, ReaderPlan
+from groupkeeper.clients.readers.message_iter import closed
+from groupkeeper.clients.readers.spread_readers import SpreadReaders
+from groupkeeper.storage.connections.consul import ConsulClient
+from groupkeeper.storage.connections.consul_session import ConsulSession, boot_time
+
+MOST_PARTITIONS = 100_000
+LOCK_DELAY_MS = 15_000
+"""Consul's own: a member whose session was ended behind its back has this long to notice."""
+
+
+class Scheme(StrEnum):
+    """How a group shares partitions."""
+
+    SPREAD = "spread"
+
+
+class ConsulGroup(Closing):
+    """One member of a group; every process makes its own.
+
+    Nothing connects before the first reader is asked for. A lost session ends all readers; the next
+    reader that is asked for begins another.
+    """
+
+    def __init__(  # noqa: PLR0913 - how to reach Consul, and how long to wait for it
+        self,
+        name: str,
+        addr: str = "127.0.0.1:8500",
+        scheme: Scheme | str | None = None,
+        ttl_ms: int = 10_000,
+        *,
+        lock_delay_ms: int = LOCK_DELAY_MS,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        datacenter: str | None = None,
+        prefix: str = PREFIX,
+        clock: Callable[[], float] = boot_time,
+    ) -> None:
+        self.name = name
+        self.scheme = None if scheme is None else Scheme(scheme)
+        self._keys = GroupKeys(name, prefix)
+        self._client = ConsulClient(addr, token=token, tls=tls, datacenter=datacenter)
+        self._session_settings = ttl_ms, lock_delay_ms, clock
+        ConsulSession(self._client, *self._session_settings)  # refuses what Consul would refuse
+        self._member: GroupMember | None = None
+        self._starting = asyncio.Lock()
+        self._is_closed = False
+        self._given: list[GroupReader | SpreadReaders] = []
+
+    async def new_reader(
+        self,
+        brokers: str | Sequence[str],
+        topic: str,
+        partitions: int,
+        *,
+        wait: bool = True,
+        **options: Any,
+    ) -> GroupReader:
+        """Claim a partition of the topic that nobody has, and return its reader.
+
+        It waits until one is free, or raises NoPartitionFree at once if it shall not wait. The
+        options are those of Reader: ``buffer``, ``max_wait_ms``, ``security`` and so on.
+        """
+        _check(topic, partitions)
+        if self.scheme is not None:
+            raise ValueError(f"a group of scheme {self.scheme} gives readers by new_readers")
+        plan = ReaderPlan(brokers, options)
+        while True:
+            member = await self._started()
+            try:
+                reader = await member.claim_any(topic, partitions, plan, wait=wait)
+            except SessionEnded:
+                if self._is_closed:
+                    raise
+            else:
+                break
+        self._keep(reader)
+        return reader
+
+    async def new_readers(
+        self,
+        brokers: str | Sequence[str],
+        topic: str,
+        partitions: int,
+        *,
+        wait: bool = True,
+        **options: Any,
+    ) -> SpreadReaders:
+        """Take a share of the topic: even within one over all members, and again whenever a member
+        comes or goes.
+
+        It waits until the others have handed over what is ours, or returns at once if it shall not
+        wait. The options are those of Reader.
+        """
+        _check(topic, partitions)
+        if self.scheme is not Scheme.SPREAD:
+            raise ValueError("new_readers is for a group of scheme 'spread'")
+        member = await self._started()
+        await member.join(topic, partitions, ReaderPlan(brokers, options))
+        readers = SpreadReaders(member, topic, partitions)
+        self._keep(readers)
+        if wait:
+            await readers.settled()
+        return readers
+
+    async def close(self) -> None:
+        """Close every reader, end the session, and raise an ExceptionGroup of the errors that were
+        met and that nobody was given.
+        """
+        self._is_closed = True
+        given, self._given = self._given, []
+        ended = await asyncio.gather(*(each.close() for each in given), return_exceptions=True)
+        if self._member is not None:
+            await self._member.close()
+        await self._client.close()
+        errors = [each for each in ended if isinstance(each, Exception)]
+        raise_all(errors, f"readers of group {self.name!r} met errors")
+
+    def _keep(self, given: GroupReader | SpreadReaders) -> None:
+        self._given = [*(each for each in self._given if not each.is_closed), given]
+
+    async def _started(self) -> GroupMember:
+        async with self._starting:
+            if self._is_closed:
+                raise closed()
+            if self._member is not None and self._member.error is not None:
+                await self._member.close()
+                self._member = None
+            if self._member is None:
+                member = GroupMember(
+                    self._client,
+                    self._keys,
+                    ConsulSession(self._client, *self._session_settings),
+                )
+                try:
+                    await member.start()
+                except BaseException:
+                    await member.close()
+                    raise
+                self._member = member
+            return self._member
+
+
+def _check(topic: str, partitions: int) -> None:
+    checked_name(topic, "topic")
+    if not 1 <= partitions <= MOST_PARTITIONS:
+        raise ValueError(f"partitions is {partitions}: 1 to {MOST_PARTITIONS} is wanted")

@@ -1,0 +1,103 @@
+"""Where a group stands in Consul, and what stands there.
+
+Below ``<prefix>/<group>/``: ``live/members/<topic>/<member>`` and
+``live/owners/<topic>/<partition>``, each deleted with the session of its member, and
+``positions/<topic>/<partition>``, which stays: the next offset to read, in digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from groupkeeper.clients.readers.errors import BadPosition
+from groupkeeper.storage.connections.consul import ConsulEntry
+
+PREFIX = "groupkeeper/readers"
+LONGEST_NAME = 249
+"""As long as the name of a topic may be in Kafka."""
+
+
+class OwnedPartition(NamedTuple):
+    """Who holds a partition."""
+
+    member: str
+    session: str | None
+    at_index: int
+
+
+@dataclass(frozen=True)
+class ConsulGroupView:
+    """The members of a group and the owners of its partitions, at an index of Consul."""
+
+    at_index: int = 0
+    owners: Mapping[str, Mapping[int, OwnedPartition]] = field(default_factory=dict)
+    members: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By topic and member: how many partitions it knows the topic to have."""
+
+
+class GroupKeys:
+    """The keys of one group."""
+
+    def __init__(self, group: str, prefix: str = PREFIX) -> None:
+        self.group = checked_name(group, "group")
+        self.root = f"{prefix}/{group}/"
+        self.live = f"{self.root}live/"
+
+    def owner(self, topic: str, partition: int) -> str:
+        """The lock of a partition; its value is the member."""
+        return f"{self.live}owners/{topic}/{partition}"
+
+    def member(self, topic: str, member: str) -> str:
+        """One that shares the partitions of a topic."""
+        return f"{self.live}members/{topic}/{member}"
+
+    def position(self, topic: str, partition: int) -> str:
+        """The next offset to read."""
+        return f"{self.root}positions/{topic}/{partition}"
+
+    def view(self, at_index: int, entries: Iterable[ConsulEntry]) -> ConsulGroupView:
+        """Read what is below ``live``; a key that is none of ours is passed over."""
+        owners: dict[str, dict[int, OwnedPartition]] = {}
+        members: dict[str, dict[str, int]] = {}
+        for entry in entries:
+            match entry.key.removeprefix(self.live).split("/"):
+                case ["owners", topic, partition] if partition.isdigit():
+                    owned = OwnedPartition(
+                        entry.value.decode(errors="replace"), entry.session, entry.at_index
+                    )
+                    owners.setdefault(topic, {})[int(partition)] = owned
+                case ["members", topic, member]:
+                    members.setdefault(topic, {})[member] = _partitions(entry.value)
+                case _:
+                    pass
+        return ConsulGroupView(at_index, owners, members)
+
+
+def checked_name(name: str, what: str) -> str:
+    """Return a name that can be part of a key; raises ValueError for another."""
+    if name in ("", ".", "..") or len(name) > LONGEST_NAME or re.search(r"[/\x00-\x1f\x7f]", name):
+        raise ValueError(
+            f"{name[:LONGEST_NAME]!r} cannot name a {what}: 1 to {LONGEST_NAME} characters, no '/' "
+            "and no control characters, are wanted"
+        )
+    return name
+
+
+def read_position(entry: ConsulEntry) -> int:
+    """Read a position; raises BadPosition with its key."""
+    text = entry.value.decode(errors="replace")
+    if not re.fullmatch(r"[0-9]{1,19}", text):
+        raise BadPosition(f"{entry.key} holds {text[:40]!r}, which is no offset")
+    return int(text)
+
+
+def _partitions(value: bytes) -> int:
+    try:
+        count = json.loads(value)["partitions"]
+    except (ValueError, TypeError, KeyError):
+        return 0
+    return count if isinstance(count, int) else 0

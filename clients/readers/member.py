@@ -1,0 +1,192 @@
+"""One member of a group: its session, what it claims, and what it sees of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from groupkeeper.clients.readers.claim import Claim
+from groupkeeper.clients.readers.errors import NoPartitionFree, SessionEnded
+from groupkeeper.clients.readers.group_keys import ConsulGroupView, GroupKeys
+from groupkeeper.clients.readers.group_reader import GroupReader
+from groupkeeper.storage.connections.backoff import Backoff
+from groupkeeper.storage.connections.consul import (
+    ConsulClient,
+    ConsulError,
+    ConsulUnavailable,
+    SessionGone,
+)
+from groupkeeper.storage.connections.consul_session import ConsulSession
+
+LOCK_DELAY_LOOK_S = 0.5
+"""Nothing tells of the end of a lock delay: a key that is free and yet refused is tried again."""
+
+
+@dataclass(frozen=True)
+class ReaderPlan:
+    """What the readers of a member are made of."""
+
+    brokers: str | Sequence[str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class GroupMember:
+    """Lives as long as its session."""
+
+    def __init__(self, client: ConsulClient, keys: GroupKeys, session: ConsulSession) -> None:
+        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+        self.view = ConsulGroupView()
+        self.error: Exception | None = None
+        self._client = client
+        self._keys = keys
+        self._session = session
+        self._plans: dict[str, ReaderPlan] = {}
+        self._claims: dict[tuple[str, int], Claim | None] = {}
+        self._view_change = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin the session, and see the group once."""
+        await self._session.open(f"groupkeeper reader of {self._keys.group}", self._session_lost)
+        self._watching = asyncio.create_task(self._watch())
+        await self.changed(0, again_soon=False)
+
+    async def close(self) -> None:
+        """End the session; what is still claimed is locked for the lock delay."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        await self._session.close()
+        self._session_lost("the group was closed")
+
+    async def claim_any(
+        self, topic: str, partitions: int, plan: ReaderPlan, *, wait: bool
+    ) -> GroupReader:
+        """Claim a partition that nobody has, and return its reader."""
+        while True:
+            view = self.view
+            owned = view.owners.get(topic, {})
+            free = [
+                p for p in range(partitions) if p not in owned and (topic, p) not in self._claims
+            ]
+            # by chance, or many that come at once would all try the same one first
+            for partition in random.sample(free, len(free)):
+                reader = await self._try(topic, partition, plan)
+                if reader is not None:
+                    return reader
+            if not wait:
+                raise NoPartitionFree(topic, partitions)
+            await self.changed(view.at_index, again_soon=bool(free))
+
+    async def join(self, topic: str, partitions: int, plan: ReaderPlan) -> None:
+        """Take part in the spreading of a topic."""
+        self._plans[topic] = plan
+        value = json.dumps({"partitions": partitions}).encode()
+        key = self._keys.member(topic, self.id)
+        if not await self._retried(self._client.put, key, value, acquire=self._session.id):
+            raise SessionEnded(self._keys.group, "its session could not be used")
+
+    async def leave(self, topic: str) -> None:
+        """Take no part any more."""
+        self._plans.pop(topic, None)
+        if self._session.is_good:
+            with contextlib.suppress(ConsulError):
+                await self._client.delete(self._keys.member(topic, self.id))
+
+    async def try_claim(self, topic: str, partition: int) -> GroupReader | None:
+        """Claim this partition if it is free."""
+        return await self._try(topic, partition, self._plans[topic])
+
+    async def changed(self, behind: int, *, again_soon: bool) -> None:
+        """Wait for a view behind that one, or only for a moment.
+
+        Raises what ended the member.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOCK_DELAY_LOOK_S if again_soon else None):
+                while self.view.at_index <= behind and self.error is None:
+                    self._view_change.clear()
+                    await self._view_change.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def _try(self, topic: str, partition: int, plan: ReaderPlan) -> GroupReader | None:
+        at = topic, partition
+        if at in self._claims:
+            return None  # the same session would be given the same lock again
+        self._claims[at] = None
+        claim = None
+        try:
+            lock = {
+                "Verb": "lock",
+                "Key": self._keys.owner(topic, partition),
+                "Value": self.id.encode(),
+                "Session": self._session.id,
+            }
+            locked = await self._retried(self._client.transact, lock)
+            if locked is not None:
+                claim = Claim(self._client, self._keys, self._session, topic, partition, locked)
+        finally:
+            if claim is None:
+                del self._claims[at]
+            else:
+                self._claims[at] = claim
+        if claim is None:
+            return None
+        claim.on_release = lambda: self._claims.pop(at, None)
+        return GroupReader(plan.brokers, claim, plan.options)
+
+    async def _retried(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call until Consul answers, or our session must be taken for lost."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await call(*args, **kwargs)
+            except ConsulUnavailable:
+                if not self._session.is_good:
+                    raise
+                await asyncio.sleep(backoff.next_s())
+            except SessionGone as error:
+                self._session.lose(str(error))
+                assert self.error is not None
+                raise self.error from error
+
+    async def _watch(self) -> None:
+        try:
+            async for seen in self._client.watch(self._keys.live):
+                self.view = self._keys.view(seen.at_index, seen.entries)
+                self._look_at_claims()
+                self._view_change.set()
+        except ConsulError as error:
+            self._fail(error)
+
+    def _look_at_claims(self) -> None:
+        """Lose what another has, or nobody: somebody deleted the key, or ended our session."""
+        for (topic, partition), claim in list(self._claims.items()):
+            if claim is None or self.view.at_index < claim.at_index:
+                continue
+            owned = self.view.owners.get(topic, {}).get(partition)
+            if owned is None or owned.session != self._session.id:
+                claim.lose("Consul knows another owner, or none")
+                self._session.doubt()
+                self._claims.pop((topic, partition), None)
+
+    def _session_lost(self, reason: str) -> None:
+        self._fail(SessionEnded(self._keys.group, reason))
+        for claim in list(self._claims.values()):
+            if claim is not None:
+                claim.lose(reason)
+        self._claims.clear()
+
+    def _fail(self, error: Exception) -> None:
+        if self.error is None:
+            self.error = error
+        self._view_change.set()

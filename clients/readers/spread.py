@@ -1,0 +1,37 @@
+"""Who reads which partition: even within one, with the fewest moves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+
+def spread(
+    partitions: int, members: Iterable[str], owners: Mapping[int, str]
+) -> dict[str, list[int]]:
+    """Return the partitions that each member should have.
+
+    What somebody else than a member owns is left out until it is free. Every member computes this
+    by itself, and the answer stays the same while the partitions move towards it: who has more
+    than an even share gives away, and nobody is given more than its share on the way.
+    """
+    names = sorted(set(members))
+    held: dict[str, list[int]] = {name: [] for name in names}
+    free = []
+    for partition in range(partitions):
+        owner = owners.get(partition)
+        if owner is None:
+            free.append(partition)
+        elif owner in held:
+            held[owner].append(partition)
+    if not names:
+        return {}
+    least, more = divmod(len(free) + sum(map(len, held.values())), len(names))
+    # one more for those that have it already: each of them saves a move
+    favoured = set(sorted(names, key=lambda name: (len(held[name]) <= least, name))[:more])
+    share = {name: least + (name in favoured) for name in names}
+    surplus = [p for name in names for p in held[name][share[name] :]]
+    to_give = iter([*free, *sorted(surplus)])
+    target = {name: held[name][: share[name]] for name in names}
+    for name in names:
+        target[name] += [next(to_give) for _ in range(share[name] - len(target[name]))]
+    return target

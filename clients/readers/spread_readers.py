@@ -1,0 +1,214 @@
+"""The readers of one member's share, which changes as members come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from groupkeeper.clients.readers.closing import Closing, raise_all
+from groupkeeper.clients.readers.errors import HandedOver, PartitionLost
+from groupkeeper.clients.readers.group_keys import ConsulGroupView
+from groupkeeper.clients.readers.group_reader import GroupReader
+from groupkeeper.clients.readers.message import Message
+from groupkeeper.clients.readers.message_iter import MessageIter, PartitionIter
+from groupkeeper.clients.readers.multi_iter import MultiIter
+from groupkeeper.clients.readers.spread import spread
+
+
+class SpreadMember(Protocol):
+    """What a share asks of the member that it belongs to."""
+
+    id: str
+    view: ConsulGroupView
+    error: Exception | None
+
+    async def changed(self, behind: int, *, again_soon: bool) -> None: ...
+    async def try_claim(self, topic: str, partition: int) -> GroupReader | None: ...
+    async def leave(self, topic: str) -> None: ...
+
+
+class SpreadIter(MultiIter):
+    """The messages of a share, whatever it holds at a time, each partition from its position on."""
+
+    def __init__(self, forget: Callable[[SpreadIter], None]) -> None:
+        super().__init__([])
+        self._forget = forget
+        self._error: Exception | None = None
+        self._is_closed = False
+
+    def add(self, iterator: PartitionIter) -> None:
+        """Read this one too."""
+        self._turns.append(iterator)
+        self._all.append(iterator)
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """End with this error."""
+        if not self._is_closed:
+            self._error = error
+            self._wake()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        self._forget(self)
+        await super().close()
+
+    def _failed(self, iterator: MessageIter, error: Exception) -> None:
+        self._all.remove(iterator)
+        if not isinstance(error, HandedOver):
+            self._is_closed = True
+            super()._failed(iterator, error)
+
+    def _all_ended(self) -> None:
+        """A share of nothing waits for one of something."""
+        error, self._error = self._error, None
+        if error is not None:
+            self._is_closed = True
+            raise error
+        if self._is_closed:
+            raise StopAsyncIteration
+
+
+class SpreadReaders(Closing, Sequence[GroupReader]):
+    """The readers that this member has now, in the order of their partitions."""
+
+    def __init__(self, member: SpreadMember, topic: str, partitions: int) -> None:
+        self.topic = topic
+        self.is_closed = False
+        self._member = member
+        self._partitions = partitions
+        self._readers: dict[int, GroupReader] = {}
+        self._giving_up: dict[GroupReader, asyncio.Task[None]] = {}
+        self._iterators: set[SpreadIter] = set()
+        self._change = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._error: Exception | None = None
+        self._balancing = asyncio.create_task(self._balance())
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def __getitem__(self, index: int) -> GroupReader:  # type: ignore[override]
+        return self._readers[sorted(self._readers)[index]]
+
+    def __iter__(self) -> Iterator[GroupReader]:
+        return iter([self._readers[each] for each in sorted(self._readers)])
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that this member has now."""
+        return sorted(self._readers)
+
+    async def commit(self, message: Message) -> None:
+        """Keep that this message was processed: the next reader of its partition begins behind it.
+
+        It may be committed until the next message is asked for, also while its partition is being
+        handed over. Raises PartitionLost if the partition is no longer ours.
+        """
+        held = [*self._readers.values(), *self._giving_up]
+        for reader in held:
+            if reader.partition == message.partition:
+                return await reader.commit(message.offset + 1)
+        raise PartitionLost(message.topic, message.partition, "it was handed over")
+
+    def read(self) -> SpreadIter:
+        """Return an iterator of all messages of the share, as it grows and shrinks.
+
+        Each partition begins where it was last committed. What is handed over is left out; a lost
+        session ends the iterator with PartitionLost.
+        """
+        iterator = SpreadIter(self._iterators.discard)
+        self._iterators.add(iterator)
+        for reader in self:
+            iterator.add(reader.read())
+        if self._error is not None:
+            iterator.fail(self._error)
+        return iterator
+
+    async def changed(self) -> None:
+        """Wait until the share is another than now."""
+        self._change.clear()
+        await self._change.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def settled(self) -> None:
+        """Wait until this member has all that it should have, and no more."""
+        await self._settled.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def close(self) -> None:
+        """Give every partition back, leave, and raise an ExceptionGroup of the errors that were met
+        and that nobody was given.
+        """
+        self.is_closed = True
+        self._balancing.cancel()
+        await asyncio.wait([self._balancing])
+        closing = [each.close() for each in list(self._iterators)]
+        closing += [each.close() for each in [*self._readers.values(), *self._giving_up]]
+        # the end of its iterators is what a hand-over waits for
+        ended = await asyncio.gather(*closing, *self._giving_up.values(), return_exceptions=True)
+        self._readers.clear()
+        await self._member.leave(self.topic)
+        raise_all([each for each in ended if isinstance(each, Exception)])
+
+    async def _balance(self) -> None:
+        try:
+            while True:
+                view = self._member.view
+                if self._member.error is not None:
+                    raise self._member.error
+                was_refused = await self._towards(view)
+                await self._member.changed(view.at_index, again_soon=was_refused)
+        except Exception as error:  # noqa: BLE001 - given to whoever uses the share
+            self._error = error
+            self._settled.set()
+            self._change.set()
+            for iterator in list(self._iterators):
+                iterator.fail(error)
+
+    async def _towards(self, view: ConsulGroupView) -> bool:
+        """Take one step towards our share; True if a free partition was refused, as it is within
+        Consul's lock delay.
+        """
+        members = view.members.get(self.topic, {})
+        owners = {p: each.member for p, each in view.owners.get(self.topic, {}).items()}
+        if self._member.id not in members:
+            return False  # the view is older than we are
+        wanted = spread(max([self._partitions, *members.values()]), members, owners)
+        ours = wanted[self._member.id]
+        for partition in [each for each in self._readers if each not in ours]:
+            self._give_up(partition)
+        was_refused = False
+        for partition in ours:
+            if partition not in self._readers and partition not in owners:
+                was_refused |= not await self._claim(partition)
+        if set(ours) == self._readers.keys() and not self._giving_up:
+            self._settled.set()
+        else:
+            self._settled.clear()
+        return was_refused
+
+    async def _claim(self, partition: int) -> bool:
+        reader = await self._member.try_claim(self.topic, partition)
+        if reader is None:
+            return False
+        self._readers[partition] = reader
+        for iterator in self._iterators:
+            iterator.add(reader.read())
+        self._change.set()
+        return True
+
+    def _give_up(self, partition: int) -> None:
+        reader = self._readers.pop(partition)
+        self._change.set()
+        error = HandedOver(self.topic, partition, "another member reads it from now on")
+        self._giving_up[reader] = asyncio.create_task(self._hand_over(reader, error))
+
+    async def _hand_over(self, reader: GroupReader, error: HandedOver) -> None:
+        try:
+            await reader.hand_over(error)
+        finally:
+            del self._giving_up[reader]

@@ -1,0 +1,257 @@
+"""A connection to Consul: keys, sessions and locks over its HTTP API, and blocking queries.
+
+It raises ConsulUnavailable for what may be mended by another try, and never tries again by itself:
+only its callers know for how long that makes sense. ``watch`` is the exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
+
+import httpx2
+
+from groupkeeper.storage.connections.backoff import Backoff
+
+LEAST_TTL_MS = 10_000
+"""Consul refuses a session that lives shorter."""
+MOST_TTL_MS = 86_400_000
+MOST_LOCK_DELAY_MS = 60_000
+"""Consul shortens a longer one without a word."""
+MOST_OPERATIONS = 64
+"""Of one transaction."""
+
+_ANSWER_S = 10.0
+"""A write waits for a majority of servers, whose election takes some seconds."""
+_BLOCK_S = 60.0
+"""How long one blocking query waits; Consul adds up to a sixteenth of it."""
+
+
+class ConsulError(Exception):
+    """The root of the errors here."""
+
+
+class ConsulUnavailable(ConsulError):
+    """No agent or no leader answered; another try may be answered."""
+
+
+class ConsulRefused(ConsulError):
+    """Consul answered that it will not: no permission, or a request that makes no sense."""
+
+
+class SessionGone(ConsulError):
+    """The session of the request does not exist any more."""
+
+
+class ConsulEntry(NamedTuple):
+    """One key."""
+
+    key: str
+    value: bytes
+    at_index: int
+    session: str | None
+
+
+class ConsulView(NamedTuple):
+    """The keys below a prefix, as they stood at an index."""
+
+    at_index: int
+    entries: tuple[ConsulEntry, ...]
+
+
+class ConsulClient:
+    """Speaks to one agent of Consul."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        datacenter: str | None = None,
+    ) -> None:
+        url = address if "://" in address else f"http{'s' if tls else ''}://{address}"
+        self._http = httpx2.AsyncClient(
+            base_url=url,
+            headers={"X-Consul-Token": token} if token else {},
+            params={"dc": datacenter} if datacenter else {},
+            verify=tls or ssl.create_default_context(),
+            timeout=httpx2.Timeout(_ANSWER_S),
+            # blocking queries hold connections; the others must not wait behind them
+            limits=httpx2.Limits(max_connections=64, max_keepalive_connections=16),
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> ConsulClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def get(self, key: str) -> ConsulEntry | None:
+        """Return a key as the leader of a majority knows it, or None."""
+        answer = await self._ask("GET", _path(key), {"consistent": ""})
+        return None if answer.status_code == 404 else _entries(answer)[0]
+
+    async def list(self, prefix: str, *, behind: int = 0) -> ConsulView:
+        """Return the keys that begin with the prefix.
+
+        With an index it waits up to a minute for a view behind that one.
+        """
+        params = {"recurse": ""}
+        timeout = _ANSWER_S
+        if behind:
+            params |= {"index": str(behind), "wait": f"{_BLOCK_S:.0f}s"}
+            timeout += _BLOCK_S * 17 / 16
+        answer = await self._ask("GET", _path(prefix), params, timeout=timeout)
+        entries = () if answer.status_code == 404 else _entries(answer)
+        # Consul's documentation: an index is above zero, or the next query would not wait
+        return ConsulView(max(1, int(answer.headers.get("x-consul-index", 1))), entries)
+
+    async def keys(self, prefix: str, separator: str) -> tuple[str, ...]:
+        """Return the keys below a prefix up to the next separator, each once."""
+        params = {"keys": "", "separator": separator}
+        answer = await self._ask("GET", _path(prefix), params)
+        return () if answer.status_code == 404 else tuple(answer.json())
+
+    async def watch(self, prefix: str) -> AsyncIterator[ConsulView]:
+        """Yield the keys below a prefix now, and again after every change.
+
+        Changes that follow each other closely may be one. It goes on while Consul is unavailable.
+        """
+        index, backoff = 0, Backoff(most_ms=2_000)
+        while True:
+            try:
+                view = await self.list(prefix, behind=index)
+            except ConsulUnavailable:
+                await asyncio.sleep(backoff.next_s())
+                continue
+            backoff.succeeded()
+            if view.at_index < index:
+                index = 0  # a restored snapshot counts from an earlier index
+            elif view.at_index != index:
+                index = view.at_index
+                yield view
+
+    async def put(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        cas: int | None = None,
+        acquire: str | None = None,
+        release: str | None = None,
+    ) -> bool:
+        """Write a key; False if the index is another (``cas``), or another holds the lock."""
+        named = {"cas": cas, "acquire": acquire, "release": release}
+        params = {name: str(each) for name, each in named.items() if each is not None}
+        return bool((await self._ask("PUT", _path(key), params, content=value)).json())
+
+    async def delete(self, key: str, *, cas: int | None = None, recurse: bool = False) -> bool:
+        """Delete a key, or all that begin with it; False if the index is another."""
+        params = {} if cas is None else {"cas": str(cas)}
+        return bool(
+            (await self._ask("DELETE", _path(key), params | ({"recurse": ""} if recurse else {})))
+            .json()
+        )  # fmt: skip
+
+    async def transact(self, *operations: Mapping[str, Any]) -> int | None:
+        """Carry out all operations or none; return the index of the last, or None if one of them
+        does not hold. Raises SessionGone if one of them would lock for a session that is over.
+        """
+        body = [{"KV": {**each, **_encoded(each)}} for each in operations]
+        answer = await self._ask("PUT", "/v1/txn", json=body)
+        if answer.status_code == 409:
+            if "invalid session" in answer.text:
+                raise SessionGone(answer.text)
+            return None
+        return max(int(each["KV"]["ModifyIndex"]) for each in answer.json()["Results"])
+
+    async def create_session(
+        self, name: str, ttl_ms: int, lock_delay_ms: int, behavior: Literal["delete", "release"]
+    ) -> str:
+        """Return the id of a new session, which depends on its renewal alone and on no check.
+
+        The check of a node would end it within the time in which its owner may still rely on it.
+        """
+        body = {
+            "Name": name,
+            "TTL": f"{ttl_ms}ms",
+            "LockDelay": f"{lock_delay_ms}ms",
+            "Behavior": behavior,
+            "NodeChecks": [],
+        }
+        return str((await self._ask("PUT", "/v1/session/create", json=body)).json()["ID"])
+
+    async def renew_session(self, session: str, timeout_s: float) -> bool:
+        """Renew it; False if it does not exist any more."""
+        answer = await self._ask("PUT", f"/v1/session/renew/{session}", timeout=timeout_s)
+        return answer.status_code != 404
+
+    async def destroy_session(self, session: str) -> None:
+        """End it; what it still holds is locked for the lock delay."""
+        await self._ask("PUT", f"/v1/session/destroy/{session}")
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        timeout: float = _ANSWER_S,  # noqa: ASYNC109 - of the connection, which it closes
+        **body: Any,
+    ) -> httpx2.Response:
+        try:
+            answer = await self._http.request(
+                method, path, params=params, timeout=httpx2.Timeout(timeout, connect=5), **body
+            )
+        except httpx2.TransportError as error:
+            raise ConsulUnavailable(f"{type(error).__name__}: {error}") from error
+        if answer.status_code in (200, 404, 409):
+            return answer
+        raise _error(answer)
+
+
+def _error(answer: httpx2.Response) -> ConsulError:
+    text = answer.text.strip()
+    said = f"{answer.status_code} {text}"
+    if "invalid session" in text or "Session id" in text:
+        return SessionGone(said)
+    if "must be between" in text or answer.status_code < 500:
+        denied = "rpc error making call: Permission denied" in text or answer.status_code == 403
+        return ConsulRefused(f"permission denied: {said}" if denied else said)
+    return ConsulUnavailable(said)
+
+
+def _path(key: str) -> str:
+    return "/v1/kv/" + quote(key, safe="/")
+
+
+def _entries(answer: httpx2.Response) -> tuple[ConsulEntry, ...]:
+    return tuple(
+        ConsulEntry(
+            each["Key"],
+            base64.b64decode(each["Value"] or ""),
+            each["ModifyIndex"],
+            each.get("Session"),
+        )
+        for each in answer.json()
+    )
+
+
+def _encoded(operation: Mapping[str, Any]) -> dict[str, str]:
+    value = operation.get("Value")
+    return {} if value is None else {"Value": base64.b64encode(value).decode()}

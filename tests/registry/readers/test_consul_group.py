@@ -1,0 +1,246 @@
+"""Groups of readers on a real Consul and a real Kafka: claims, positions, and hand-overs."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from groupkeeper.clients.readers.consul_group import ConsulGroup, Scheme
+from groupkeeper.clients.readers.errors import (
+    BadPosition,
+    HandedOver,
+    NoPartitionFree,
+    PartitionLost,
+)
+from groupkeeper.clients.readers.group_keys import GroupKeys
+from groupkeeper.clients.readers.group_reader import GroupReader
+from groupkeeper.clients.readers.message_iter import MessageIter
+from groupkeeper.clients.readers.partition_log import EARLIEST
+from groupkeeper.clients.readers.spread_readers import SpreadReaders
+from groupkeeper.storage.connections.consul import ConsulClient
+from tests.helpers.clients.real_consul import RealConsul
+from tests.registry.readers.log_of_messages import PARTITIONS, TOPIC, Watched
+
+pytestmark = pytest.mark.registry
+
+
+@pytest.fixture
+def name() -> str:
+    """A group that no other test has."""
+    return f"group-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+async def client(consul: RealConsul) -> AsyncIterator[ConsulClient]:
+    async with ConsulClient(consul.address) as connected:
+        yield connected
+
+
+def group_of(consul: RealConsul, name: str, **options: Any) -> ConsulGroup:
+    return ConsulGroup(name, consul.address, lock_delay_ms=1_000, **options)
+
+
+def sessions(consul: RealConsul) -> str:
+    with urllib.request.urlopen(f"http://{consul.address}/v1/session/list") as answer:
+        return str(answer.read())
+
+
+async def read_on(messages: MessageIter) -> None:
+    async for _ in messages:
+        pass
+
+
+async def offsets(reader: GroupReader, count: int, start: int | None = None) -> list[int]:
+    async with reader.read(start) as messages:
+        return [(await anext(messages)).offset for _ in range(count)]
+
+
+async def test_each_reader_has_a_partition_of_its_own(
+    kafka: Watched, consul: RealConsul, name: str
+) -> None:
+    one, two = group_of(consul, name), group_of(consul, name)
+    async with one, two:
+        readers = await asyncio.gather(
+            *(group.new_reader(kafka.bootstrap, TOPIC, 4) for group in (one, two, one, two))
+        )
+        assert sorted(reader.partition for reader in readers) == [0, 1, 2, 3]
+        assert [await offsets(reader, 2, 0) for reader in readers] == [[0, 1]] * 4
+        with pytest.raises(NoPartitionFree, match="all 4"):
+            await one.new_reader(kafka.bootstrap, TOPIC, 4, wait=False)
+        waiting = asyncio.create_task(one.new_reader(kafka.bootstrap, TOPIC, 4))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        await readers[1].close()
+        assert (await waiting).partition == readers[1].partition
+
+
+async def test_the_next_owner_begins_where_the_last_one_committed(
+    kafka: Watched, consul: RealConsul, name: str
+) -> None:
+    async with group_of(consul, name) as first:
+        reader = await first.new_reader(kafka.bootstrap, "short", 1)
+        assert await reader.position() == EARLIEST
+        messages = reader.read()
+        for _ in range(7):
+            await anext(messages)
+        assert messages.position == 7
+        await reader.commit(messages.position)
+    async with group_of(consul, name) as second:
+        reader = await second.new_reader(kafka.bootstrap, "short", 1)
+        assert await offsets(reader, 2) == [7, 8]
+        assert await offsets(reader, 1, 0) == [0]
+
+
+async def test_a_session_that_was_ended_by_others_ends_the_reader_and_refuses_its_commit(
+    kafka: Watched, consul: RealConsul, name: str, client: ConsulClient
+) -> None:
+    async with group_of(consul, name) as group:
+        reader = await group.new_reader(kafka.bootstrap, "short", 1)
+        messages = reader.read(0)
+        await anext(messages)
+        (entry,) = (await client.list(GroupKeys(name).live)).entries
+        assert entry.session is not None
+        await client.destroy_session(entry.session)
+        with pytest.raises(PartitionLost):
+            await reader.commit(1)  # Consul's answer, unless the watch was faster
+        with pytest.raises(PartitionLost):
+            await read_on(messages)
+        assert await client.get(GroupKeys(name).position("short", 0)) is None
+        again = await group.new_reader(kafka.bootstrap, "short", 1)  # with another session
+        assert await offsets(again, 1) == [0]
+
+
+async def test_a_lock_that_somebody_deleted_ends_the_reader(
+    kafka: Watched, consul: RealConsul, name: str, client: ConsulClient
+) -> None:
+    async with group_of(consul, name) as group:
+        reader = await group.new_reader(kafka.bootstrap, "empty", 1)
+        waiting = asyncio.create_task(offsets(reader, 10_000))
+        await asyncio.sleep(0.3)
+        await client.delete(GroupKeys(name).owner("empty", 0))
+        with pytest.raises(PartitionLost, match="another owner, or none"):
+            await waiting
+
+
+async def test_a_position_that_is_none_is_told_with_its_key(
+    kafka: Watched, consul: RealConsul, name: str, client: ConsulClient
+) -> None:
+    await client.put(GroupKeys(name).position("short", 0), b"soon")
+    async with group_of(consul, name) as group:
+        reader = await group.new_reader(kafka.bootstrap, "short", 1)
+        with pytest.raises(BadPosition, match="positions/short/0 holds 'soon'"):
+            await offsets(reader, 1)
+
+
+async def test_a_share_is_even_and_moves_no_more_than_it_must(
+    kafka: Watched, consul: RealConsul, name: str
+) -> None:
+    """From 1 process to 5 and back to 1, each step compared with the optimum."""
+    async with AsyncExitStack() as stack:
+        shares: list[SpreadReaders] = []
+        groups: list[ConsulGroup] = []
+
+        async def owners_when_even(count: int) -> dict[int, SpreadReaders]:
+            async with asyncio.timeout(20):
+                while True:
+                    owners = {p: share for share in shares for p in share.partitions}
+                    sizes = [len(share) for share in shares]
+                    if len(owners) == sum(sizes) == PARTITIONS and max(sizes) - min(sizes) <= 1:
+                        return owners
+                    await asyncio.sleep(0.02)
+
+        before: dict[int, SpreadReaders] = {}
+        for count in (1, 2, 3, 4, 5):
+            group = await stack.enter_async_context(group_of(consul, name, scheme=Scheme.SPREAD))
+            groups.append(group)
+            shares.append(await group.new_readers(kafka.bootstrap, TOPIC, PARTITIONS))
+            after = await owners_when_even(count)
+            moved = sum(before[p] is not after[p] for p in before)
+            assert moved == (0 if count == 1 else PARTITIONS // count)
+            before = after
+        for count in (4, 3, 2, 1):
+            left = shares.pop(0)
+            await groups.pop(0).close()
+            after = await owners_when_even(count)
+            assert all(before[p] is after[p] for p in before if before[p] is not left)
+            before = after
+
+
+async def test_a_hand_over_waits_until_the_old_owner_has_come_back_from_its_last_message(
+    kafka: Watched, consul: RealConsul, name: str
+) -> None:
+    one = group_of(consul, name, scheme="spread")
+    two = group_of(consul, name, scheme="spread")
+    async with one, two:
+        old = await one.new_readers(kafka.bootstrap, TOPIC, 2)
+        iterators = [reader.read(0) for reader in old]
+        for iterator in iterators:
+            await anext(iterator)
+        new = await two.new_readers(kafka.bootstrap, TOPIC, 2, wait=False)
+        await old.changed()
+        await asyncio.sleep(0.5)
+        assert (len(old), len(new)) == (1, 0)  # the last message is still being worked on
+        (given,) = {0, 1} - set(old.partitions)
+        with pytest.raises(HandedOver):
+            await anext(iterators[given])
+        async with asyncio.timeout(5):
+            await new.settled()
+        assert new.partitions == [given]
+
+
+async def test_a_share_is_read_on_by_its_new_owner_without_a_gap_or_a_repetition(
+    kafka: Watched, consul: RealConsul, name: str
+) -> None:
+    seen: Counter[tuple[int, int]] = Counter()
+
+    enough = asyncio.Event()
+    readers: set[SpreadReaders] = set()
+
+    async def read_and_commit(share: SpreadReaders) -> None:
+        async with share.read() as messages:
+            async for message in messages:
+                seen[message.partition, message.offset] += 1
+                if len(seen) >= 500 and len(readers) == 2:
+                    enough.set()
+                await share.commit(message)
+                readers.add(share)
+
+    one = group_of(consul, name, scheme="spread")
+    two = group_of(consul, name, scheme="spread")
+    async with one, two:
+        tasks = [
+            asyncio.create_task(read_and_commit(await one.new_readers(kafka.bootstrap, "short", 2)))
+        ]
+        await asyncio.sleep(0.4)
+        async with asyncio.timeout(10):
+            share = await two.new_readers(kafka.bootstrap, "short", 2)
+        assert len(share) == 1
+        tasks.append(asyncio.create_task(read_and_commit(share)))
+        async with asyncio.timeout(30):
+            await enough.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert set(seen.values()) == {1}
+
+
+async def test_a_closed_group_leaves_nothing_but_its_positions_and_no_task(
+    kafka: Watched, consul: RealConsul, name: str, client: ConsulClient
+) -> None:
+    async with group_of(consul, name, scheme="spread") as group:
+        share = await group.new_readers(kafka.bootstrap, "short", 2)
+        await share[0].commit(3)
+    left = (await client.list(GroupKeys(name).root)).entries
+    assert [(each.key, each.value) for each in left] == [
+        (GroupKeys(name).position("short", 0), b"3")
+    ]
+    assert name not in await asyncio.to_thread(sessions, consul)
+    names = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}  # type: ignore[union-attr]
+    assert not [each for each in names if "Member" in each or "Session" in each or "Spread" in each]
