@@ -62,7 +62,7 @@ def verify_command(
     place = directory or Path(_settings(config).log.dir)
     report_progress = _print_progress if sys.stderr.isatty() else None
     try:
-        report = verify(place, reads_events=events, tell=report_progress)
+        report = verify(place, reads_events=events, progress=report_progress)
     except OSError as error:
         fail(f"{place} cannot be read: {error.strerror}", FAILED)
     if report_progress is not None:
@@ -101,9 +101,9 @@ class _Source:
             after_seq,
             group_id=self.group_id,
             since_ms=since_ms,
-            tell_gap=lambda *gap: self.gaps.add(gap),
+            on_gap=lambda *gap: self.gaps.add(gap),
             passes_absent=True,
-            tell_damage=self._keep_damage,
+            on_damage=self._keep_damage,
         )
 
     def _keep_damage(self, segment: Segment, why: str) -> None:

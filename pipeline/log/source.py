@@ -135,7 +135,7 @@ class _Log:
         If the clock is set back another log begins, and offsets of the first one stay valid.
         """
         events = read_events(
-            self._open_rows, log_dir=self.log_dir, passes_absent=True, tell_damage=_pass_over
+            self._open_rows, log_dir=self.log_dir, passes_absent=True, on_damage=_pass_over
         )
         with closing(events) as found:
             for event in found:
@@ -146,14 +146,14 @@ class _Log:
     def _events(self, wanted: Range) -> Iterator[dict[str, Any]]:
         """Yield the events of a range. Raises MissingEvents."""
 
-        def tell_gap(first_seq: int, last_seq: int) -> None:
+        def on_gap(first_seq: int, last_seq: int) -> None:
             if first_seq <= wanted.last_seq and not self.accepts_gaps:
                 raise MissingEvents(
                     f"events {first_seq} to {last_seq} are neither in {self.path} nor in its "
                     f"segments: log_dir says where these are, if they were moved. {_ACCEPT}"
                 )
 
-        def tell_damage(_: object, what: str) -> None:
+        def on_damage(_: object, what: str) -> None:
             if not self.accepts_gaps:
                 raise MissingEvents(f"{what}. {_ACCEPT}")
 
@@ -163,9 +163,9 @@ class _Log:
             log_dir=self.log_dir,
             group_id=self.group,
             since_ms=self.since_ms,
-            tell_gap=tell_gap,
+            on_gap=on_gap,
             passes_absent=True,
-            tell_damage=tell_damage,
+            on_damage=on_damage,
         )
         try:
             for event in found:

@@ -36,19 +36,17 @@ UNLISTED_AND_DAMAGED: Final = (
 )
 
 CUT_OFF_LINE: Final = (
-    "cannot be read: its daemon was killed while it wrote it; the next start goes by the file"
+    "cannot be read: a crash cut it off; the next start reads the segment's file instead"
 )
-OLD_CUT_OFF_LINE: Final = (
-    "was cut off when its daemon was killed; the start after that went by the files"
-)
+OLD_CUT_OFF_LINE: Final = "was cut off by a crash; the next start read the files instead"
 DAMAGED_LINE: Final = (
     "is damaged: no daemon writes such a line, and a crash would only have cut it off. "
-    "What it told is taken from the files"
+    "The files were read instead"
 )
 
 FORKED: Final = (
-    "log {log_id} goes on after event {previous_seq} of log {previous_log_id}: an older copy of "
-    "the store was put in its place. Not of its history any more: {abandoned}"
+    "log {log_id} continues after event {previous_seq} of log {previous_log_id}: an older copy "
+    "replaced the store. No longer part of its history: {abandoned}"
 )
 
 _LINE_BEGINS: Final = (b'{"file":"', b'{"removed":"')
@@ -99,12 +97,15 @@ class DirectoryReport(msgspec.Struct, kw_only=True):
 
 
 def verify(
-    directory: Path, *, reads_events: bool = False, tell: Callable[[int, int], None] | None = None
+    directory: Path,
+    *,
+    reads_events: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> DirectoryReport:
     """Check every segment against the manifest, and the seqs of each log against each other.
 
     With ``reads_events`` it also reads each segment, and checks that every line is the event with
-    the expected seq. ``tell`` is called with the bytes checked so far and the bytes in total.
+    the expected seq. ``progress`` is called with the bytes checked so far and the bytes in total.
     """
     manifest = read_manifest(directory)
     report = DirectoryReport(directory=str(directory), logs=[])
@@ -127,8 +128,8 @@ def verify(
             continue
         found.setdefault(name.log_id, []).append(segment)
         done += segment.file_bytes
-        if tell is not None:
-            tell(done, total)
+        if progress is not None:
+            progress(done, total)
     present = {str(name) for name in names}
     for file, listed in manifest.segments.items():
         if file not in present:
@@ -140,7 +141,7 @@ def verify(
         _log_of(logs, end.log_id).gaps.append((end.first_seq, end.last_seq))
     report.notes += [FORKED.format(**fork._asdict()) for fork in chain.forks()]
     report.logs = sorted(logs.values(), key=lambda log: (log.first_ts_ms, log.first_seq))
-    _judge_unreadable(directory, manifest, report)
+    _report_unreadable(directory, manifest, report)
     return report
 
 
@@ -153,8 +154,8 @@ def _notes_of_damage(directory: Path, manifest: Manifest) -> Iterator[str]:
         known.add(aside)
         kept = f"; kept as {aside}" if (directory / aside).exists() else ""
         yield (
-            f"{segment.file}: {segment.damaged}. It was so when its day went by retention: no "
-            f"snapshot knows what events {segment.first_seq} to {segment.last_seq} told{kept}"
+            f"{segment.file}: {segment.damaged}, as retention found when it deleted its day: no "
+            f"snapshot has events {segment.first_seq} to {segment.last_seq}{kept}"
         )
     for path in sorted(directory.glob(f"dt=*/{BROKEN_PREFIX}*")):
         file = str(path.relative_to(directory))
@@ -280,18 +281,18 @@ def _sum_up(log: LogReport, segments: Sequence[Segment], begins_after: int) -> N
         at = max(at, segment.last_seq)
 
 
-def _judge_unreadable(directory: Path, manifest: Manifest, report: DirectoryReport) -> None:
+def _report_unreadable(directory: Path, manifest: Manifest, report: DirectoryReport) -> None:
     """Report each unreadable line of the manifest, as a problem or as a harmless note."""
     lines = (directory / MANIFEST).read_bytes().splitlines() if manifest.unreadable else []
     for number in manifest.unreadable:
         line = lines[number - 1]
         begins = any(each.startswith(line[: len(each)]) for each in _LINE_BEGINS)
-        told, said = report.problems, DAMAGED_LINE
+        place, said = report.problems, DAMAGED_LINE
         if begins and not line.endswith(b"}"):
             # If a crash cut off a last line, the next start adds what it found after that line.
             is_last = number == manifest.lines
-            told, said = (told, CUT_OFF_LINE) if is_last else (report.notes, OLD_CUT_OFF_LINE)
-        told.append(f"{MANIFEST}: line {number} {said}")
+            place, said = (place, CUT_OFF_LINE) if is_last else (report.notes, OLD_CUT_OFF_LINE)
+        place.append(f"{MANIFEST}: line {number} {said}")
 
 
 def _size(path: Path) -> int:

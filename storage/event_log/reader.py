@@ -27,15 +27,15 @@ from groupkeeper.storage.segment_lines import EventDict
 
 _CHUNK_EVENTS = 200
 
-TellGap: TypeAlias = Callable[[int, int], None]
+OnGap: TypeAlias = Callable[[int, int], None]
 """Called with the first and the last seq of events that are neither in rows nor in files."""
 
 
-TellDamage: TypeAlias = Callable[[Segment, str], None]
+OnDamage: TypeAlias = Callable[[Segment, str], None]
 """Called with a damaged file and what is wrong with it, after its readable events were yielded."""
 
 
-def no_gap_told(first_seq: int, last_seq: int) -> None:
+def ignore_gap(first_seq: int, last_seq: int) -> None:
     """Ignore the gap."""
 
 
@@ -46,9 +46,9 @@ class Asked(TypedDict, total=False):
     group_id: str | None
     since_ms: int
     live_only: bool
-    tell_gap: TellGap
+    on_gap: OnGap
     passes_absent: bool
-    tell_damage: TellDamage | None
+    on_damage: OnDamage | None
 
 
 def read_events(  # noqa: PLR0913 - what one reader may ask for
@@ -59,9 +59,9 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     group_id: str | None = None,
     since_ms: int = 0,
     live_only: bool = False,
-    tell_gap: TellGap = no_gap_told,
+    on_gap: OnGap = ignore_gap,
     passes_absent: bool = False,
-    tell_damage: TellDamage | None = None,
+    on_damage: OnDamage | None = None,
 ) -> Generator[EventDict, None, None]:
     """Yield the events above a seq, oldest first, from one consistent view of the rows. Blocks.
 
@@ -71,9 +71,9 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     - ``live_only`` reads no files.
     - ``group_id`` and ``since_ms`` filter by group and by minimum age. A file without matching
       events is not opened.
-    - ``tell_gap`` is called for events that are neither in rows nor in files, where they would be.
+    - ``on_gap`` is called for events that are neither in rows nor in files, where they would be.
     - ``passes_absent`` reports the events of a missing file as a gap.
-    - ``tell_damage`` is called for a damaged file.
+    - ``on_damage`` is called for a damaged file.
 
     Raises SegmentError if a listed file is missing, or differs from its line in the manifest,
     unless the last two arguments handle it. Raises StoreRefused if there is no store.
@@ -85,7 +85,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
         # A reader that follows the log finds all its events in rows.
         follows = after_seq + 1 >= rows.ends().first_seq
         if directory is not None and not live_only and not follows:
-            lost = _Lost(tell_gap, passes_absent, tell_damage)
+            lost = _Lost(on_gap, passes_absent, on_damage)
             files = _Files(rows, Path(directory), wanted, lost)
             yield from files.events()
             after_seq = files.done_seq
@@ -128,9 +128,9 @@ class _Wanted:
 class _Lost(NamedTuple):
     """How one reader handles events that cannot be read."""
 
-    tell_gap: TellGap
+    on_gap: OnGap
     passes_absent: bool
-    tell_damage: TellDamage | None
+    on_damage: OnDamage | None
 
 
 class _Files:
@@ -172,7 +172,7 @@ class _Files:
                 else:
                     raise SegmentError(
                         f"{missing}: is in the manifest and does not exist; `groupkeeper log "
-                        "verify` tells what else is missing"
+                        "verify` lists what else is missing"
                     ) from error
             else:
                 break
@@ -184,7 +184,7 @@ class _Files:
             # The last seq of its events is the last seq that it covers.
             if self.done_seq < snapshot.last_seq and self._is_there(snapshot):
                 yield from self._wanted_of(snapshot)
-                self._tell_untold(listed.damaged)
+                self._report_lost(listed.damaged)
                 self.done_seq = snapshot.last_seq
         ends = listed.ends_of_logs()
         for segment in filter(self._is_there, listed.segments):
@@ -199,7 +199,7 @@ class _Files:
     def _is_there(self, segment: Segment) -> bool:
         return str(self._directory / segment.file) not in self._absent
 
-    def _tell_untold(self, damaged: Iterable[Segment]) -> None:
+    def _report_lost(self, damaged: Iterable[Segment]) -> None:
         """Report gaps for damaged segments that no snapshot covers, if they match the filter."""
         for segment in damaged:
             snapshot = parse_snapshot_log(segment.log_id)
@@ -207,11 +207,11 @@ class _Files:
             if self.done_seq < segment.last_seq and self._wanted.may_be_in(
                 self._directory, segment
             ):
-                self._lost.tell_gap(first_seq, segment.last_seq)
+                self._lost.on_gap(first_seq, segment.last_seq)
 
     def _expect(self, seq: int) -> None:
         if self.done_seq + 1 < seq:
-            self._lost.tell_gap(self.done_seq + 1, seq - 1)
+            self._lost.on_gap(self.done_seq + 1, seq - 1)
             self.done_seq = seq - 1
 
     def _wanted_of(self, segment: Segment) -> Iterator[EventDict]:
@@ -220,9 +220,9 @@ class _Files:
         except FileNotFoundError:
             raise
         except (SegmentError, OSError) as error:
-            if self._lost.tell_damage is None:
+            if self._lost.on_damage is None:
                 raise
-            self._lost.tell_damage(segment, str(error))
+            self._lost.on_damage(segment, str(error))
 
     def _read(self, segment: Segment) -> Iterator[EventDict]:
         check_version(segment)
@@ -230,12 +230,12 @@ class _Files:
             return
         path = self._directory / segment.file
         problem = file_problem(self._directory, segment)
-        if problem and self._lost.tell_damage is None:
+        if problem and self._lost.on_damage is None:
             raise SegmentError(f"{path}: {problem}")
         for event in read_segment(path, self._wanted.group_bytes):
             if self._wanted.takes(event):
                 yield event
-        if problem:  # a caller with ``tell_damage`` gets the readable events first
+        if problem:  # a caller with ``on_damage`` gets the readable events first
             raise SegmentError(f"{path}: {problem}")
 
 

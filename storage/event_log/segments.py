@@ -314,9 +314,9 @@ def _check_digest(directory: Path, name: SegmentName) -> None:
     path = directory / str(name)
     holds = digest_holds(path)
     if holds is None and must_carry_digest(name.log_id):
-        raise SegmentError(f"{path}: was changed: it was sealed with a digest, and carries none")
+        raise SegmentError(f"{path}: was changed: it was sealed with a digest, and has none")
     if holds is False:
-        raise SegmentError(f"{path}: was changed: it is not what the digest in it says")
+        raise SegmentError(f"{path}: was changed: its content differs from its digest")
 
 
 def _where(path: Path, event: EventDict) -> tuple[str, int, str]:

@@ -38,7 +38,7 @@ async def store(tmp_path: Path) -> SealedStore:
 def gaps_of(store: SealedStore, log_dir: Path, after_seq: int = 0) -> list[tuple[int, int]]:
     gaps: list[tuple[int, int]] = []
     for _ in read_events(
-        store.path, after_seq, log_dir=log_dir, tell_gap=lambda *gap: gaps.append(gap)
+        store.path, after_seq, log_dir=log_dir, on_gap=lambda *gap: gaps.append(gap)
     ):
         pass
     return gaps
@@ -136,7 +136,7 @@ def test_content_of_another_segment_is_damage_though_it_reads_well(store: Sealed
         with pytest.raises(SegmentError, match=r"-4-6\.jsonl\.gz: (has \d+ bytes|its checksum)"):
             store.read(group_id=group_id)
     damaged: list[int] = []
-    found = store.read(tell_damage=lambda segment, _: damaged.append(segment.name.first_seq))
+    found = store.read(on_damage=lambda segment, _: damaged.append(segment.name.first_seq))
     assert (found, damaged) == ([*store.appended[:3], *store.appended[6:]], [4])
     assert store.read(group_id="not-in-it") == []
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_listed_and_missing_is_damage_or_a_gap(store: SealedStore
     with pytest.raises(SegmentError, match=r"-4-6\.jsonl\.gz: is in the manifest"):
         store.read()
     gaps: list[tuple[int, int]] = []
-    found = store.read(passes_absent=True, tell_gap=lambda *gap: gaps.append(gap))
+    found = store.read(passes_absent=True, on_gap=lambda *gap: gaps.append(gap))
     assert (found, gaps) == ([*store.appended[:3], *store.appended[6:]], [(4, 6)])
     told = CliRunner().invoke(app, ["log", "tail", "--store", str(store.path)])
     assert told.exit_code == 0

@@ -187,7 +187,7 @@ async def test_a_store_that_is_older_than_the_logs_behind_it_says_so_in_its_own(
     assert copy.read() == copy.appended
     report = verify(copy.log_dir, reads_events=True)
     assert report.is_sound
-    assert [note for note in report.notes if "an older copy of the store" in note]
+    assert [note for note in report.notes if "an older copy replaced the store" in note]
 
 
 async def test_retention_forgets_logs_that_are_gone_and_takes_abandoned_ones(

@@ -181,7 +181,7 @@ def damage(path: Path) -> None:
 def lost_seqs(store: SealedStore, **wanted: Any) -> list[tuple[int, int]]:
     """What a reader hears is missing."""
     gaps: list[tuple[int, int]] = []
-    store.read(tell_gap=lambda *gap: gaps.append(gap), **wanted)
+    store.read(on_gap=lambda *gap: gaps.append(gap), **wanted)
     return gaps
 
 
@@ -221,7 +221,7 @@ def test_a_file_that_cannot_be_read_keeps_nothing_from_going_and_is_told_of_for_
         report = verify(store.log_dir, reads_events=True)
         assert report.is_sound
         (note,) = report.notes
-        assert f"no snapshot knows what events {seqs[0]} to {seqs[1]} told" in note
+        assert f"no snapshot has events {seqs[0]} to {seqs[1]}" in note
         assert (f"kept as {aside.parent.name}/{aside.name}" in note) is (harm is damage)
         store.now_ms += DAY_MS
         assert retention(store).run(log_ids(store)) == []

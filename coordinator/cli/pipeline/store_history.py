@@ -59,7 +59,7 @@ def copy_group(
         open_rows,
         log_dir=log_dir,
         group_id=group,
-        tell_gap=lambda first_seq, last_seq: gaps.append((first_seq, last_seq)),
+        on_gap=lambda first_seq, last_seq: gaps.append((first_seq, last_seq)),
         passes_absent=True,
     )
     write_segments(target, events)

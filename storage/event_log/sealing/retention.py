@@ -76,7 +76,7 @@ class LogRetention:
         self._checked_ms: float = -inf
         self.gone_log_ids: frozenset[str] = frozenset()
         """The logs of which the last run left no file and no line in the manifest."""
-        self._taken_from: set[str] = set()
+        self._deleted_from: set[str] = set()
 
     def run(self, log_ids: Iterable[str], sealed_seq: float = inf) -> list[Segment]:
         """Delete the days that are completely before the horizon. Cheap if there are none.
@@ -85,12 +85,13 @@ class LogRetention:
         are not of this store.
         """
         self.gone_log_ids = frozenset()
-        self._taken_from.clear()
+        self._deleted_from.clear()
         damaged = self._run(log_ids, sealed_seq)
-        if self._taken_from:
+        if self._deleted_from:
             left = manifest.read_manifest(self._settings.directory)
-            told = {base_log(s.log_id) for s in (*left.segments.values(), *left.damaged.values())}
-            self.gone_log_ids = frozenset(self._taken_from - told)
+            listed = (*left.segments.values(), *left.damaged.values())
+            still_there = {base_log(segment.log_id) for segment in listed}
+            self.gone_log_ids = frozenset(self._deleted_from - still_there)
         return damaged
 
     def _run(self, log_ids: Iterable[str], sealed_seq: float) -> list[Segment]:
@@ -107,33 +108,33 @@ class LogRetention:
         found = reconcile(directory, [log for log in names if base_log(log) in logs])
         listed = found.of_store(logs)
         known, snapshots, covered_seq = listed.damaged, listed.snapshots, listed.covered_seq
-        told = _Told(listed, sealed_seq)
+        own = _OwnSegments(listed, sealed_seq)
         # After a crash, segments that a snapshot covers may still exist.
-        left = [s for s in told.segments if told.last_seq(s) > max(covered_seq, s.first_seq - 1)]
-        done = [s for s in told.segments if s not in left]
+        left = [s for s in own.segments if own.last_seq(s) > max(covered_seq, s.first_seq - 1)]
+        done = [s for s in own.segments if s not in left]
         over = [s for s in done if not before_ms <= s.last_ts_ms <= now_ms]
         self._remove(directory, [*snapshots[:-1], *over])
         self._put_aside(directory, known)
         self._remove(directory, abandoned(directory, logs, before_ms))
-        going = _leading(left, before_ms, now_ms)
-        if not going:
+        old = _leading(left, before_ms, now_ms)
+        if not old:
             return []
-        holes = _holes(going, known, covered_seq, told)
-        return self._let_go(directory, [*snapshots[-1:], *going], holes, told)
+        holes = _holes(old, known, covered_seq, own)
+        return self._delete(directory, [*snapshots[-1:], *old], holes, own)
 
-    def _let_go(
+    def _delete(
         self,
         directory: Path,
-        going: Sequence[Segment],
+        old: Sequence[Segment],
         holes: Sequence[Segment],
-        told: _Told,
+        own: _OwnSegments,
     ) -> list[Segment]:
-        damaged = [*_unreadable(directory, going), *holes]
+        damaged = [*_unreadable(directory, old), *holes]
         passed_over = {segment.file for segment in damaged}
-        readable = [segment for segment in going if segment.file not in passed_over]
-        last = max(going, key=told.last_seq)
-        log = SnapshotLog(last.log_id, told.last_seq(last))
-        self._snapshot(directory, readable, damaged, log, last.last_ts_ms, told)
+        readable = [segment for segment in old if segment.file not in passed_over]
+        last = max(old, key=own.last_seq)
+        log = SnapshotLog(last.log_id, own.last_seq(last))
+        self._snapshot(directory, readable, damaged, log, last.last_ts_ms, own)
         self._remove(directory, readable)
         self._put_aside(directory, damaged)
         return damaged
@@ -145,21 +146,21 @@ class LogRetention:
         damaged: Sequence[Segment],
         log: SnapshotLog,
         ts_ms: int,
-        told: _Told,
+        own: _OwnSegments,
     ) -> None:
         """Seal the offsets after the last event of the segments, in one pass or several.
 
         Several passes limit the memory.
         """
         offsets = OffsetsAsOf(max_offsets=self._max_offsets)
-        self._apply(offsets, directory, segments, told)
+        self._apply(offsets, directory, segments, own)
         seq = log.through_seq - offsets.event_count + 1
         writer = SegmentWriter(directory, str(log), seq, ts_ms, hook=self._hook)
         try:
             for part in range(offsets.parts):
                 if part:
                     offsets = OffsetsAsOf(part, offsets.parts)
-                    self._apply(offsets, directory, segments, told)
+                    self._apply(offsets, directory, segments, own)
                 for event in offsets.events(log, ts_ms, writer.next_seq):
                     writer.add([(event["group"], encode_line(event))], event["ts_ms"])
                     self._pacer.tick()
@@ -171,10 +172,10 @@ class LogRetention:
         self._hook("snapshot_listed")
 
     def _apply(
-        self, offsets: OffsetsAsOf, directory: Path, segments: Iterable[Segment], told: _Told
+        self, offsets: OffsetsAsOf, directory: Path, segments: Iterable[Segment], own: _OwnSegments
     ) -> None:
         for segment in segments:
-            last_seq = told.last_seq(segment)
+            last_seq = own.last_seq(segment)
             for event in read_segment(directory / segment.file):
                 if event["seq"] <= last_seq:
                     offsets.apply(event)
@@ -185,7 +186,7 @@ class LogRetention:
             manifest.remove(directory, [segment.file for segment in segments])
             self._hook("removal_listed")
             remove_files(directory, [segment.name for segment in segments])
-            self._taken_from |= {base_log(segment.log_id) for segment in segments}
+            self._deleted_from |= {base_log(segment.log_id) for segment in segments}
             self._hook("removed")
 
     def _put_aside(self, directory: Path, damaged: Iterable[Segment]) -> None:
@@ -193,7 +194,7 @@ class LogRetention:
             put_aside(directory, segment.name)
 
 
-class _Told:
+class _OwnSegments:
     """The segments of a store, and where the store's own events in each segment end.
 
     If the store was replaced by an older copy, its old log has events that this store never had.
@@ -250,7 +251,7 @@ def _problem(directory: Path, segment: Segment) -> str:
 
 
 def _holes(
-    going: Iterable[Segment], known: Iterable[Segment], above_seq: int, told: _Told
+    old: Iterable[Segment], known: Iterable[Segment], above_seq: int, own: _OwnSegments
 ) -> list[Segment]:
     """Return the gaps between the segments to delete, as segments that do not exist.
 
@@ -258,10 +259,10 @@ def _holes(
     """
     holes = []
     at = above_seq
-    for segment in in_order([*going, *known]):
+    for segment in in_order([*old, *known]):
         if segment.first_seq > at + 1:
             day = day_of(segment.first_ts_ms)
             name = SegmentName(day, segment.log_id, at + 1, segment.first_seq - 1)
             holes.append(replace(segment_of_name(name), damaged=NOWHERE))
-        at = max(at, told.last_seq(segment))
+        at = max(at, own.last_seq(segment))
     return holes
