@@ -284,7 +284,9 @@ class StaticTopic(_Section):
     @classmethod
     def _name_is_free(cls, name: str) -> str:
         if name in RESERVED_TOPICS:
-            raise ValueError(f"{name} is a name of Kafka's own: there is no such topic here")
+            raise ValueError(
+                f"{name} is the name of one of Kafka's own topics, which do not exist here"
+            )
         return name
 
 

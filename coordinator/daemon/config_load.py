@@ -94,7 +94,9 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _wrong_types(content: Mapping[str, Any], file: Path | None) -> Iterator[str]:
-    """Yield a problem for each "7" where 7 belongs: a file has types, unlike the environment."""
+    """Yield a problem for each value of a wrong type, such as "7" for 7. A file has types, the
+    environment has none.
+    """
     for section, keys in content.items():
         model = type(Settings.model_fields[section].default)
         try:
@@ -110,7 +112,7 @@ def _wrong_types(content: Mapping[str, Any], file: Path | None) -> Iterator[str]
 
 
 def _merged(content: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both, with the environment's value where a setting is in both."""
+    """Return the settings of both. If a setting is in both, the environment's value wins."""
     merged = dict(content)
     for section, wins in environment.items():
         below = merged.get(section)

@@ -45,7 +45,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     with_operations = version >= 3 and wire.include_authorized_operations
 
     def render_part(result: DescribeGroupResult, _index: int) -> bytes:
-        exchange.error = exchange.error or _told(result, version)
+        exchange.error = exchange.error or _error_of(result, version)
         row = _row(result, version, with_operations=with_operations)
         return exchange.write_part("groups", [row])
 
@@ -62,14 +62,14 @@ def handle(exchange: Exchange, services: Services) -> None:
     Gather(exchange, services, requests, render_part, render_all).begin()
 
 
-def _told(result: DescribeGroupResult, version: int) -> ErrorCode:
+def _error_of(result: DescribeGroupResult, version: int) -> ErrorCode:
     """Return the error of a group. An absent group is an error only from version 6 on."""
     absent = result.error is ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if absent and version < 6 else result.error
 
 
 def _row(result: DescribeGroupResult, version: int, *, with_operations: bool) -> Row:
-    error = _told(result, version)
+    error = _error_of(result, version)
     # Rows with an error have no operations. The Dead group of v5 has no error, so it has them.
     filled = with_operations and error is ErrorCode.NONE
     return Row(

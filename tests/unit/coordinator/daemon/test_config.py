@@ -117,7 +117,7 @@ def test_topics_come_from_the_environment_as_json(monkeypatch):
         ),
         (
             "[[static.topics]]\nname = '__consumer_offsets'\npartitions = 50\n",
-            "static.topics.0.name: __consumer_offsets is a name of Kafka's own",
+            "static.topics.0.name: __consumer_offsets is the name of one of Kafka's own topics",
         ),
         ("[kafka\n", "not valid TOML"),
     ],
