@@ -133,6 +133,13 @@ def test_a_log_beside_one_that_is_gone_says_nothing_of_its_events() -> None:
     assert list(chain.missing_ends()) == [MissingEnd("b", 10, 20)]
 
 
+def test_a_snapshot_of_another_store_in_the_directory_says_nothing_of_its_events() -> None:
+    begins = {"b": begun("a", 20)}
+    ends = {"a": 15, "b": 25, "other": 40}
+    assert list(Chain(begins, ends, ["other.30"]).missing_ends()) == [MissingEnd("a", 16, 20)]
+    assert list(Chain(begins, ends, ["other.30", "a.20"]).missing_ends()) == []
+
+
 async def test_an_edited_file_that_no_manifest_lists_is_found_and_put_aside(tmp_path: Path) -> None:
     store = SealedStore(tmp_path)
     await run(store, 1)
