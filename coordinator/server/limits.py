@@ -39,5 +39,5 @@ class ServerLimits:
     max_turn_requests: int = 128
     max_turn_s: float = 0.01
     """The time of one connection in one turn of the loop. Also the time of all connections together
-    in one turn, once for incoming bytes and once for waiting requests (``turns``).
+    in one turn, once for incoming bytes and once for waiting requests (``loop_share``).
     """

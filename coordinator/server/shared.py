@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from groupkeeper.coordinator.server.budget import MemoryBudget
 from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.loop_share import Turns
 from groupkeeper.coordinator.server.refusals import RefusalLog
 from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
-from groupkeeper.coordinator.server.turns import Turns
 from groupkeeper.coordinator.server.watch import CallbackWatch
 
 if TYPE_CHECKING:
