@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+from groupkeeper.storage.connections.zookeeper_errors import (
+    NotAllowed,
+    ServerUnreachable,
+    SessionClosed,
+    SessionLost,
+    ZooKeeperError,
+)
 
-class RegistryError(Exception):
+__all__ = [
+    "BrokenNode",
+    "CommitConflict",
+    "InstanceAlreadyRegistered",
+    "InstanceNotRegistered",
+    "InvalidName",
+    "NotAllowed",
+    "PartitionClaimedByOther",
+    "PartitionNotClaimed",
+    "RegistrationChanged",
+    "RegistryError",
+    "RunningInstances",
+    "ServerUnreachable",
+    "SessionClosed",
+    "SessionLost",
+    "ZooKeeperError",
+]
+
+
+class RegistryError(ZooKeeperError):
     """A call to the registry was refused; the message is one line."""
 
 

@@ -22,8 +22,14 @@ OTHER_NAMES = {
         "PartitionAssignment Start RetentionTime StartOffset ErrGenerationEnded ErrGroupClosed"
     ),
     "kazoo-go": (
-        "RegPatternStatic RegPatternWhiteList RegPatternBlackList ClaimPartition Register "
-        "WatchInstances PartitionOwner ErrPartitionClaimedByOther"
+        "ErrRunningInstances ErrInstanceAlreadyRegistered ErrInstanceNotRegistered "
+        "ErrPartitionClaimedByOther ErrPartitionNotClaimed ConsumergroupList "
+        "ConsumergroupInstanceList Registration RegPattern RegPatternStatic RegPatternWhiteList "
+        "RegPatternBlackList RegVersion RegDefaultVersion Consumergroups Consumergroup Exists "
+        "Create Delete Instances WatchInstances NewInstance Instance PartitionOwner "
+        "WatchPartitionOwner Registered WatchRegistration Register RegisterWithSubscription "
+        "UpdateRegistration Deregister ClaimPartition ReleasePartition Topics CommitOffset "
+        "FetchOffset FetchAllOffsets ResetOffsets Find"
     ),
 }
 """Of the systems whose packages are larger than what their users of groups call."""

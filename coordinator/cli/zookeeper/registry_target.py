@@ -12,13 +12,12 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from groupkeeper.clients.zookeeper.errors import RegistryError
+from groupkeeper.clients.zookeeper.errors import ZooKeeperError
 from groupkeeper.clients.zookeeper.names import MAX_OFFSET
 from groupkeeper.clients.zookeeper.registry import Registry
 from groupkeeper.coordinator.cli.zookeeper.options import registry_of
 from groupkeeper.pipeline.restore.cluster import ClusterError, ClusterGroup, GroupBusy
 from groupkeeper.pipeline.restore.plan import Committed, Log, Partition
-from groupkeeper.storage.connections.zookeeper_errors import ZooKeeperError
 
 SCHEME: Final = "zookeeper://"
 """Before the servers, where a plan names the coordinator that it changes."""
@@ -62,7 +61,7 @@ class RegistryTarget:
     def _await(self, work: Coroutine[Any, Any, Result]) -> Result:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-        except (RegistryError, ZooKeeperError) as error:
+        except ZooKeeperError as error:
             raise ClusterError(str(error)) from None
 
     # --- what a plan needs ------------------------------------------------------------------------

@@ -24,8 +24,7 @@ def run(
     place: tuple[str, Path | None, float], work: Work[Result], session_timeout_ms: int = 6_000
 ) -> Result:
     """Open the registry, do the work and close it. An expected failure is one line."""
-    from groupkeeper.clients.zookeeper.errors import InvalidName, RegistryError
-    from groupkeeper.storage.connections.zookeeper_errors import ZooKeeperError
+    from groupkeeper.clients.zookeeper.errors import InvalidName, ZooKeeperError
 
     stopped: list[int] = []
 
@@ -49,5 +48,5 @@ def run(
         raise typer.Exit(128 + stopped[0] if stopped else FAILED) from None
     except InvalidName as error:
         fail(str(error), USAGE)
-    except (RegistryError, ZooKeeperError) as error:
+    except ZooKeeperError as error:
         fail(str(error), FAILED)
