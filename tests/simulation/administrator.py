@@ -1,4 +1,6 @@
-"""Everybody who is no member: administrators, and consumers that commit without a group."""
+"""Clients that are not members: administrators, and consumers that commit without a group
+membership.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,9 @@ from tests.simulation.node import EXTRAS, TOPIC, Node
 from tests.simulation.world import COMMIT_RETENTION_MS, World
 
 SIMPLE = ("simple-0", "simple-1", "simple-2")
-"""Groups of those that commit without members; each is in a shard of its own."""
+"""Groups of clients that commit without being members. Each group is in a shard of its own."""
 MEMBERS = ("group-0", "group-1", "group-2", "group-3")
-"""Groups with members, and one that never has any."""
+"""Groups with members, and one group that never has any."""
 MAX_PARTITIONS = 9
 
 GROUP_CONFIGS = (
@@ -41,7 +43,7 @@ GROUP_CONFIGS = (
 
 
 class Administrator:
-    """Does something every moment, over a connection or in process."""
+    """Sends a request every moment, over a connection or in process."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -120,7 +122,7 @@ class Administrator:
         await asyncio.gather(*world.send_together(channel, self._client, requests))
 
     async def _read_slowly(self, group_id: str) -> None:
-        """Ask again and again, and take the answers late."""
+        """Send many requests and read their answers late."""
         world = self._world
         channel = await world.connect()
         if isinstance(channel, Wire):
@@ -133,7 +135,7 @@ class Administrator:
         await asyncio.gather(*asked)
 
     def _wanted(self) -> list[FetchTopic] | None:
-        """Everything, or some partitions that there are and one that there is not."""
+        """Return all partitions, or some of them and one that does not exist."""
         if self._world.random.random() < 0.5:
             return None
         return [
@@ -147,7 +149,7 @@ class Administrator:
 
 
 def commit_of(world: World, group_id: str, client: Client) -> OffsetCommit:
-    """A commit without a member, as assign() and Kafka's reset tool do."""
+    """Return a commit without a member, as assign() and Kafka's reset tool send it."""
     random = world.random
     named = [(TOPIC, random.randrange(1, 4)), (random.choice(EXTRAS), 2)]
     topics = [
@@ -163,8 +165,8 @@ def commit_of(world: World, group_id: str, client: Client) -> OffsetCommit:
 
 
 async def rush(world: World, node: Node) -> None:
-    """Commit to several groups in one turn of the loop: one append stores what several shards have
-    made.
+    """Commit to several groups in one turn of the loop, so that one append stores records of
+    several shards.
     """
     client = Client("rush", "/10.0.0.3")
     channel = Direct(node)

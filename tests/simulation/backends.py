@@ -1,5 +1,5 @@
-"""The storages that worlds are lived over: shared memory, and the real SQLite backend whose thread
-is a task of the virtual loop and whose disk fails.
+"""The storages of the worlds: shared memory, and the real SQLite backend. The thread of the latter
+is a task of the virtual loop, and its disk fails.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 FOLD_AFTER = 5
-"""Unfolded requests from which on an append folds besides: few, so that worlds see it often."""
+"""An append also folds once so many requests are unfolded. The number is small, so that worlds fold
+often.
+"""
 
 PART_BYTES = 1_500
-"""What a part of a group may have: little, so that many groups are folded in parts."""
+"""The size of a part of a folded group. It is small, so that many groups are folded in parts."""
 
 Job = tuple[Callable[[], Any], "asyncio.Future[Any]", Callable[[], None] | None]
 
@@ -39,37 +41,37 @@ RAM = Path("/dev/shm")
 
 
 class Backend(Protocol):
-    """Where the state of a world is kept; it outlives the processes."""
+    """Keeps the stored state of a world. It outlives the processes."""
 
     one_lane: bool
     by_name: bool
-    """A group is read when it is first named."""
+    """True if a group is read when a request first names it."""
 
     def open_life(self, fate: Misfortune) -> OffsetStorage:
-        """What a new process has of it."""
+        """Return a store for a new process."""
         ...
 
     def killed(self, owner: str) -> None:
-        """A process has died, without a word."""
+        """A process was killed."""
         ...
 
     def lapse(self, owner: str) -> bool:
-        """Its lease runs out while it lives; False where that cannot happen."""
+        """Let the lease of a live process expire. Return False if that cannot happen here."""
         ...
 
     def steal(self, shards: list[int]) -> None:
-        """Another owner has these shards for a moment."""
+        """Let another owner hold these shards for a moment."""
         ...
 
     def events(self) -> list[EventDict]:
-        """The whole log."""
+        """Return the whole log."""
         ...
 
     def close(self) -> None: ...
 
 
 class MemoryBackend:
-    """Leases that run out, and any number of processes."""
+    """Leases that expire, and any number of processes."""
 
     def __init__(self, world: World, *, one_lane: bool, by_name: bool = False) -> None:
         self.one_lane = one_lane
@@ -97,7 +99,7 @@ class MemoryBackend:
 
 
 class SqliteBackend:
-    """A file (in memory where the machine has such), written by the real backend."""
+    """A file, in memory if the machine has such, written by the real backend."""
 
     one_lane = True
     by_name = False
@@ -127,7 +129,7 @@ class SqliteBackend:
         return False
 
     def steal(self, shards: list[int]) -> None:
-        """One epoch holds for all shards: somebody has opened the file beside us."""
+        """One epoch holds for all shards. It changes as if another process had opened the file."""
         with (
             closing(sqlite3.connect(self.path, isolation_level=None)) as thief,
             suppress(
@@ -170,7 +172,9 @@ class SqliteLife(SqliteOffsetStorage):
         )
         self._fate = fate
         self._held_lock: FileLock | None = None
-        """Held until it is given back, which a close that was given up has not done yet."""
+        """The lock on the file. It is held until it is released; a close that was abandoned may not
+        have done that yet.
+        """
 
     async def open(self, identity: StoreIdentity) -> None:
         if self._fate.is_dead:
@@ -189,7 +193,7 @@ class SqliteLife(SqliteOffsetStorage):
         super()._close(is_known, lock)
 
     def die(self) -> None:
-        """What the kernel does for a process that is gone."""
+        """Release what the kernel releases when a process ends."""
         lock, self._held_lock = self._held_lock or self._lock, None
         self._lock = None
         connection, self._connection = self._connection, None
@@ -200,7 +204,9 @@ class SqliteLife(SqliteOffsetStorage):
 
 
 class Jobs:
-    """Stands for the writer thread: jobs in order, none given back once it has begun."""
+    """Replaces the writer thread. It runs jobs in order, and a job that has begun cannot be
+    cancelled.
+    """
 
     fate_of_next: Misfortune
 
@@ -220,7 +226,7 @@ class Jobs:
         return future
 
     def stop(self) -> None:
-        """The jobs before this are still done."""
+        """Wait until the earlier jobs are done."""
 
     async def _work(self) -> None:
         while self._queue:
@@ -243,7 +249,7 @@ class Jobs:
 
 
 class Disk:
-    """The writer's connection, over a disk that fails before a statement or after it."""
+    """The writer's connection, over a disk that fails before or after a statement."""
 
     def __init__(
         self,
@@ -258,7 +264,7 @@ class Disk:
         self._fate = fate
 
     def execute(self, statement: str, arguments: Any = ()) -> sqlite3.Cursor:
-        """Run a statement; tells the world what it made durable."""
+        """Run a statement, and report to the world what it made durable."""
         if self._fate.is_dead:
             raise sqlite3.OperationalError("the process is gone")
         # What follows a row fails often: only a second start shows what is missing then.

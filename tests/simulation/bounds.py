@@ -1,6 +1,6 @@
-"""What the bounds of groups refuse: what does not fit, and nothing else.
+"""Checks what the bounds of groups refuse: everything that does not fit, and nothing else.
 
-All of it is counted apart from the coordinator's own sums, from what its shards hold.
+Sizes are computed from the content of the shards, not from the coordinator's own sums.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from groupkeeper.storage.base import ShardId
 from groupkeeper.storage.codec.records import encode_record
 
 _LEAST_SHARE: Final = 0.4
-"""Of its bound a group takes at least so much, encoded, when an offset is refused for it: the
-coordinator's sums are upper bounds, of which short offsets take half.
+"""A refused offset is justified only if the group has used at least this share of its bound,
+encoded. The coordinator's sums are upper bounds. They are about twice the size of short offsets.
 """
 _SMALL_BYTES: Final = 1_000_000
-"""Groups of a larger bound than this never come to it in a world."""
+"""Groups with a larger bound than this never reach it in a world."""
 
 _Offset = tuple[str, int]
 """(topic, partition)."""
 
 
 class Headcount:
-    """The groups of all shards of one process; a shard that is loaded again counts as it was."""
+    """The groups of all shards of one process. A loading shard counts with its last groups."""
 
     def __init__(self) -> None:
         self._of_shard: dict[ShardId, int] = {}
@@ -40,7 +40,7 @@ class Headcount:
 
 
 class Room:
-    """What there was when a request came."""
+    """The state before a request."""
 
     def __init__(self, shard: ShardState, headcount: Headcount, request: Request) -> None:
         self._request = request
@@ -55,7 +55,7 @@ class Room:
             self._taken = _encoded_bytes(shard, self._group_id)
 
     def check(self, shard: ShardState, result: Any) -> None:
-        """Raise AssertionError if its answer refuses what fits, or takes what does not."""
+        """Raise AssertionError if the answer refuses what fits, or accepts what does not fit."""
         self._check_number(shard, result)
         if self._is_small and result is not None and isinstance(self._request, OffsetCommit):
             self._check_size(shard, self._request, result)
@@ -85,7 +85,9 @@ _FULL: Final = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
 def _asked(shard: ShardState, request: OffsetCommit, result: Any) -> dict[_Offset, int]:
-    """What the metadata of each refused offset takes; of one that is named twice, the largest."""
+    """Return the size of the metadata of each refused offset. Of an offset that is named twice, the
+    larger one counts.
+    """
     told = {
         (t, i, n) for t, i, parts in result.topics or () for n, error in parts if error is _FULL
     }
@@ -107,7 +109,7 @@ def _is_turned_away(result: Any) -> bool:
 
 
 def _encoded_bytes(shard: ShardState, group_id: str) -> int:
-    """What a group takes with the members that it has now: they count before their record."""
+    """Return the size of a group with its members. Members count before they have a record."""
     saved, group = shard.saved(group_id), shard.groups.get(group_id)
     if saved is None or group is None:
         return 0
@@ -116,7 +118,7 @@ def _encoded_bytes(shard: ShardState, group_id: str) -> int:
 
 
 def _notes_of(shard: ShardState, group_id: str) -> dict[_Offset, int]:
-    """What the metadata of each offset of a group takes."""
+    """Return the size of the metadata of each offset of a group."""
     group = shard.groups.get(group_id)
     if group is None:
         return {}

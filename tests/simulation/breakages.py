@@ -1,6 +1,6 @@
-"""One fault of ours for each thing that worlds hold, put in by hand: the worlds have to see it.
+"""Bugs put into the code on purpose, one for each rule that worlds check. A world has to find each.
 
-Each is a function that patches the code; ``test_breakages`` lives worlds over it until one fails.
+Each is a function that patches the code. ``test_breakages`` runs worlds over it until one fails.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def lease_not_taken_again(patch: Patch) -> None:
 
 
 def append_without_load(patch: Patch) -> None:
-    """A new lease, and the old state is gone on with."""
+    """The lease is acquired again, but nothing is loaded."""
 
     async def nothing(*_: Any) -> None:
         pass
@@ -122,7 +122,7 @@ def parked_at_a_stop_and_not_answered(patch: Patch) -> None:
 
 
 def generation_goes_back(patch: Patch) -> None:
-    """What is read of a group starts from the first generation again."""
+    """A stored group starts again from the first generation."""
     apply = ShardState.apply
 
     def forgetful(self: ShardState, record: Any) -> None:
@@ -138,7 +138,7 @@ def generation_goes_back(patch: Patch) -> None:
 
 
 def owned_twice(patch: Patch) -> None:
-    """Every member is given what the first one is."""
+    """Every member gets the assignment of the first one."""
     store = membership._store_assignment
 
     def generous(shard: ShardState, group: Group, request: SyncGroup) -> None:
@@ -164,7 +164,7 @@ def event_before_its_record(patch: Patch) -> None:
 
 
 def record_dropped(kind: type) -> Breakage:
-    """A change is made, and never written."""
+    """A change is applied, but never written."""
 
     def breakage(patch: Patch) -> None:
         def forgetful(self: ShardState, record: Any, size_bytes: int = 0) -> None:
@@ -182,13 +182,13 @@ def spurious_zero(patch: Patch) -> None:
 
 
 def loading_reads_nothing(patch: Patch) -> None:
-    """While a shard loads, its offsets look like none."""
+    """While a shard loads, a fetch returns no offsets."""
     nothing = OffsetFetchResult(ErrorCode.NONE, [])
     patch.setattr(OffsetFetch, "loading_answer", lambda self: nothing)
 
 
 def zombies_commit(patch: Patch) -> None:
-    """A commit is taken whatever generation it speaks for."""
+    """A commit is accepted with any generation."""
     judge = offset_commit._member_error
 
     def lenient(group: Any, request: Any) -> ErrorCode:
@@ -202,7 +202,7 @@ def zombies_commit(patch: Patch) -> None:
 
 
 def refused_and_stored(patch: Patch) -> None:
-    """A commit is stored, and its client is told that it was not."""
+    """A commit is stored, but the client is told that it was not."""
     reply = ShardState.reply
 
     def contrary(self: ShardState, ticket: Any, result: Any, waits: bool = True) -> None:
@@ -214,7 +214,7 @@ def refused_and_stored(patch: Patch) -> None:
 
 
 def invented_commit(patch: Patch) -> None:
-    """What is stored is not what was sent."""
+    """The stored value differs from the one that was sent."""
     record = ShardState.record
 
     def inventive(self: ShardState, made: Any, size_bytes: int = 0) -> None:
@@ -227,7 +227,7 @@ def invented_commit(patch: Patch) -> None:
 
 
 def metadata_is_lost(patch: Patch) -> None:
-    """A commit is stored whole, and held without its metadata."""
+    """A commit is stored whole, but kept in memory without its metadata."""
     apply = ShardState._apply_commit
 
     def forgetful(self: ShardState, record: OffsetsCommitted) -> None:
@@ -293,7 +293,7 @@ def load_loses_a_slice(patch: Patch) -> None:
 
 
 def fold_runs_ahead(patch: Patch) -> None:
-    """SQLite: the log is taken for folded up to a row that is not."""
+    """SQLite: the log counts as folded up to a row that is not folded."""
     patch.setattr(
         "groupkeeper.storage.backends.sqlite.fold.FoldMap.folded_row",
         lambda self, last_row: last_row,
@@ -301,7 +301,7 @@ def fold_runs_ahead(patch: Patch) -> None:
 
 
 def fold_fails_silently(patch: Patch) -> None:
-    """SQLite: what a failed fold did not write counts as folded."""
+    """SQLite: the groups of a failed fold count as folded."""
     write = FoldWriter.write
 
     def silent(self: FoldWriter, writer: Any, work: FoldWork, *rest: Any) -> None:
@@ -326,7 +326,7 @@ def group_has_no_bound(patch: Patch) -> None:
 
 
 def replaced_offset_keeps_its_room(patch: Patch) -> None:
-    """An offset counts in full beside the one that it replaces."""
+    """An offset that replaces another one counts in full."""
     count = offset_commit.too_much
     patch.setattr(offset_commit, "too_much", lambda _, *rest: count({}, *rest))
 
@@ -340,7 +340,7 @@ def one_group_too_few(patch: Patch) -> None:
 
 
 def full_census_turns_all_away(patch: Patch) -> None:
-    """Where there is room for no other group, those that there are get no answer either."""
+    """If there is no room for another group, requests of existing groups are refused as well."""
     join = joining.join_group
 
     def strict(shard: ShardState, request: JoinGroup, ticket: Any) -> None:
@@ -354,7 +354,7 @@ def full_census_turns_all_away(patch: Patch) -> None:
 
 
 def load_leaves_keys_out_of_their_table(patch: Patch) -> None:
-    """SQLite: what a row set and its table missed is taken for folded all the same."""
+    """SQLite: a row counts as folded although its table lacks it."""
     patch.setattr(LoadedKeys, "missing", lambda self: [])
 
 
@@ -404,7 +404,7 @@ def replies_out_of_order(patch: Patch) -> None:
 
 
 def one_alone_is_fenced(patch: Patch) -> None:
-    """Of the shards of an append that were fenced, the others are taken for written."""
+    """If several shards of an append were fenced, all but the first count as written."""
     finish = Lane._finish
 
     async def lenient(self: Lane, append: Any, fenced: Collection[ShardId]) -> None:
@@ -414,7 +414,7 @@ def one_alone_is_fenced(patch: Patch) -> None:
 
 
 def renewal_is_not_heard(patch: Patch) -> None:
-    """Of a lease that is lost, only an append tells."""
+    """The runtime ignores that a renewal reports a lost lease. Only an append reports it."""
 
     async def deaf(self: Housekeeping) -> None:
         held = [slot.lease for slot in self._slots.values() if slot.lease is not None]
@@ -424,7 +424,7 @@ def renewal_is_not_heard(patch: Patch) -> None:
 
 
 def lease_given_out_twice(patch: Patch) -> None:
-    """A store whose new lease has the number of the old one."""
+    """A store gives a new lease the epoch of the old one."""
 
     def same(
         self: MemoryOffsetStorage, shards: Collection[ShardId], owner: str
@@ -503,4 +503,6 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     **RETENTION,
     **TIMERS,
 }
-"""What is broken (docs/contribute/breakages.md): how, and what a world says of it (a regex)."""
+"""What is broken (docs/contribute/breakages.md): the function that patches, and a regex for the
+failure that a world reports.
+"""

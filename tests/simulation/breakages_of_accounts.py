@@ -1,7 +1,7 @@
-"""Faults of ours that an account of everything shows: of answers that are owed, of what steps make
-and the store gets, of generations, of what is taken and who asked for it.
+"""Bugs that are found by accounting: for answers that are owed, for the records of steps and of the
+store, for generations, for deleted offsets and the requests to delete them.
 
-Of the same kind as ``breakages``, which has them in its table.
+The table of ``breakages`` includes them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def superseded_join_is_not_answered(patch: Patch) -> None:
 
 
 def fenced_call_is_not_answered(patch: Patch) -> None:
-    """The join or sync that waits of a static member whose place another takes."""
+    """The parked join or sync of a replaced static member is not answered."""
 
     def forgetful(shard: ShardState, group: Group, member: Member) -> None:
         group.release_join(member)
@@ -48,7 +48,7 @@ def fenced_call_is_not_answered(patch: Patch) -> None:
 
 
 def leave_is_let_out(patch: Patch) -> None:
-    """By the runtime, before its record is durable."""
+    """The runtime answers a LeaveGroup before its record is durable."""
     carry_out = Slot.carry_out
 
     def hasty(self: Slot, step: Any) -> None:
@@ -62,7 +62,7 @@ def leave_is_let_out(patch: Patch) -> None:
 
 
 def evictions_are_lost(patch: Patch) -> None:
-    """By the runtime."""
+    """The runtime drops events of evictions."""
     chosen = Slot._events_to_write
 
     def forgetful(self: Slot, events: list[Event]) -> list[Event]:
@@ -72,7 +72,7 @@ def evictions_are_lost(patch: Patch) -> None:
 
 
 def riders_are_lost(patch: Patch) -> None:
-    """Events without a record, where an append gathers."""
+    """Events without a record are lost if the gathering append has records."""
     add_events = Lane.add_events
 
     def forgetful(self: Lane, slot: Slot, events: list[Event]) -> None:
@@ -83,7 +83,7 @@ def riders_are_lost(patch: Patch) -> None:
 
 
 def generation_is_used_again(patch: Patch) -> None:
-    """In a group with a static member."""
+    """In a group with a static member a generation is used twice."""
     advance = Group.next_generation
 
     def lazy(self: Group) -> None:
@@ -105,7 +105,7 @@ def sweep_takes_a_topic_that_stands(patch: Patch) -> None:
 
 
 def sweep_takes_offsets_without_an_id(patch: Patch) -> None:
-    """Where no topic of their name is known yet."""
+    """Offsets without an id are deleted if no topic of their name is known yet."""
     is_gone = topic_sweep._is_gone
 
     def greedy(shard: ShardState, topic: str, topic_id: str) -> bool:
@@ -120,7 +120,7 @@ def offsets_without_an_id_take_none(patch: Patch) -> None:
 
 
 def deletion_takes_more_than_it_names(patch: Patch) -> None:
-    """Every partition of a topic."""
+    """A deletion of one partition deletes all partitions of the topic."""
     remove = deletion._remove
 
     def greedy(shard: ShardState, group: Group, lost: Any, *rest: Any) -> None:
@@ -142,7 +142,7 @@ def losses_are_not_told(patch: Patch) -> None:
 
 
 def zombies_go_on(patch: Patch) -> None:
-    """A heartbeat of another generation is told that all is well."""
+    """A heartbeat of another generation is answered NONE."""
     judge = membership._generation_error
 
     def lenient(*arguments: Any) -> ErrorCode:
@@ -167,7 +167,7 @@ def what_waited_goes_out_backwards(patch: Patch) -> None:
 
 
 class _Heard(Append):
-    """Whatever it says once it was given up."""
+    """An append whose result counts even after it was abandoned."""
 
     abandoned = property(lambda _: False, lambda _, __: None)  # type: ignore[assignment]
 

@@ -1,6 +1,6 @@
-"""Faults of ours in who is a member, and in what is told of it.
+"""Bugs in who is a member, and in the events about members.
 
-Of the same kind as ``breakages``, which has them in its table.
+The table of ``breakages`` includes them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def evictions_are_not_told(patch: Patch) -> None:
 
 
 def evictions_are_written_twice(patch: Patch) -> None:
-    """By the runtime, of what the core told once."""
+    """The runtime writes an eviction twice."""
     chosen = Slot._events_to_write
 
     def twice(self: Slot, events: list[Event]) -> list[Event]:
@@ -64,7 +64,7 @@ def who_leaves_stays(patch: Patch) -> None:
 
 
 def who_leaves_stays_untold(patch: Patch) -> None:
-    """The answer is all that is made."""
+    """A LeaveGroup is answered, but the member stays."""
 
     def nothing(shard: ShardState, group: Group, leaving: Any, request: Any) -> Any:
         return group.identity_error(leaving.member_id, leaving.group_instance_id)
@@ -82,7 +82,7 @@ def leave_does_not_wait(patch: Patch) -> None:
 
 
 def who_was_replaced_is_unknown(patch: Patch) -> None:
-    """It is told what makes it join again, and take the place from who took its own."""
+    """A replaced static member gets an answer that makes it join again and take its place back."""
     identity_error = Group.identity_error
 
     def without(self: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
@@ -94,7 +94,7 @@ def who_was_replaced_is_unknown(patch: Patch) -> None:
 
 
 def anybody_commits(patch: Patch) -> None:
-    """Who names the right generation."""
+    """Anybody who names the right generation is accepted."""
     judge = offset_commit._member_error
     identity_error = Group.identity_error
 
@@ -114,7 +114,7 @@ def metadata_of_a_rejoin_is_lost(patch: Patch) -> None:
 
 
 def static_members_are_put_out(patch: Patch) -> None:
-    """By the end of a join phase that they did not come back in."""
+    """Members that did not rejoin before the end of the join phase stay."""
     complete = rebalance.complete_join_phase
 
     def strict(shard: ShardState, group: Group) -> None:
@@ -127,7 +127,7 @@ def static_members_are_put_out(patch: Patch) -> None:
 
 
 def type_of_an_empty_group_is_not_loaded(patch: Patch) -> None:
-    """It looks like one that never had members."""
+    """A group whose members left looks like one that never had members."""
     restore = shard.restore
 
     def forgetful(group: Group) -> None:

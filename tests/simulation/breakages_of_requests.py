@@ -1,7 +1,7 @@
-"""Faults of ours in requests that name something twice, ask for several groups, or come faster than
-their answers are taken.
+"""Bugs in requests that name something twice, ask for several groups, or arrive faster than their
+answers are read.
 
-Of the same kind as ``breakages``, which has them in its table.
+The table of ``breakages`` includes them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Patch = pytest.MonkeyPatch
 
 
 def begins_what_is_not_taken(patch: Patch) -> None:
-    """A connection goes on for a client that takes no answer."""
+    """A connection goes on with requests of a client that reads no answer."""
     patch.setattr(Connection, "pause_writing", lambda self: None)
 
 
 def two_entries_are_judged_apart(patch: Patch) -> None:
-    """A commit that names a topic in two entries is judged as two commits of the same moment."""
+    """A commit that names a topic in two entries is treated as two commits of the same moment."""
     patch.setattr(offset_commit, "_TOPIC", id)
 
 
@@ -35,7 +35,7 @@ def lowered_ends_are_lost(patch: Patch) -> None:
 
 
 def groups_are_mixed_up(patch: Patch) -> None:
-    """Of several groups in one request, each is told what is stored of another."""
+    """A request for several groups gets the offsets of the wrong groups."""
     took = Gather.took
 
     def reversed_order(self: Gather, index: int, result: Any) -> None:
@@ -45,7 +45,7 @@ def groups_are_mixed_up(patch: Patch) -> None:
 
 
 def group_is_not_read(patch: Patch) -> None:
-    """Where a store reads groups by name, what names one goes straight to a shard without it."""
+    """A store reads groups by name, but requests for a group go to a shard that has not read it."""
 
     async def nothing(*_: Any) -> bool:
         return True

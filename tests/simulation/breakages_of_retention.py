@@ -1,6 +1,6 @@
-"""Faults of ours in how long offsets are kept, and groups that have nothing left.
+"""Bugs in how long offsets are kept, and in the removal of empty groups.
 
-Of the same kind as ``breakages``, which has them in its table.
+The table of ``breakages`` includes them.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def groups_with_nothing_left_stay(patch: Patch) -> None:
 
 
 def nobody_looks_for_leftovers(patch: Patch) -> None:
-    """After the first time."""
+    """The bug begins after the first pass."""
     patch.setattr(retention, "arm", lambda _: None)
 
 
 GONE: Final = "should have gone"
-"""What a world says of what stays."""
+"""What a world reports about offsets that stay."""
 
 RETENTION: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "a retention of a commit that is not stored": (

@@ -1,6 +1,6 @@
-"""Faults of ours in what time brings about: what ends too late, never, or too early.
+"""Bugs in what happens with time: phases and sessions that end too late, never, or too early.
 
-Of the same kind as ``breakages``, which has them in its table.
+The table of ``breakages`` includes them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def session_evicts_nobody(patch: Patch) -> None:
 
 
 def session_begins_again(patch: Patch) -> None:
-    """When it ends, as if the member had been heard."""
+    """A session that ends starts again, as if the member had sent a heartbeat."""
     end = membership.session_due
 
     def forgiving(shard: ShardState, group: Group, member_id: str) -> None:
@@ -60,7 +60,7 @@ def session_begins_again(patch: Patch) -> None:
 
 
 def handed_out_id_stays(patch: Patch) -> None:
-    """An id that nobody joined with holds up its group for as long as its time begins again."""
+    """An id that nobody joined with stays, and delays its group."""
     end = membership.session_due
 
     def forgiving(shard: ShardState, group: Group, member_id: str) -> None:
@@ -78,7 +78,7 @@ def join_phase_is_not_armed(patch: Patch) -> None:
 
 
 def join_phase_goes_on(patch: Patch) -> None:
-    """When it should end it begins again, with nobody evicted."""
+    """A join phase that should end starts again, and nobody is evicted."""
     due = rebalance.join_phase_due
 
     def patient(shard: ShardState, group: Group) -> None:
@@ -103,7 +103,7 @@ def sync_phase_goes_on(patch: Patch) -> None:
 
 
 def sync_phase_evicts_nobody(patch: Patch) -> None:
-    """Who never synced stays in a group that is Stable."""
+    """A member that never synced stays in a group that is Stable."""
     due = rebalance.sync_phase_due
 
     def forgiving(shard: ShardState, group: Group) -> None:
@@ -116,7 +116,7 @@ def sync_phase_evicts_nobody(patch: Patch) -> None:
 
 
 def _ends_early(kind: DeadlineKind) -> Callable[[Patch], None]:
-    """After a twentieth of its time."""
+    """Deadlines of a kind are reached after a twentieth of their time."""
 
     def breakage(patch: Patch) -> None:
         clocks: list[ShardState] = []
@@ -145,7 +145,7 @@ def _ends_early(kind: DeadlineKind) -> Callable[[Patch], None]:
 
 
 def _unheard(function: Callable[..., None]) -> Callable[..., None]:
-    """The same, but the sign of life in it does not begin a session again."""
+    """Return the function without its effect on sessions: the request does not restart them."""
 
     def unheard(*arguments: Any) -> None:
         with pytest.MonkeyPatch.context() as meanwhile:
@@ -167,7 +167,9 @@ def heartbeat_counts_in_stable_alone(patch: Patch) -> None:
 
 
 def heartbeat_sets_no_alarm(patch: Patch) -> None:
-    """Where it makes a deadline the earliest: that of a new member whose join is parked."""
+    """A heartbeat does not set the alarm if it makes a deadline the earliest: that of a new member
+    whose join is parked.
+    """
 
     def handle(shard: ShardState, request: Heartbeat, ticket: Any) -> None:
         membership.heartbeat(shard, request, ticket)
@@ -185,7 +187,7 @@ def answered_sync_does_not_count(patch: Patch) -> None:
 
 
 def _asked(**kept: Callable[[int], int]) -> Callable[[Patch], None]:
-    """Of a join, timeouts are kept that it did not ask for."""
+    """A join is stored with other timeouts than it asked for."""
 
     def breakage(patch: Patch) -> None:
         def misread(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,7 +220,7 @@ def restored_rebalance_timeout_is_short(patch: Patch) -> None:
 
 
 LATE: Final = "no alarm is set|is silent since|should be over|should have (synced|joined)"
-"""What a world says of a timer."""
+"""What a world reports about a timer that is late."""
 
 EARLY: Final = "ms before the phase may end"
 SHORT: Final = "ms before its session ends|has no deadline"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Disconnected(Exception):
-    """The way to the process ended before it answered."""
+    """The connection ended before the process answered."""
 
 
 class Call:
@@ -32,11 +32,11 @@ class Call:
         return self.is_cut or self.op.answered_at is not None
 
     def resolve(self, result: Any) -> None:
-        """Take the answer and hear of it at once (a call in process)."""
+        """Receive the answer and pass it to the client at once. For a call in process."""
         self.answer(result)()
 
     def answer(self, result: Any) -> Callable[[], None]:
-        """Take the answer; returns what tells the client."""
+        """Receive the answer. Return a function that passes it to the client."""
         if self.is_cut:
             return self._nothing  # said into a way that is gone
         if self.op.answered_at is not None:
@@ -46,7 +46,7 @@ class Call:
         return lambda: self._hear(result)
 
     def cut(self) -> None:
-        """The way is gone."""
+        """The connection is gone."""
         self.is_cut = True
         if self.op.answered_at is None:
             self.op.is_cut = True

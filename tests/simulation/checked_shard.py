@@ -1,5 +1,5 @@
-"""A shard that is checked after each of its steps: those that answer, those that follow from time,
-topics or configs, and the one that ends a load.
+"""A shard that is checked after each step: after requests, timers, new topics or configs, and at
+the end of a load.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.simulation.roll_call import RollCall, check_goes_on, check_left, chec
 from tests.simulation.tickets import OpenTickets
 
 EpochOf = Callable[[ShardId], LeaseEpoch]
-"""The lease that a shard has now."""
+"""Returns the current lease epoch of a shard."""
 
 
 def _no_lease(_: ShardId) -> LeaseEpoch:
@@ -36,7 +36,7 @@ def _no_lease(_: ShardId) -> LeaseEpoch:
 
 
 class CheckedShard(Shard):
-    """Does what its base does, and notes what does not hold afterwards."""
+    """Works like its base, and notes every rule that does not hold afterwards."""
 
     def __init__(
         self,
@@ -103,18 +103,18 @@ class CheckedShard(Shard):
         return self._took(super().load_group(group_id, records, now), now)
 
     def check_timers(self, now: Now) -> None:
-        """Note what should have ended by now, if no step has come to end it."""
+        """Note what should have ended by now. Called even if no step has come."""
         with self._durable.noting():  # an error that was raised here would be one of the core
             self._patience.check(self, now.monotonic_ms)
 
     def check_leftovers(self, now: Now) -> None:
-        """Note what should have been taken away by now."""
+        """Note what should have been deleted by now."""
         if self._is_loaded:
             with self._durable.noting():
                 self._leftovers.look(self, now)
 
     def check_rest(self) -> None:
-        """Note which groups at rest are not what their records say."""
+        """Note each group at rest that differs from its records."""
         for group in self.groups.values():
             with self._durable.noting():
                 check_rest(group)
@@ -146,7 +146,7 @@ class CheckedShard(Shard):
 
 
 class CheckedCluster(ClusterRunner):
-    """The shard of topics and configs, whose steps are noted too."""
+    """The shard of topics and configs. Its steps are noted as well."""
 
     def __init__(self, limits: CoreLimits, durable: Durable, epoch_of: EpochOf) -> None:
         super().__init__(limits)
@@ -163,7 +163,9 @@ class CheckedCluster(ClusterRunner):
 def checked_makers(
     shards: int, durable: Durable, epoch_of: EpochOf, census: Census
 ) -> dict[int, MakeShard]:
-    """What makes each shard of a process, that of topics and configs too."""
+    """Return the functions that make the shards of a process, including the shard of topics and
+    configs.
+    """
     make = partial(
         CheckedShard, durable=durable, epoch_of=epoch_of, census=census, headcount=Headcount()
     )

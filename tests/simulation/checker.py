@@ -31,7 +31,7 @@ from tests.simulation.history import NOTHING, Durable, OffsetKey, Op, Stored
 NONE = ErrorCode.NONE
 
 NOT_STORED = (NOTHING, -1, "")
-"""What is told of a partition of which nothing is stored."""
+"""What a fetch returns for a partition without an offset."""
 
 UNKNOWN_OUTCOME = frozenset(
     {
@@ -41,7 +41,9 @@ UNKNOWN_OUTCOME = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""A commit that is answered so may have been stored, or not. Every other error says: it was not."""
+"""Errors after which a commit may or may not have been stored. Every other error says that it was
+not.
+"""
 
 
 def check_history(durable: Durable, history: Sequence[Op]) -> None:
@@ -55,7 +57,7 @@ def check_history(durable: Durable, history: Sequence[Op]) -> None:
 
 
 def check_acknowledged(durable: Durable, op: Op) -> None:  # noqa: C901 - one case a type
-    """What an answer says is done is durable, within the time of the request."""
+    """Check that an acknowledged change is durable, and that its answer came in time."""
     request, result = op.request, op.result
     match request:
         case OffsetCommit():
@@ -123,8 +125,8 @@ def check_expired(
 
 
 def check_commits(durable: Durable, history: Iterable[Op]) -> None:
-    """No commit is lost, none is invented, none that was refused is stored, none is stored twice;
-    and a member commits in its own generation alone.
+    """Check the commits of a world: none is lost, none is invented, no refused one is stored, none
+    is stored twice. A member commits only in its own generation.
     """
     asked: dict[tuple[OffsetKey, int], Op] = {}
     for op in history:
@@ -165,7 +167,7 @@ def _check_commit(
 
 
 def check_known_partitions(history: Sequence[Op]) -> None:
-    """A partition that was acknowledged, of a topic that is never deleted, is known to commits."""
+    """Check that commits know each acknowledged partition of a topic that is never deleted."""
     deleted = {
         change.name
         for op in history
@@ -210,10 +212,11 @@ def _check_right_to_commit(durable: Durable, op: Op, key: OffsetKey) -> None:
 
 
 def check_reads(durable: Durable, history: Iterable[Op]) -> None:
-    """Every offset that was read was the stored one, with its leader epoch and metadata, at some
-    moment between the question and its answer: none that was never committed (a spurious zero),
-    none that is older than what was durable when it was asked. An owner that had lost its lease may
-    be as old as the loss.
+    """Check that every offset that was read was stored, with its leader epoch and metadata, at some
+    moment between the request and its answer.
+
+    So none was never committed (a spurious zero), and none is older than what was durable at the
+    request. An owner that had lost its lease may be as old as the loss.
     """
     keys_of: dict[str, list[OffsetKey]] = defaultdict(list)
     for key in durable.values:
@@ -242,8 +245,8 @@ def check_reads(durable: Durable, history: Iterable[Op]) -> None:
 
 
 def _read(op: Op) -> dict[OffsetKey, tuple[int, int, str]]:
-    """What an OffsetFetch told of each partition; what it names is answered in its order, and what
-    it names twice is told twice.
+    """Return what an OffsetFetch returned for each partition. It answers in the order of the
+    request, and twice for what is named twice.
     """
     request, topics = op.request, op.result.topics
     rows = [(topic, row) for topic, _, rows in topics for row in rows]
@@ -259,9 +262,10 @@ def _read(op: Op) -> dict[OffsetKey, tuple[int, int, str]]:
 
 
 def check_generations(durable: Durable, history: Iterable[Op]) -> None:
-    """Once a member was given its assignment in a generation, nobody is told of an earlier one,
-    until the group is deleted. (A generation that was joined and never synced may come twice: it
-    was never durable, as in Kafka.)
+    """Check that generations do not go back: once a member got its assignment in a generation,
+    nobody sees an earlier one until the group is deleted.
+
+    A generation that was joined and never synced may come twice. It was never durable, as in Kafka.
     """
     synced: dict[str, list[Op]] = defaultdict(list)
     answered = [op for op in history if op.answered_at is not None and op.void_at is None]
@@ -283,7 +287,7 @@ def check_generations(durable: Durable, history: Iterable[Op]) -> None:
 
 
 def check_ownership(durable: Durable, history: Iterable[Op]) -> None:
-    """No partition is held by two members of one generation, as they were told."""
+    """Check that no two members of a generation got the same partition."""
     held: dict[tuple[str, int, int], dict[str, Op]] = defaultdict(dict)
     for op in history:
         request = op.request
@@ -310,8 +314,8 @@ def check_ownership(durable: Durable, history: Iterable[Op]) -> None:
 
 
 def check_losses(durable: Durable, history: Sequence[Op]) -> None:
-    """Nothing is taken that nobody asked to take, but for what expires (``check_expired``): an
-    offset goes by an OffsetDelete that names it, with its group, or with its topic.
+    """Check that each deleted offset was asked for: by an OffsetDelete that names it, or with its
+    group or its topic. ``check_expired`` checks expired ones.
     """
     asked = [op for op in history if isinstance(op.request, OffsetDelete | DeleteGroup)]
     for position, event in durable.lost:
@@ -330,7 +334,9 @@ def check_losses(durable: Durable, history: Sequence[Op]) -> None:
 
 
 def _may_have_made(op: Op, position: int) -> bool:
-    """An answer that tells of no success leaves open what is stored, and when."""
+    """Return whether the answer leaves open what is stored, and when. All answers without a success
+    do.
+    """
     result = op.result
     is_done = op.answered_at is not None and getattr(result, "error", result) is NONE
     return op.invoked_at < position and (not is_done or position <= (op.answered_at or 0))
@@ -346,8 +352,8 @@ def _asks_for(request: DeleteGroup | OffsetDelete, event: OffsetDeleted | GroupD
 
 
 def check_log(events: Sequence[EventDict], number: int) -> None:
-    """The log has as many events: no gap, none twice, no time that goes back within a log, and each
-    log but the first begins with where the one before it ended.
+    """Check that the log has every event: no gap, none twice, no time that goes back within a log.
+    Each log but the first begins where the one before it ended.
     """
     seqs = [event["seq"] for event in events]
     assert seqs == list(range(1, len(seqs) + 1)), f"of the log: {seqs}"
@@ -369,8 +375,8 @@ def check_log(events: Sequence[EventDict], number: int) -> None:
 
 
 def committed(op: Op) -> Iterator[tuple[OffsetKey, int, ErrorCode | None]]:
-    """Each partition of a commit: its key, its offset, and what became of it (None: not known).
-    One that is named twice is answered twice, and alike.
+    """Return each partition of a commit: its key, its offset, and its error (None: not known). One
+    that is named twice is answered twice, with the same error.
     """
     answers: dict[tuple[str, int], ErrorCode] = {}
     if op.result is not None and op.result.topics is not None:
@@ -388,7 +394,7 @@ def committed(op: Op) -> Iterator[tuple[OffsetKey, int, ErrorCode | None]]:
 
 
 def sent_with(op: Op, key: OffsetKey, offset: int) -> tuple[int, str]:
-    """The leader epoch and the metadata that a commit sent along."""
+    """Return the leader epoch and the metadata of a commit."""
     return next(
         (epoch if op.has_epochs else -1, metadata)
         for name, _, rows in op.request.topics
@@ -398,12 +404,12 @@ def sent_with(op: Op, key: OffsetKey, offset: int) -> tuple[int, str]:
 
 
 def first_position(op: Op) -> int:
-    """The oldest moment that an answer may tell of."""
+    """Return the oldest moment that an answer may describe."""
     return op.invoked_at if op.void_at is None else min(op.invoked_at, op.void_at)
 
 
 def within(durable: Durable, key: OffsetKey, op: Op) -> list[Stored]:
-    """The values that a key had between the question and its answer."""
+    """Return the values that a key had between a request and its answer."""
     rows = durable.values.get(key, [])
     least = first_position(op)
     before = [row for row in rows if row.position <= least]
@@ -412,7 +418,7 @@ def within(durable: Durable, key: OffsetKey, op: Op) -> list[Stored]:
 
 
 def groups_within(durable: Durable, group_id: str, op: Op) -> list[GroupRecord | None]:
-    """The records that a group had between the question and its answer."""
+    """Return the records that a group had between a request and its answer."""
     rows = durable.groups.get(group_id, [])
     least = first_position(op)
     before = [record for position, record in rows if position <= least]
@@ -421,7 +427,7 @@ def groups_within(durable: Durable, group_id: str, op: Op) -> list[GroupRecord |
 
 
 def is_of_another_topic(durable: Durable, key: OffsetKey, op: Op) -> bool:
-    """Tell whether what is stored belongs to a topic that was deleted and made again."""
+    """Return whether the stored value belongs to a topic that was deleted and created again."""
     least = first_position(op)
     rows = durable.topics.get(key[1], [])
     before = [record for position, record in rows if position <= least][-1:]

@@ -1,5 +1,5 @@
-"""Requests and results of the core as a client's bytes: kio writes and reads them, as an
-independent codec, in the versions of an old, a middle-aged or a new client.
+"""Requests and results of the core as bytes of a client. kio writes and reads them as an
+independent codec, in the versions of old, middle-aged and new clients.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OLD: Final[Versions] = {
 """Before static members and MEMBER_ID_REQUIRED."""
 
 MANY_GROUPS: Final = 8
-"""The OffsetFetch from which on one request may ask for several groups."""
+"""The first version of OffsetFetch in which one request may ask for several groups."""
 
 _API: Final[Mapping[type, str]] = {
     JoinGroup: "join_group",
@@ -71,7 +71,7 @@ _API: Final[Mapping[type, str]] = {
 
 
 def can_encode(request: Any) -> bool:
-    """Tell whether there are bytes for this request; administrators call in process."""
+    """Return whether this request can be sent as bytes. Administrators call in process."""
     return type(request) in _API
 
 
@@ -88,14 +88,14 @@ def encode(requests: Sequence[Any], versions: Versions, correlation_id: int) -> 
 
 
 def correlation_id_of(frame: bytes) -> int:
-    """Read to which request a reply belongs."""
+    """Return the correlation id of a reply."""
     correlation_id: int = struct.unpack_from(">i", frame, 4)[0]
     return correlation_id
 
 
 def decode(requests: Sequence[Any], versions: Versions, frame: bytes) -> list[Any]:
-    """Read the reply to a request: a result for each group of an OffsetFetch, else one; raises
-    AssertionError where it tells of other groups.
+    """Read the reply to a request: a result for each group of an OffsetFetch, otherwise one. Raises
+    AssertionError if it answers for other groups.
     """
     request = requests[0]
     api = _API[type(request)]

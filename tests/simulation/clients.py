@@ -1,5 +1,5 @@
-"""Members of groups, by the rules of Kafka's own client (AbstractCoordinator and
-ConsumerCoordinator): what each answer makes it do, and what it does in between.
+"""Members of groups. They follow the rules of Kafka's own client (AbstractCoordinator and
+ConsumerCoordinator): how it reacts to each answer, and what it does in between.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.simulation.node import EXTRAS, SHARDS, TOPIC
 from tests.simulation.world import HEARD_WHILE_PARKED, SESSION_MS, World
 
 CLOSE_S = 30
-"""How long a client that is closed waits for an answer."""
+"""How long a client that is closing waits for an answer."""
 
 FIND_AGAIN = frozenset(
     {
@@ -43,7 +43,7 @@ FIND_AGAIN = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""The client looks the coordinator up again."""
+"""Errors after which the client looks for the coordinator again."""
 
 RETRIABLE = FIND_AGAIN | {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -51,17 +51,17 @@ RETRIABLE = FIND_AGAIN | {
 }
 
 _GENERATION_IS_OVER = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})
-"""The second from OffsetCommit 9 on, where the group itself has gone
+"""Errors that end a client. The second one comes since OffsetCommit 9, if the group does not exist
 (docs/spec/offsets.md#who-may-commit).
 """
 
 
 class Rejoin(Exception):
-    """The member has to go through a rebalance again."""
+    """Errors after which the member has to rebalance."""
 
 
 class Member:
-    """One consumer. It keeps trying, as the real ones do, until it is told to end."""
+    """One consumer. Like real ones, it keeps trying until it is stopped."""
 
     def __init__(self, world: World, group_id: str, instance_id: str | None = None) -> None:
         self.world = world
@@ -70,28 +70,30 @@ class Member:
         self.member_id = ""
         self.generation_id = -1
         self.assignment: list[int] | None = None
-        """None: not in a generation."""
+        """None if it is not in a generation."""
         self.is_fenced = False
-        """Another came with its instance id: its user has to see to that."""
+        """True if another member came with its instance id. Its user has to act."""
         self._client = Client(world.mint("client"), "/10.0.0.1")
         self._topics = [TOPIC, EXTRAS[0] if instance_id is None else EXTRAS[1]]
-        """Of an instance always the same: others would be known from the next generation on."""
+        """Always the same for one instance. Other topics would be known only from the next
+        generation on.
+        """
         self._channel: Channel | None = None
         self._is_leader = False
         self._skips = False
         self._shared_out = 0
-        """Partitions of the topic when it led last."""
+        """Partitions of the topic when it was last the leader."""
         self._others: list[str] = []
         self._task = asyncio.ensure_future(self._live())
 
     async def crash(self) -> None:
-        """End without a word; its session has to run out."""
+        """End without a request. Its session has to expire."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self.assignment = None
 
     async def leave(self) -> None:
-        """End as a client that is closed properly; a static one says nothing (KIP-345)."""
+        """End as a client that is closed properly. A static one sends nothing (KIP-345)."""
         await self.crash()
         if self.member_id and self.instance_id is None:
             leaving = (LeavingMember(self.member_id, None, "closed"),)
@@ -100,13 +102,13 @@ class Member:
                     await self._ask(LeaveGroup(self.group_id, leaving, self._client))
 
     def failure(self) -> BaseException | None:
-        """What ended it, if it was not told to end."""
+        """Return the error that ended it, if it was not stopped."""
         if not self._task.done() or self._task.cancelled():
             return None
         return self._task.exception()
 
     def cut(self) -> None:
-        """Its connection breaks."""
+        """Break its connection."""
         if self._channel is not None:
             self._channel.cut()
 
@@ -132,7 +134,7 @@ class Member:
                 await asyncio.sleep(self.world.random.uniform(0.05, 0.5))
 
     async def _be_heard_while_parked(self) -> None:
-        """Heartbeat once, some time after the join: from then on the session counts."""
+        """Heartbeat once, some time after the join. From then on the session counts."""
         await asyncio.sleep(self.world.random.uniform(0.05, 2.0))
         channel = await self.world.connect(in_process=True)
         shard = channel.node.slot(shard_of(self.group_id, SHARDS)).shard
@@ -204,7 +206,7 @@ class Member:
         )
 
     async def _resume(self) -> None:
-        """Read where to go on, before anything is consumed."""
+        """Read the positions before anything is consumed."""
         while self.assignment:
             topics = [(TOPIC, "", numbers) for numbers in self.world.entries(self.assignment)]
             found = await self._ask(OffsetFetch(self.group_id, topics, False, True))
@@ -213,7 +215,7 @@ class Member:
             await self._again(found.error)
 
     async def _work(self) -> None:
-        """Heartbeat, and perhaps commit, or read."""
+        """Heartbeat, and perhaps commit or read."""
         random = self.world.random
         if self.assignment and self._channel and self._is_unlucky(0.03):
             code = await self._commit_alone()
@@ -235,8 +237,8 @@ class Member:
             raise Rejoin  # the leader sees a topic grow
 
     async def _take_long(self, likelihood: float) -> None:
-        """Be busy with something, perhaps for longer than a phase of a rebalance lasts, while the
-        other thread of the client heartbeats.
+        """Be busy, perhaps for longer than a phase of a rebalance. The other thread of the client
+        sends heartbeats.
         """
         if self._is_unlucky(likelihood):
             for _ in range(self.world.random.randrange(1, 12)):
@@ -263,7 +265,9 @@ class Member:
         return ErrorCode.NONE
 
     async def _commit_alone(self) -> ErrorCode:
-        """Commit again and again with no heartbeat, for longer than a session: a commit is one."""
+        """Commit for longer than a session, without a heartbeat. A commit keeps the session alive,
+        too.
+        """
         for _ in range(self.world.random.randrange(4, 9)):
             await asyncio.sleep(self.world.random.uniform(1.0, 2.0))
             code = await self._commit(is_alone=True)
@@ -305,7 +309,7 @@ class Member:
         )
 
     def _code_of(self, result: Any) -> ErrorCode:
-        """The first error, over all partitions."""
+        """Return the first error of all partitions."""
         if isinstance(result, ErrorCode):
             return result
         # An offset for which its group has no room is lost to its client, which goes on.
@@ -314,7 +318,7 @@ class Member:
         return next((code for code in [result.error, *codes] if code), ErrorCode.NONE)
 
     async def _again(self, code: ErrorCode) -> None:
-        """Try again soon, where the code says so with another coordinator."""
+        """Try again soon, with another coordinator if the error says so."""
         if code not in RETRIABLE:
             await self._give_way(code)
         if code in FIND_AGAIN or self.world.random.random() < 0.2:

@@ -1,7 +1,7 @@
-"""What happened in a world: every operation as its client saw it, and everything that ever became
-durable, in its order. The checker reads the two side by side.
+"""What happened in a world: every request as its client saw it, and everything that became durable,
+in order. The checker compares the two.
 
-A *position* counts batches that became durable: it is the one order of a world.
+A *position* counts the batches that became durable. It is the one order of a world.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NOTHING = -1
 
 @dataclass(slots=True)
 class Op:
-    """One request of one client, and what became of it."""
+    """One request of one client, and its outcome."""
 
     client: str
     request: Any
@@ -56,23 +56,26 @@ class Op:
     """The last durable position when it was sent."""
     answered_ms: float | None = None
     answered_at: int | None = None
-    """The last durable position when it was answered; None: its client never knew."""
+    """The last durable position when it was answered. None if its client got no answer."""
     result: Any = None
     void_at: int | None = None
-    """Where the lease under which it was answered had been lost, if it had: what such an owner
-    tells may be as old as that."""
+    """The position at which the lease had been lost under which it was answered, if it had. Answers
+    of such an owner may be as old as that.
+    """
     allowed_ms: float = 0.0
     """How long its answer may take."""
     is_cut: bool = False
-    """The way to its client ended before an answer: nobody knows what became of it."""
+    """True if the connection ended before an answer. The outcome is then unknown."""
     has_epochs: bool = True
-    """Its version has leader epochs; without, they are -1 on both ways."""
+    """False if its version has no leader epochs. They are then -1 in requests and results."""
     has_retention: bool = True
-    """Its version has a retention; without, the offsets expire by the rules of their group."""
+    """False if its version has no retention. Its offsets then expire by the rules of
+    their group.
+    """
 
 
 class Stored(NamedTuple):
-    """A value of a key from this position on."""
+    """The value of a key from this position on."""
 
     position: int
     offset: int
@@ -82,7 +85,7 @@ class Stored(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A commit of one partition that became durable."""
+    """A durable commit of one partition."""
 
     position: int
     record: OffsetsCommitted
@@ -92,7 +95,7 @@ class Write(NamedTuple):
 
 @dataclass
 class Durable:
-    """Everything that was ever stored; checks each batch at the moment it becomes durable."""
+    """Everything that was ever stored. Each batch is checked when it becomes durable."""
 
     position: int = 0
     values: dict[OffsetKey, list[Stored]] = field(default_factory=lambda: defaultdict(list))
@@ -111,32 +114,36 @@ class Durable:
     ends: dict[ShardId, dict[tuple[str, int], int]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """(topic id, partition) -> the end that no offset holds any more, as the shard keeps it."""
+    """(topic id, partition) -> the end that no offset holds any more, as the shard stores it."""
     largest: dict[ShardId, dict[tuple[str, int], int]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """(topic id, partition) -> the largest offset that was ever committed in the shard."""
+    """(topic id, partition) -> the largest offset ever committed in the shard."""
     saved: dict[str, SavedGroup] = field(default_factory=dict)
-    """What a load has to yield, group by group."""
+    """Group id -> what a load has to return for it."""
     events: int = 0
     on_event: Callable[[Event], None] = lambda _: None
-    """Hears of each event that becomes durable, while what stood before its batch still stands."""
+    """Called with each event that becomes durable, before its batch is applied here."""
     problems: list[str] = field(default_factory=list)
-    """What did not hold. An error that was raised here would be taken for a failed append."""
+    """Everything that did not hold. It is kept here, because an exception would count as a failed
+    append.
+    """
     void_at: dict[tuple[ShardId, LeaseEpoch], int] = field(default_factory=dict)
-    """Where a lease was lost to a newer one."""
+    """Where each lease was lost to a newer one."""
     _granted: dict[ShardId, LeaseEpoch] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
-    """What shards made of all this."""
+    """Everything that shards made."""
     asked: dict[tuple[str, str], Timeouts] = field(default_factory=dict)
-    """What the members of groups asked for, stored or not."""
+    """What members asked for in their joins, whether or not it was stored."""
     lost: list[tuple[int, OffsetDeleted | GroupDeleted]] = field(default_factory=list)
-    """What was taken, but for what expired."""
+    """What was deleted, except what expired."""
     _going: set[OffsetKey] = field(default_factory=set)
-    """Offsets that go with the batch at hand."""
+    """Offsets that are deleted by the current batch."""
 
     def granted(self, shard: ShardId, epoch: LeaseEpoch) -> None:
-        """A newer lease is durable: nothing may be stored under an older one from here on."""
+        """Note that a newer lease is durable. From here on nothing may be stored under an older
+        one.
+        """
         last = self._granted.get(shard)
         if last is not None:
             with self.noting():
@@ -146,7 +153,7 @@ class Durable:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Keep what does not hold for whoever looks after the world."""
+        """Note what does not hold, for the owner of the world."""
         try:
             yield
         except AssertionError as error:
@@ -156,7 +163,7 @@ class Durable:
         self.problems.append(text)
 
     def stored(self, shard: ShardId, fence: LeaseEpoch, batches: Sequence[Batch]) -> None:
-        """Take what one append made durable of a shard."""
+        """Add what one append made durable of a shard."""
         with self.noting():
             self._stored(shard, fence, batches)
         with self.noting():
@@ -182,22 +189,22 @@ class Durable:
             self.events += ours + commits
 
     def value(self, key: OffsetKey) -> int:
-        """The last durable offset of a key."""
+        """Return the last durable offset of a key."""
         rows = self.values.get(key)
         return rows[-1].offset if rows else NOTHING
 
     def group(self, group_id: str) -> GroupRecord | None:
-        """The last durable record of a group."""
+        """Return the last durable record of a group."""
         rows = self.groups.get(group_id)
         return rows[-1][1] if rows else None
 
     def standing_topics(self) -> dict[str, TopicInfo]:
-        """The topics as they are."""
+        """Return the current topics."""
         newest = (rows[-1][1] for rows in self.topics.values())
         return {t.name: TopicInfo(t.name, t.topic_id, t.partitions) for t in newest if t}
 
     def standing_configs(self) -> dict[str, dict[str, str]]:
-        """What is set for groups; those without configs are not there."""
+        """Return the configs of groups. A group without configs has no entry."""
         return {group: rows[-1][1] for group, rows in self.configs.items() if rows and rows[-1][1]}
 
     def _apply(self, shard: ShardId, record: Record) -> None:  # noqa: C901 - one case a type
@@ -301,7 +308,7 @@ class Durable:
 
 
 def _check_lost_values(durable: Durable, events: Sequence[Event]) -> None:
-    """What an event says was lost is what was stored."""
+    """Check that an event about lost offsets has their stored values."""
     for event in events:
         if isinstance(event, OffsetDeleted | OffsetExpired):
             for topic in event.topics:
@@ -315,7 +322,7 @@ def _check_lost_values(durable: Durable, events: Sequence[Event]) -> None:
 
 
 def _check_told(going: set[OffsetKey], events: Sequence[Event]) -> None:
-    """No offset goes without a word."""
+    """Check that each deleted offset has an event."""
     told = {
         (event.group_id, topic.topic, part.partition)
         for event in events
@@ -327,7 +334,9 @@ def _check_told(going: set[OffsetKey], events: Sequence[Event]) -> None:
 
 
 def _check_events(durable: Durable, events: Sequence[Event]) -> None:
-    """An event never precedes its record: what it tells is durable with it, or was before."""
+    """Check that an event does not come before its record: what it reports is durable with it, or
+    was before.
+    """
     for event in events:
         match event:
             case Assignment():

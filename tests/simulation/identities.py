@@ -1,5 +1,7 @@
-"""For whom a request speaks, and what members are said to bring: nobody passes for a member who is
-none, who was replaced is told so, and the leader is shown what each member sent last.
+"""Checks who may speak for a member, and what leaders learn about members.
+
+A request of a client that is not a member, or that was replaced, is refused. The leader gets what
+each member sent last.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step
 
 _NOT_JUDGED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""Of partitions that there are not: neither group nor member is looked at."""
+"""Errors of partitions that do not exist. They do not depend on group and member."""
 _TURNED_AWAY = frozenset({ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.GROUP_MAX_SIZE_REACHED})
-"""A join that is not asked who it is."""
+"""Errors of a join that is refused before its identity is checked."""
 
 
 def check_identity(shard: ShardState, request: Request, result: Result | None) -> None:
-    """Raise AssertionError where somebody who is no member, or no longer who it says it is, was not
-    told so; ``result`` is None where the request was parked.
+    """Raise AssertionError if a client that is not a member, or was replaced, did not get an error.
+    ``result`` is None if the request was parked.
     """
     if not isinstance(request, Heartbeat | SyncGroup | OffsetCommit | JoinGroup):
         return
@@ -50,7 +52,7 @@ def check_identity(shard: ShardState, request: Request, result: Result | None) -
 
 
 def _identity(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """By the members that there are."""
+    """Return the error that the current members require."""
     instances = {m.group_instance_id: m.member_id for m in group.members.values()}
     if instance_id is not None and instances.get(instance_id, member_id) != member_id:
         return ErrorCode.FENCED_INSTANCE_ID
@@ -60,7 +62,7 @@ def _identity(group: Group, member_id: str, instance_id: str | None) -> ErrorCod
 
 
 def _codes(result: Result | None) -> set[ErrorCode]:
-    """All that an answer says; of a commit, of the partitions that there are."""
+    """Return all errors of an answer. Of a commit: those of partitions that exist."""
     if isinstance(result, ErrorCode):
         return {result}
     if isinstance(result, OffsetCommitResult) and result.topics is not None:
@@ -69,14 +71,14 @@ def _codes(result: Result | None) -> set[ErrorCode]:
 
 
 class Sent:
-    """What the members of one shard sent with their last joins, in one life."""
+    """What the members of one shard sent with their last joins, since its load."""
 
     def __init__(self) -> None:
         self._metadata: dict[str, Mapping[str, bytes]] = {}
-        """Member -> protocol -> metadata; ids are never given twice in a world."""
+        """Member -> protocol -> metadata. No id is used twice in a world."""
 
     def joined(self, request: Request, result: Result | None) -> None:
-        """A join came; ``result`` is None where it was parked."""
+        """Note a join. ``result`` is None if it was parked."""
         if isinstance(request, JoinGroup) and getattr(result, "error", 0) is ErrorCode.NONE:
             self._take(request, result.member_id)  # type: ignore[union-attr]
         elif isinstance(request, JoinGroup) and result is None:
@@ -86,7 +88,7 @@ class Sent:
         self._metadata[member_id] = {p.name: p.metadata for p in request.protocols}
 
     def check(self, step: Step) -> None:
-        """Raise AssertionError where a leader is shown something else."""
+        """Raise AssertionError if a leader gets something else than the members sent."""
         for reply in step.replies:
             result = reply.result
             for member in result.members if isinstance(result, JoinGroupResult) else ():

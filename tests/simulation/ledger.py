@@ -26,33 +26,33 @@ from groupkeeper.storage.base import Batch, LeaseEpoch, ShardId
 from tests.simulation.tickets import WatchedTicket
 
 _OF_THE_RUNTIME = (CommitRejected, MemberFenced, ShardLoaded, EndOffset, LogStarted)
-"""Events that it merges or makes by itself, and the one that the storage makes."""
+"""Events that the runtime merges or makes by itself, and the one that the storage makes."""
 
 
 class Made(NamedTuple):
-    """What a step has for the store."""
+    """What a step gives to the store."""
 
     records: Sequence[Record]
     events: Sequence[Event]
 
 
 class Life:
-    """One shard since it was loaded."""
+    """One shard since its load."""
 
     def __init__(self) -> None:
         self.made: deque[Made] = deque()
-        """What is not durable yet, in its order."""
+        """What is not durable yet, in order."""
         self._made = 0
         self._stored = 0
         self._last_records = 0
-        """How much was made when the last step with records was over."""
+        """How many batches were made when the last step with records ended."""
         self._said = 0
-        """Answers that wait for what was made before them."""
+        """Answers that wait for earlier batches."""
         self._last_out = 0
-        """The number of the last of them that went out."""
+        """The number of the last of these answers that was sent."""
 
     def take(self, step: Step) -> None:
-        """A step was made."""
+        """Add a step."""
         events = _told(step.events)
         if step.records or events:
             self.made.append(Made(list(step.records), events))
@@ -70,7 +70,9 @@ class Life:
                 reply.ticket.is_told(reply.result)
 
     def stored(self, batch: Batch) -> None:
-        """A batch became durable; raises AssertionError where it is not the next that was made."""
+        """Remove a batch that became durable. Raises AssertionError if it is not the next one that
+        was made.
+        """
         found = Made(list(batch.records), _told(batch.events))
         if not found.records and not found.events:
             return
@@ -79,8 +81,8 @@ class Life:
         assert found == wanted, f"stored {found}, made was {wanted}"
 
     def let_out(self, number: int, made: int) -> None:
-        """An answer goes out; raises AssertionError where not so much of what was made is durable,
-        or one that was given later is out.
+        """Check an answer that is sent. Raises AssertionError if it depends on a batch that is not
+        durable, or if a later answer was sent before it.
         """
         assert self._stored >= made, "ahead of what it rests on"
         assert self._last_out < number, "behind one that was given later"
@@ -92,30 +94,32 @@ def _told(events: Sequence[Event]) -> list[Event]:
 
 
 class Ledger:
-    """Every life of every shard in a world."""
+    """Every life of every shard of a world."""
 
     def __init__(self) -> None:
         self._lives: dict[tuple[ShardId, LeaseEpoch], Life] = {}
 
     def begin(self, shard: ShardId, epoch: LeaseEpoch) -> None:
-        """A shard is about to be loaded: what it had made and not stored was given up."""
+        """Begin a life before a shard is loaded. What its last life made and did not
+        store is lost.
+        """
         self._lives[shard, epoch] = Life()
 
     def life(self, shard: ShardId, epoch: LeaseEpoch) -> Life:
-        """The life of a shard under this lease."""
+        """Return the life of a shard under this lease."""
         return self._lives.setdefault((shard, epoch), Life())
 
     def stored(self, shard: ShardId, epoch: LeaseEpoch, batches: Sequence[Batch]) -> None:
-        """Batches became durable; raises AssertionError where they are not the next of a life. Of a
-        shard that is not watched nothing is known.
+        """Check batches that became durable. Raises AssertionError if they are not the next ones of
+        a life. Shards that are not watched are skipped.
         """
         life = self._lives.get((shard, epoch))
         for batch in batches if life else ():
             life.stored(batch)
 
     def check_all_stored(self, shard: ShardId, epoch: LeaseEpoch) -> None:
-        """Raise AssertionError where something was made that is not durable: nothing is under way
-        that could make it so.
+        """Raise AssertionError if something was made that is not durable. Nothing is in flight
+        then.
         """
         life = self._lives.get((shard, epoch))
         assert not life or not life.made, f"shard {shard}: made and never stored: {life.made[0]}"

@@ -18,18 +18,18 @@ from groupkeeper.coordinator.core.state import ShardState
 from tests.simulation.patience import LATE_MS
 
 Leftover: TypeAlias = tuple[str, str, int]
-"""Group, topic and partition; of a group with nothing left, the first alone."""
+"""(group, topic, partition). For a group without offsets: the group alone."""
 
 
 class Leftovers:
-    """What one shard has to take away, in one life."""
+    """What one shard has to delete, since its load."""
 
     def __init__(self) -> None:
         self._since_ms: dict[Leftover, int] = {}
-        """Since when it has had to go, in monotonic ms."""
+        """Since when it should be deleted, in monotonic ms."""
 
     def look(self, shard: ShardState, now: Now) -> None:
-        """Raise AssertionError where something stays that a pass must have taken by now."""
+        """Raise AssertionError if something is left that a pass should have deleted by now."""
         was = self._since_ms
         now_ms = now.monotonic_ms
         self._since_ms = {key: was.get(key, now_ms) for key in _past_their_time(shard, now)}
@@ -52,7 +52,7 @@ def _past_their_time(shard: ShardState, now: Now) -> Iterator[Leftover]:
 
 
 def _until_ms(group: Group, topic: str, offset: SavedOffset, retention_ms: int) -> int | None:
-    """Until when it is kept, of the wall clock; None while that is not asked."""
+    """Return until when it is kept (wall clock). None if nothing asks for it now."""
     is_simple = group.protocol_type is None
     is_empty = group.state is GroupState.EMPTY
     if not is_simple and not is_empty:

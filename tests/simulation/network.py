@@ -1,5 +1,5 @@
-"""How clients reach a process: straight into the in-process API, or over a connection of the real
-Kafka port whose bytes arrive in pieces, late, or not at all.
+"""How clients reach a process: by calls of the in-process API, or over a connection of the real
+Kafka port. The bytes of the latter arrive in pieces, late, or not at all.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
 
 EARLY_S = 1e-6
-"""The loop may call a timer a touch before its time."""
+"""The loop may call a timer slightly before its time."""
 
 
 class Channel(Protocol):
-    """A client's way to a process."""
+    """A client's connection to a process."""
 
     node: Node
     has_epochs: bool
-    """Its commits and reads have leader epochs: OffsetCommit from v6, OffsetFetch from v5 on."""
+    """True if commits and reads have leader epochs: OffsetCommit since v6, OffsetFetch since v5."""
     has_retention: bool
-    """Its commits may name a retention of their own: OffsetCommit v2 to v4."""
+    """True if commits may have a retention: OffsetCommit v2 to v4."""
 
     @property
     def is_open(self) -> bool: ...
 
     def send(self, calls: Sequence[Call]) -> None:
-        """Send a request, or several that go in one; each call is answered or cut."""
+        """Send one request, or several in one frame. Each call is answered or cut."""
         ...
 
     def cut(self) -> None:
-        """The way ends: whatever was not answered never will be."""
+        """End the connection. Requests without an answer never get one."""
         ...
 
 
 class Direct:
-    """Calls in process, as a host does that embeds us."""
+    """Calls in process, like those of a host that embeds us."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -63,14 +63,14 @@ class Direct:
             self.node.coordinator.submit(call.op.request, call)
 
     def cut(self) -> None:
-        """What is in the process stays there; its end alone cuts calls."""
+        """Keep the requests that have reached the process. Only its end cuts them."""
         if self.node.is_dead:
             for call in self._calls:
                 call.cut()
 
 
 class Wire:
-    """A connection of the Kafka port, and the client at its other end."""
+    """A connection of the Kafka port, with the client at its other end."""
 
     def __init__(self, world: World, node: Node, versions: Versions) -> None:
         self.node = node
@@ -78,7 +78,7 @@ class Wire:
         self.has_retention = 2 <= versions["offset_commit"] <= 4
         self.is_open = not node.is_dead
         self._is_torn = False
-        """It broke within a request: the server has the first part of that, and gets no more."""
+        """True if it broke within a request: the server has the first part, and gets no more."""
         self._world = world
         self._random = world.random
         self._versions = versions
@@ -91,10 +91,10 @@ class Wire:
         self._to_server: deque[tuple[float, bytes]] = deque()
         self._last_arrival_s = 0.0
         self._begun = 0
-        """Requests, when the client had stopped taking answers."""
+        """Requests that were open when the client stopped reading answers."""
 
     def send(self, calls: Sequence[Call]) -> None:
-        """Put a request on its way; before OffsetFetch 8 each group has one of its own."""
+        """Send a request. Before OffsetFetch 8 each group has a request of its own."""
         if self._versions["offset_fetch"] >= MANY_GROUPS:
             self._send(calls)
         else:
@@ -102,7 +102,7 @@ class Wire:
                 self._send([call])
 
     def _send(self, calls: Sequence[Call]) -> None:
-        """Perhaps only the first part of it."""
+        """Deliver the request, or only its first part."""
         self._correlation_id += 1
         self._waiting.append((self._correlation_id, calls))
         if self._is_torn:
@@ -122,7 +122,7 @@ class Wire:
         self._deliver(data)
 
     def cut(self) -> None:
-        """The connection breaks: bytes on their way are lost, in both directions."""
+        """Break the connection. Bytes on their way are lost, in both directions."""
         if self.is_open:
             self.is_open = False
             self._loop.call_soon(self._connection.connection_lost, None)
@@ -133,13 +133,15 @@ class Wire:
             self._transport.lose()
 
     def be_slow(self, seconds: float) -> None:
-        """Take no replies for a while."""
+        """Read no replies for a while."""
         self._transport.hold(seconds)
 
     # --- Called by the transport ------------------------------------------------------------------
 
     def replied(self, data: bytes) -> None:
-        """The server wrote whole replies. It has answered now, whenever the client hears of it."""
+        """Handle whole replies that the server wrote. They count as answered now, even if the
+        client reads them later.
+        """
         while data and self.is_open:  # an answer may be the point at which the process dies
             (size,) = struct.unpack_from(">i", data)
             frame, data = data[: 4 + size], data[4 + size :]
@@ -176,7 +178,7 @@ class Wire:
         self._loop.call_at(at, self.arrive)
 
     def arrive(self) -> None:
-        """Give the server what has come, unless it does not read."""
+        """Deliver what has arrived to the server, unless it does not read."""
         while self._to_server and self.is_open and self._transport.is_reading:
             at, data = self._to_server[0]
             if at > self._loop.time() + EARLY_S:
@@ -186,7 +188,7 @@ class Wire:
 
 
 class Transport:
-    """The server's side of the socket: what the peer does not take is kept, up to a limit."""
+    """The server's side of the socket. What the peer does not read is kept, up to a limit."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -228,7 +230,7 @@ class Transport:
         self._loop.call_soon(self._wire.arrive)
 
     def carry(self, size: int, calls: Sequence[Call], told: Sequence[Callable[[], None]]) -> None:
-        """Bring a reply to the client, once it takes it."""
+        """Deliver a reply to the client when it reads."""
         self._kept.append((size, calls, told))
         self._kept_bytes += size
         if self._kept_bytes > self._high and not self._is_paused:
@@ -240,7 +242,7 @@ class Transport:
         self._loop.call_at(self._held_until_s, self._take)
 
     def lose(self) -> None:
-        """What the client did not take never comes."""
+        """Drop everything that the client did not read."""
         for _, calls, _ in self._kept:
             for call in calls:
                 call.cut()

@@ -1,4 +1,4 @@
-"""One life of one process of a world: the real coordinator, its store and the ways to it."""
+"""One life of one process of a world: the real coordinator, its store and its connections."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 SHARDS = 4
 PARTITIONS = 6
 TOPIC = "orders"
-"""Which all groups consume."""
+"""The topic that all groups consume."""
 EXTRAS = ("extra-1", "extra-2")
-"""Topics that come and go; each member subscribes to one of them too."""
+"""Topics that are created and deleted. Each member subscribes to one of them, too."""
 
 
 class Node:
@@ -103,14 +103,14 @@ class Node:
                 return
 
     def check_leftovers(self) -> None:
-        """Note what its shards should have taken away by now."""
+        """Note what its shards should have deleted by now."""
         owner = self.coordinator._owner
         for slot in () if owner.recovery.is_stopping else owner.slots.values():
             if isinstance(slot.shard, CheckedShard):
                 slot.shard.check_leftovers(self.clock.now())
 
     def check_alarm(self) -> None:
-        """Its timer rings no later than the earliest deadline of each shard."""
+        """Check that its timer rings no later than the earliest deadline of each shard."""
         owner = self.coordinator._owner
         set_ms = owner.recovery.alarm._at_ms
         for slot in () if owner.recovery.is_stopping else owner.slots.values():
@@ -119,15 +119,15 @@ class Node:
             assert is_set, f"no alarm is set for {due_ms}, only for {slot.alarm_ms} and {set_ms}"
 
     def lost_lease_at(self, durable: Durable, group_id: str) -> int | None:
-        """Where its lease on the group's shard was lost; None while it holds."""
+        """Return where its lease on the group's shard was lost. None if it is valid."""
         return self.lost_lease_of(self.slot(shard_of(group_id, SHARDS)), durable)
 
     def slot(self, shard_id: int) -> Slot:
-        """One of its shards."""
+        """Return one of its shards."""
         return self.coordinator._owner.slots[shard_id]
 
     def lost_lease_of(self, slot: Slot, durable: Durable) -> int | None:
-        """Where the lease on a shard was lost; None while it holds."""
+        """Return where the lease on a shard was lost. None if it is valid."""
         if slot.lease is None:
             return 0
         return durable.void_at.get((slot.shard_id, slot.lease.epoch))

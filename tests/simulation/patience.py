@@ -31,28 +31,28 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step
 
 LATE_MS = 1_100
-"""How late a timer may ring: a clock that adds one second after a stall, and the turn of the loop
-in which that is seen.
+"""How late a timer may ring. After a stall the clock adds one second, and a turn of the loop passes
+before that is seen.
 """
 
 _HEARD = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 class Timeouts(NamedTuple):
-    """What a member asked for with its last join."""
+    """The timeouts of a member's last join."""
 
     session_ms: int
     rebalance_ms: int
 
 
 Asked: TypeAlias = MutableMapping[tuple[str, str], Timeouts]
-"""Group and member -> its timeouts. All shards share it, for a member lives through a load: it asks
-for the same in all its life, or a join that was lost with its shard would count.
+"""(group, member) -> its timeouts. All shards share it, because a member keeps its timeouts over a
+load of its shard.
 """
 
 
 class Patience:
-    """What one shard waits for, in one life. All times are its own, in monotonic ms."""
+    """What one shard waits for, since its load. All times are its own, in monotonic ms."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
@@ -65,8 +65,8 @@ class Patience:
         request: Request | None = None,
         result: Result | None = None,
     ) -> None:
-        """Take note of a step, and of the answer that its request got in it; raises AssertionError
-        where something ended in it too early.
+        """Note a step, and the answer to its request. Raises AssertionError if something ended too
+        early in it.
         """
         early = []
         for group_id in self._groups.keys() - shard.groups.keys():
@@ -85,7 +85,7 @@ class Patience:
         assert not early, early[0]
 
     def check(self, shard: ShardState, now_ms: int) -> None:
-        """Raise AssertionError where something should have ended by now."""
+        """Raise AssertionError if something should have ended by now."""
         for group_id, patience in self._groups.items():
             patience.check(shard.groups[group_id], now_ms)
 
@@ -97,29 +97,31 @@ class GroupPatience:
         self._asked = asked
         self._phase = (GroupState.EMPTY, group.generation_id)
         self._until_ms = 0
-        """When the phase has to be over, if nothing else bounds it."""
+        """When the phase has to end, unless something else limits it."""
         self._bound_ms: int | None = None
-        """What bounds a join phase as a whole."""
+        """The limit of the whole join phase."""
         self._bound_at_ms = 0
-        """When that ends it: not before it was set."""
+        """When that limit ends it. Not before the limit was set."""
         self._began_ms = 0
         self._from_ms = 0
-        """Before this the phase ends only where nobody is awaited any more."""
+        """Before this time the phase ends only if nobody is awaited any more."""
         self._is_first = False
-        """Whether it is a group's first join phase, which lasts for the initial delay at least."""
+        """True in a group's first join phase, which takes at least the initial delay."""
         self._sessions_ms: dict[str, int] = {}
-        """How long they are, of the members after the last step."""
+        """The timeouts of the members after the last step."""
         self._unsynced: set[str] = set()
-        """Who joined this generation and did not sync: a static member's successor may."""
+        """Members that joined this generation and have not synced. A static member's successor
+        counts.
+        """
         self._heard_ms: dict[str, int] = {}
-        """When each member was heard last, or was told something that it had waited for."""
+        """When each member was last active: its last request, or the answer that it waited for."""
         self._waiting: set[str] = set()
         """Members whose join or sync was parked after the last step."""
         self._handed_out: dict[str, int] = {}
-        """Ids that nobody joined with so far (KIP-394), and when each has to be gone."""
+        """Ids that nobody joined with so far (KIP-394), each with the time of its removal."""
 
     def hear(self, group: Group, request: object, result: object, now_ms: int) -> None:
-        """A request came; ``result`` is None where it was parked."""
+        """Note a request. ``result`` is None if it was parked."""
         match request, result:
             case Heartbeat(), ErrorCode() if result in _HEARD:
                 self._heard_ms[request.member_id] = now_ms
@@ -138,8 +140,8 @@ class GroupPatience:
                 self._asked[group.group_id, member_id] = timeouts
 
     def _takes(self, join: JoinGroup, result: JoinGroupResult | None) -> bool:
-        """Whether it counts from here on: one that is refused does not, nor one of a member that is
-        told its generation once more (docs/spec/joining.md#adding).
+        """Return whether the request restarts a session. A refused one does not, nor does that of a
+        member that gets its generation once more (docs/spec/joining.md#adding).
         """
         if result is None:
             return True
@@ -150,7 +152,9 @@ class GroupPatience:
         return {member_id: self._asked[group.group_id, member_id] for member_id in group.members}
 
     def ended_early(self, group: Group, step: Step, now_ms: int) -> list[str]:
-        """What ended in this step before its time, by the events; asked before ``follow``."""
+        """Check what ended in this step before its time, by the events. Called before
+        ``follow``.
+        """
         told = []
         for event in step.events:
             if event.group_id != group.group_id:
@@ -177,7 +181,7 @@ class GroupPatience:
     def follow(
         self, group: Group, initial_delay_ms: int, bound_ms: int | None, now_ms: int
     ) -> None:
-        """Follow the group through a step; ``bound_ms`` is the most that a join phase may last."""
+        """Follow the group through a step. ``bound_ms`` is the most that a join phase may take."""
         members = group.members
         timeouts = self._timeouts(group)
         longest_ms = max((asked.rebalance_ms for asked in timeouts.values()), default=0)
@@ -223,7 +227,7 @@ class GroupPatience:
         }
 
     def check(self, group: Group, now_ms: int) -> None:
-        """Raise AssertionError where something should have ended by now."""
+        """Raise AssertionError if something should have ended by now."""
         where = f"{group.group_id} in {group.state}, generation {group.generation_id}"
         is_open = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
         bound_ms = self._until_ms if self._bound_ms is None else self._bound_at_ms

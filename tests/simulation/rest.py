@@ -1,5 +1,5 @@
-"""A group at rest, Stable or Empty, is what its record says, and knows what its members consume: a
-load makes another of it where it is not, or has made one.
+"""Checks that a group at rest (Stable or Empty) is what its record says, and knows what its members
+consume. Otherwise a load would change it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, subscr
 
 
 def check_rest(group: Group) -> None:
-    """Raise AssertionError where the two are not the same."""
+    """Raise AssertionError if the two differ."""
     saved = group.saved
     if saved is None or group.state not in (GroupState.EMPTY, GroupState.STABLE):
         return
@@ -24,7 +24,7 @@ def check_rest(group: Group) -> None:
 
 
 def _consumed(saved: GroupRecord) -> set[str] | None:
-    """What all members subscribe to; None where that cannot be known."""
+    """Return the topics that all members subscribe to. None if that cannot be known."""
     if saved.protocol_type != CONSUMER:
         return None
     try:

@@ -1,6 +1,7 @@
-"""Who is a member, and in which generation, told from one step to the next: who goes is told of
-once, who is told of has gone, no answer that says so goes out ahead of what it rests on, and each
-join phase that ends makes the next generation.
+"""Follows members and generations from step to step.
+
+A member that leaves has exactly one event. An answer that says so depends on its record. Each join
+phase that ends makes the next generation.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step
 
 _GOOD_NEWS = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
-"""To a heartbeat."""
+"""The answers to heartbeats of members."""
 
 
 class RollCall:
-    """The members of one shard's groups, in one life, as of its last step."""
+    """The members of one shard's groups after its last step, since its load."""
 
     def __init__(self) -> None:
         self._members: set[tuple[str, str]] = set()
@@ -27,7 +28,7 @@ class RollCall:
         self._generations: dict[str, int] = {}
 
     def took(self, shard: ShardState, step: Step) -> None:
-        """Follow a step; raises AssertionError where its events do not tell who went in it."""
+        """Follow a step. Raises AssertionError if its events do not report who left in it."""
         here = {(group.group_id, m) for group in shard.groups.values() for m in group.members}
         gone = Counter(self._members - here)
         self._members = here
@@ -40,7 +41,7 @@ class RollCall:
         assert gone == told, f"went: {dict(gone)}, told to have gone: {dict(told)}"
 
     def number(self, shard: ShardState, step: Step) -> None:
-        """Follow the generations through a step; raises AssertionError where one is used again, or
+        """Follow the generations through a step. Raises AssertionError if one is used again, or
         left out.
         """
         was = self._generations
@@ -56,7 +57,7 @@ class RollCall:
 
 
 def check_left(shard: ShardState, request: Request, result: Result | None) -> None:
-    """Raise AssertionError where a LeaveGroup was told of success, and its member stays."""
+    """Raise AssertionError if a LeaveGroup succeeded and its member is still there."""
     group = shard.groups.get(getattr(request, "group_id", ""))
     if group is None or not isinstance(result, LeaveGroupResult):
         return
@@ -66,8 +67,8 @@ def check_left(shard: ShardState, request: Request, result: Result | None) -> No
 
 
 def check_goes_on(shard: ShardState, request: Request, result: Result | None) -> None:
-    """Raise AssertionError where one was told to go on, or to join again as who it is, that is no
-    member, or speaks for another generation: it would keep what others own by now.
+    """Raise AssertionError if a client got an answer for members, although it is not one, or speaks
+    for another generation. It would keep partitions that others own by now.
     """
     if not isinstance(request, Heartbeat) or result not in _GOOD_NEWS:
         return
@@ -81,8 +82,8 @@ def check_goes_on(shard: ShardState, request: Request, result: Result | None) ->
 
 
 def check_waits(step: Step) -> None:
-    """Raise AssertionError where an answer that a crash may not take back waits for nothing: only
-    the good answers to heartbeats may.
+    """Raise AssertionError if an answer that must not be lost in a crash waits for nothing. Only
+    good answers to heartbeats may do that.
     """
     for reply in step.replies:
         may_hurry = reply.result in _GOOD_NEWS

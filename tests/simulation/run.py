@@ -26,21 +26,21 @@ from tests.simulation.seeds import IN_TESTS
 from tests.simulation.worlds import Figures, be_quiet, run_world
 
 PROGRESS_S = 60.0
-"""Between two lines where nobody looks on."""
+"""Seconds between two lines of progress if the output is not a terminal."""
 
 CHUNK = 5
-"""Worlds that a process lives between two reports."""
+"""How many worlds a process runs between two reports."""
 
 
 class Report(NamedTuple):
-    """What a few worlds came to."""
+    """The results of a few worlds."""
 
     figures: list[Figures]
     failures: list[tuple[int, str]]
 
 
 def live(seeds: list[int]) -> Report:
-    """Live these worlds, in a process of their own."""
+    """Run these worlds. Called in a process of its own."""
     be_quiet()
     report = Report([], [])
     for seed in seeds:
@@ -52,7 +52,7 @@ def live(seeds: list[int]) -> Report:
 
 
 def main() -> int:
-    """Run what the environment asks for; 1 if a world failed, 2 if it asks for nonsense."""
+    """Run what the environment asks for. Returns 1 if a world failed, and 2 for a wrong setting."""
     try:
         seed = whole_number("SEED", -1, least=0)
         first = whole_number("FIRST", IN_TESTS, least=0)
@@ -109,7 +109,9 @@ def _add(total: Report, report: Report) -> None:
 
 
 def _tell_progress(total: Report, started_s: float, told_s: float) -> float:
-    """Now and then a line, on a terminal always the same one; returns when it was told last."""
+    """Print the progress now and then. On a terminal it is always the same line. Return the time of
+    the last line.
+    """
     now_s = time.monotonic()
     is_person = sys.stderr.isatty()
     if not is_person and now_s - told_s < PROGRESS_S:
@@ -121,7 +123,7 @@ def _tell_progress(total: Report, started_s: float, told_s: float) -> float:
 
 
 def _sum_up(total: Report, seconds: float) -> int:
-    """Tell what all worlds came to; a run that had no time for one has shown nothing."""
+    """Print the result of all worlds. A run without a single world has failed."""
     faults: Counter[str] = Counter()
     for figures in total.figures:
         faults += figures.faults
@@ -142,7 +144,7 @@ def _next(seeds: Iterator[int]) -> list[int]:
 
 
 def _minutes() -> float:
-    """How long to go on; 0 where it is not said, and the number of seeds decides."""
+    """Return how long to run. 0 if it is not set: then the number of seeds decides."""
     text = os.environ.get("MINUTES")
     return 0.0 if text is None else as_minutes("MINUTES", text)
 

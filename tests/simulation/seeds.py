@@ -1,4 +1,4 @@
-"""The seeds that ``make test`` lives: the first ones, and for good those that found something."""
+"""The seeds of ``make test``: the first ones, and those that found something."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 IN_TESTS: Final = 50
-"""Worlds that every ``make test`` lives; ``make sim`` begins behind them."""
+"""The number of worlds in every ``make test``. ``make sim`` begins after them."""
 
 FOUND: Final[Mapping[int, str]] = {
     80: "SQLite: topics, configs and ends were lost by the second start after a kill that came "
@@ -26,8 +26,9 @@ FOUND: Final[Mapping[int, str]] = {
     51766: "the worlds: offsets that expire with their group, the clock set back",
     51886: "the worlds: the same, of offsets committed after the group was empty",
 }
-"""Seed -> what it found: all that found something in the coordinator, and of the worlds' own faults
-that the hour of 2026-11-22 found one or more of each cause. A change of the worlds makes another
-world of every seed: what is kept is then a world like others. What was found in the coordinator has
-a test of its own as well.
+"""Seed -> what it found. These are all that found something in the coordinator. Of the faults of
+the worlds themselves, each cause has one or more.
+
+A change of the worlds turns every seed into another world. An old seed is then a world like others.
+Everything found in the coordinator has a test of its own as well.
 """

@@ -1,7 +1,7 @@
-"""A store that misbehaves at random, and tells the world what really became durable in it.
+"""A store that fails at random, and reports to the world what became durable in it.
 
-``SimStore`` is what one life of one process has of the store; the content outlives it. Under it is
-either memory, which several processes may share under leases, or the real SQLite backend.
+``SimStore`` is the view of one life of one process. The content outlives it. Under it is either
+memory, which several processes may share under leases, or the real SQLite backend.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.simulation.history import Durable
 
 
 class SharedMemory(MemoryOffsetStorage):
-    """Memory that outlives the processes: a lease is free once its owner is taken for dead."""
+    """Memory that outlives the processes. A lease is free once its owner counts as dead."""
 
     def __init__(self, durable: Durable, clock: Callable[[], int]) -> None:
         super().__init__(clock=clock)
         self.dead_owners: set[str] = set()
-        """Their leases have run out. They may be alive, and believe otherwise."""
+        """Owners whose leases have expired. They may be alive and not know it."""
         self._durable = durable
         self._is_open = True
 
@@ -45,7 +45,7 @@ class SharedMemory(MemoryOffsetStorage):
             self._log_clock.begin(after=self._log_id)
 
     async def close(self) -> None:
-        """The content stays, and so do the leases."""
+        """Keep content and leases."""
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         self.dead_owners.discard(owner)
@@ -60,7 +60,7 @@ class SharedMemory(MemoryOffsetStorage):
         return leases
 
     def group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
-        """What is stored of one group."""
+        """Return what is stored of one group."""
         keyed = self._shards.get(shard)
         saved = None if keyed is None else keyed.saved(group_id)
         return [] if saved is None else [saved]
@@ -80,21 +80,23 @@ class Misfortune:
         self, random: Random, die: Callable[[], None], faults: Counter[str] | None = None
     ) -> None:
         self.faults = Counter() if faults is None else faults
-        """What happened, by name."""
+        """How often each fault happened."""
         self.trouble = 0.0
-        """How likely a call goes wrong."""
+        """How likely a call fails."""
         self.is_dead = False
-        """The process was killed: nothing of it reaches the store any more."""
+        """True if the process was killed. None of its calls reaches the store any more."""
         self._random = random
         self._die = die
         self._deaths = -1
 
     def die_at(self, point: int) -> None:
-        """Kill the process when it passes so many more points of its way."""
+        """Kill the process after so many more points."""
         self._deaths = point
 
     def point(self) -> None:
-        """A place where a crash makes a difference: around every call, and between replies."""
+        """Pass a point at which a crash makes a difference: around every call, and
+        between replies.
+        """
         self._deaths -= 1
         if self._deaths == 0 and not self.is_dead:
             self.faults["kill at a point"] += 1
@@ -104,11 +106,11 @@ class Misfortune:
         return self._random.random() < self.trouble * weight
 
     def chances(self, likelihood: float) -> bool:
-        """Whether something happens that needs no trouble of the store."""
+        """Return whether a fault happens that does not depend on ``trouble``."""
         return self._random.random() < likelihood
 
     async def pause(self, weight: float = 1.0) -> None:
-        """Take a moment, or long."""
+        """Take a moment, or a long time."""
         self.point()
         if self.happens(weight * 0.3):
             self.faults["slow call of the store"] += 1
@@ -118,7 +120,7 @@ class Misfortune:
         self.point()
 
     async def work(self, weight: float = 1.0) -> None:
-        """Take a moment, or long, or fail."""
+        """Take a moment or a long time, or fail."""
         await self.pause(weight)
         if self.is_dead:
             raise StorageError("killed")
@@ -128,7 +130,7 @@ class Misfortune:
 
 
 class SimStore:
-    """One life's part of the store. Checks what the runtime owes to the contract."""
+    """The store of one life. Checks that the runtime keeps the contract."""
 
     def __init__(
         self,
@@ -148,15 +150,16 @@ class SimStore:
         self._durable = durable
         self._appending: dict[ShardId, asyncio.Task[Collection[ShardId]]] = {}
         self._loaded: dict[ShardId, LeaseEpoch] = {}
-        """The epochs under which shards were loaded: only then they may be written."""
+        """The epochs under which shards were loaded. Only with these they may be written."""
         self._held: dict[ShardId, LeaseEpoch] = {}
         self.appends_failed = 0
-        """Those that may not have ended yet too; one that is given up fails once, whatever it says
-        when it ends."""
+        """Appends that may not have ended yet. An abandoned one has failed, whatever its result is
+        later.
+        """
         self.told_lost: set[Lease] = set()
-        """Leases of which the process was told that they are lost: it goes on with none of them."""
+        """Leases that the process knows to be lost. It must use none of them."""
         self.is_moved = False
-        """Somebody took its files away: this process never uses them again."""
+        """True if its files were moved. This process must never use them again."""
 
     async def open(self, identity: StoreIdentity) -> None:
         await self.inner.open(identity)
@@ -254,8 +257,8 @@ class SimStore:
 
 
 class NamedSimStore(SimStore):
-    """The same over a store that tells of a group when it is asked for it by name (LoadsGroups), or
-    was before in this life. Its reads fail, take longer than they may, and are refused.
+    """A store that loads a group when it is first named (LoadsGroups). Its reads fail, take too
+    long, or are refused.
     """
 
     def __init__(
@@ -272,7 +275,9 @@ class NamedSimStore(SimStore):
             yield shard, [record for record in records if self._tells_of(record)]
 
     def _tells_of(self, record: Record) -> bool:
-        """Often a load leaves out what it cannot read: also one that a stolen lease has brought."""
+        """True if this load leaves out what it cannot read. A load after a stolen lease may do so
+        as well.
+        """
         if not isinstance(record, SavedGroup):
             return True
         if self._fate.chances(0.5):
@@ -297,7 +302,9 @@ class NamedSimStore(SimStore):
 
 
 def _as_of_now(item: ShardAppend) -> ShardAppend:
-    """The item with the saved states of this moment: those of a later turn hold more than it."""
+    """Return the item with the saved states of this moment. In a later turn they would contain
+    more.
+    """
     shard = getattr(item.saved, "__self__", None)
     groups: Collection[str] = getattr(shard, "groups", ())
     saved = {group_id: deepcopy(item.saved(group_id)) for group_id in groups}  # offsets are live

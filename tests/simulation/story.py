@@ -1,4 +1,4 @@
-"""A history by hand, for tests of the checker."""
+"""Histories written by hand, for tests of the checker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = ("g", "orders", 0)
 
 
 class Story:
-    """What was stored and what was said, in the order in which it is told."""
+    """What was stored and what was answered, in the order of the calls."""
 
     def __init__(self) -> None:
         self.durable = Durable()
@@ -43,7 +43,7 @@ class Story:
         metadata="",
         expire_ms=-1,
     ):
-        """A commit becomes durable, at 1,000 ms; it may name its partition again and again."""
+        """Make a commit durable at 1,000 ms. It may name its partition several times."""
         before = self.durable.value(KEY) if previous is None else previous
         parts = [
             CommittedPartition(0, offset, replaced, epoch, metadata)
@@ -57,7 +57,7 @@ class Story:
         )
 
     def generation(self, number, **assignments):
-        """A generation is synced."""
+        """Sync a generation."""
         members = tuple(
             SavedMember(name, None, "app", "", 1, 1, b"", assignment(*numbers))
             for name, numbers in assignments.items()

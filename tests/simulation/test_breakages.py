@@ -1,6 +1,4 @@
-"""The worlds see what they are there for: each breakage of the code fails one of a few of them, and
-for the reason that it is meant to.
-"""
+"""Each breakage of the code fails one of a few worlds, and for the reason that it is meant to."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ RARE = {
     56: "the store fails within a fold of SQLite, of a group or of one of its parts, and "
     "a load comes before its groups change",
 }
-"""Seeds behind the first ones that see what few worlds see."""
+"""Seeds after the first ones which find breakages that few worlds find."""
 
 SEEDS = [*range(25), *RARE, *FOUND]
 
@@ -47,8 +45,9 @@ SEEN_BY = {
     "groups without a bound": 6,
     "requests that are begun for who takes no answer": 12,
 }
-"""Where few worlds see a breakage, the seed of one that does: it is lived first, which saves a
-quarter of the whole test run. Once it is another world, the others are lived as for every breakage.
+"""For breakages that few worlds find: the seed of one that does. It runs first, which saves a
+quarter of the whole test run. If a seed becomes another world, the others run as for every
+breakage.
 """
 
 
@@ -65,7 +64,7 @@ def test_broken_code_fails_a_world(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def _failure(seed: int) -> str:
-    """What a world says; broken code may end it in any way."""
+    """Return the failure that a world reports. Broken code may end it in any way."""
     try:
         run_world(seed)
     except Exception as error:  # noqa: BLE001

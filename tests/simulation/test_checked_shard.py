@@ -1,4 +1,4 @@
-"""The invariants of the worlds' shards are checked after every step, whatever it came from."""
+"""The shards of worlds check their invariants after every step, whatever its cause."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_every_shard_of_groups_in_a_world_is_checked():
 @pytest.mark.parametrize("name", STEPS)
 @virtual_time
 async def test_what_a_step_breaks_is_noted_at_once(name):
-    """Before the next step can put it right."""
+    """Called before the next step can repair it."""
     world = World(0)
     node = world.start("a")
     await node.starting

@@ -1,5 +1,5 @@
-"""The checker against histories that are wrong, made by hand: each has one thing in it that must
-not be, and a twin without it that passes.
+"""The checker against wrong histories, written by hand. Each has one fault, and a twin without it
+that passes.
 """
 
 from __future__ import annotations
@@ -432,7 +432,7 @@ TWICE = OffsetFetch("g", [("orders", "", [0]), ("orders", "", [0])], False, True
 
 
 def rows(*offsets):
-    """What an OffsetFetch of ``TWICE`` is told."""
+    """The answer to an OffsetFetch of ``TWICE``."""
     return OffsetFetchResult(
         NONE, [("orders", "", [(0, offset, -1, "", NONE)]) for offset in offsets]
     )
@@ -456,7 +456,7 @@ def test_a_partition_that_is_read_twice_and_told_otherwise(story, told, why):
 
 
 def committed_twice(*errors):
-    """A commit of one partition in two entries, and what was told of each."""
+    """A commit of one partition in two entries, and the answer to each."""
     error = ErrorCode.ILLEGAL_GENERATION
     entries = [("orders", "", [(0, offset, -1, "")]) for offset in (9, 4)]
     request = OffsetCommit("g", -1, "", None, entries, False, -1, error, CLIENT)

@@ -1,5 +1,5 @@
-"""When offsets may expire, as the worlds hold it: by docs/spec/offsets.md#expiry, of what stood
-before they went.
+"""Worlds check when offsets may expire: by docs/spec/offsets.md#expiry, from the state before their
+deletion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RETENTION_MS = 10_000
 
 
 class Group:
-    """What became durable of one group and its one offset, 5."""
+    """What became durable of one group with one offset, 5."""
 
     def __init__(self) -> None:
         self.durable = Durable()
@@ -43,7 +43,7 @@ class Group:
         self.store(GroupRecord("g", protocol_type, 2, None, None, at_ms, ()))
 
     def expire(self, now_ms, *, is_last=True):
-        """The offset goes, and its group with it where it was the last; returns what is wrong."""
+        """Delete the offset, and its group if it was the last one. Return the failures."""
         self.durable.on_event = lambda event: check_expired(
             self.durable, event, now_ms, RETENTION_MS
         )
@@ -79,7 +79,7 @@ def test_an_offset_of_an_empty_group_expires_after_it_became_empty(group, early_
 @pytest.mark.parametrize("early_ms", [0, 1])
 @pytest.mark.parametrize("is_last", [True, False])
 def test_so_does_one_that_was_committed_since(group, is_last, early_ms):
-    """Even where its group goes in the same batch, and its record with it."""
+    """This holds even if its group and its record are deleted in the same batch."""
     group.become_empty(2_000)
     group.commit(9_000)
     assert group.expire(12_000 - early_ms, is_last=is_last) == early(early_ms)

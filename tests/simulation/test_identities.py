@@ -1,4 +1,6 @@
-"""Who is no member is told so, and who was replaced; and a leader is shown what members sent."""
+"""Worlds check that clients that are not members, or were replaced, get an error, and that leaders
+learn what members sent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ CALLS = ["heartbeat", "sync", "commit", "join"]
 
 
 class Story(WorldShardDriver):
-    """Drives a shard of a world, with a static member that was replaced."""
+    """Drives a shard of a world with a static member that was replaced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +26,7 @@ class Story(WorldShardDriver):
         assert a_member(self, instance_id="a").join().error is ErrorCode.NONE
 
     def ask(self, call: str) -> None:
-        """The one that was replaced."""
+        """The member that was replaced."""
         getattr(self.old, call)(**({"topics": {"orders": {0: 5}}} if call == "commit" else {}))
 
 
@@ -50,7 +52,7 @@ def test_who_was_replaced_is_told_so(story, monkeypatch, call):
 
 @pytest.mark.parametrize("call", CALLS)
 def test_who_is_no_member_is_told_so(story, monkeypatch, call):
-    """And not that it is another."""
+    """It must not get the error of another member."""
     story.old.member_id, story.old.instance_id = "nobody", None
     story.ask(call)
     assert story.durable.problems == []

@@ -1,5 +1,5 @@
-"""A life of a shard and the store tell the same: what is made is stored once, whole, in its order,
-and nothing else is; what it rests on is durable before an answer goes out.
+"""Worlds check that a shard and the store agree: what is made is stored once, whole and in order.
+An answer is sent only when everything before it is durable.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Story:
         return WatchedTicket(request, self.client, self.durable.problem)
 
     def make(self, number, *, records=True, events=(), reply=None):
-        """A step; returns what the store should get of it."""
+        """Add a step. Return what the store should get of it."""
         made = [OffsetsRemoved(f"g{number}", [])] if records else []
         replies = [Reply(self.ticket, reply)] if reply is not None else []
         self.life.take(Step(replies, made, list(events)))
@@ -204,7 +204,7 @@ def test_but_nothing_that_takes_a_shard_to_know(story, request_, answer):
 
 
 def two_answers_that_wait(story):
-    """The tickets of both, in their order."""
+    """The tickets of both requests, in order."""
     tickets = [story.asked(HEARTBEAT), story.asked(HEARTBEAT)]
     for ticket in tickets:
         story.life.take(Step([Reply(ticket, ErrorCode.ILLEGAL_GENERATION)]))

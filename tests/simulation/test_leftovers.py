@@ -1,5 +1,5 @@
-"""What must have gone is told where it stays for longer than from one pass to the next, and nothing
-else: seen with a pass that takes nothing.
+"""Worlds report what is left for longer than one pass, and nothing else. Tested with a pass that
+deletes nothing.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ class Story(WorldShardDriver):
         super().__init__(offsets_retention_ms=RETENTION_MS, retention_check_interval_ms=PASS_MS)
 
     def look(self, ms: int = 0, *, set_ms: int = 0) -> list[str]:
-        """Let time pass, and no timer ring; the wall clock may be set."""
+        """Let time pass without a timer. The wall clock may be set."""
         self.now = Now(self.now.monotonic_ms + ms, self.now.wall_ms + ms + set_ms)
         self.durable.problems.clear()
         self.shard.check_leftovers(self.now)
         return self.durable.problems
 
     def stays(self, told: str) -> None:
-        """Something is past its time from now on, and has to go with the next pass."""
+        """Make something that is past its time from now on, and should be deleted by
+        the next pass.
+        """
         assert self.look() == []
         assert self.look(AT_MOST_MS) == []
         assert self.look(1) == [f"{told}: should have gone {AT_MOST_MS + 1} ms ago"]

@@ -1,4 +1,4 @@
-"""No offset goes without a word, and none that nobody asked to take."""
+"""Worlds check that each deleted offset has an event, and that a request asked for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REMOVED = OffsetsRemoved("g", [("orders", 0)])
 
 
 class Story:
-    """One offset of one group, and who asked for what."""
+    """One offset of one group, and the requests that named it."""
 
     def __init__(self) -> None:
         self.durable = Durable()

@@ -1,4 +1,4 @@
-"""The connections of the worlds are as faulty as real ones, and not more."""
+"""The connections of worlds have the faults of real ones, and no others."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ IN_TWO_PIECES = 0.1
 
 
 class Luck(Random):
-    """Does what it is told; no latency, and connections that broke are cut after half a second."""
+    """Makes no random choice: no latency, and broken connections are cut after half a second."""
 
     def __init__(self) -> None:
         super().__init__(1)
         self.told: list[float] = []
-        """What befalls the next requests."""
+        """The faults of the next requests."""
         self.cut_at = 1
-        """Bytes of a first piece."""
+        """The size of a first piece."""
 
     def random(self) -> float:
         return self.told.pop(0)
@@ -58,7 +58,7 @@ def a_commit(offset: int) -> OffsetCommit:
 
 
 async def a_world() -> tuple[World, Luck]:
-    """A world whose process answers, and whose connections do what they are told."""
+    """A world whose process answers, and whose connections have only the chosen faults."""
     world = World(0)
     await world.start("a").starting
     world.random = luck = Luck()
@@ -94,7 +94,9 @@ async def test_a_request_in_two_pieces_is_one_request():
 
 @virtual_time
 async def test_nothing_comes_behind_a_request_that_was_half_written():
-    """Its second half would be bytes of the next one: a commit of what nobody sent."""
+    """Otherwise its second half would become part of the next request: a commit that
+    nobody sent.
+    """
     world, luck = await a_world()
     for luck.cut_at in PLACES:
         wire = a_wire(world)

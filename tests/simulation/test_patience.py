@@ -1,5 +1,6 @@
-"""What should have ended is told, what ends too early as well, and nothing else: for the former,
-time passes with nobody who looks at the timers of the shard; for the latter, one is set back.
+"""Worlds report what should have ended and what ends too early, and nothing else.
+
+For the former, time passes without timers of the shard. For the latter, a timer is set back.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ class Story(WorldShardDriver):
         return self.shard.groups["g"]
 
     def hurry(self, deadline: Deadline, ms: int) -> list[str]:
-        """Let something end in so many ms, whenever it should; returns what is said of it."""
+        """Let something end after so many ms, too early or not. Return the failures."""
         self.shard.deadlines.arm(deadline, self.now.monotonic_ms + ms)
         self.durable.problems.clear()
         self.advance(ms)
         return self.durable.problems
 
     def pass_by(self, ms: int) -> list[str]:
-        """Let time pass, and nothing end; returns what is said of it."""
+        """Let time pass without an end. Return the failures."""
         self.now = Now(self.now.monotonic_ms + ms, self.now.wall_ms + ms)
         self.durable.problems.clear()
         self.shard.check_timers(self.now)
         return self.durable.problems
 
     def ends_within(self, ms: int, told: str) -> None:
-        """Something has to end by then, and not before."""
+        """Check that something has to end at this time, and not before."""
         assert self.pass_by(ms + LATE_MS) == []
         (problem,) = self.pass_by(1)
         assert re.search(told, problem), problem
@@ -117,7 +118,7 @@ def test_a_join_phase_ends_with_the_rebalance_timeout(story):
 
 
 def bound(story: Story, ms: int | None) -> None:
-    """Let ``rebalance.max.join.ms`` be set for the group."""
+    """Set ``rebalance.max.join.ms`` for the group."""
     settings = {} if ms is None else {"g": GroupOverrides(rebalance_max_join_ms=ms)}
     story._take(story.shard.configs_changed(settings, story.now))
 
@@ -342,7 +343,7 @@ def test_with_its_session_it_may_go(story):
 
 
 def preparing(story: Story) -> None:
-    """Two members of three are awaited."""
+    """Two of three members are awaited."""
     a_stable_group(story, **TIMEOUTS)
     assert a_member(story, **TIMEOUTS).join().parked
 

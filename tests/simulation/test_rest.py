@@ -1,4 +1,4 @@
-"""What a group at rest is taken for is told where its record says otherwise, and nothing else."""
+"""Worlds report a group at rest that differs from its record, and nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def story():
 
 
 def consumers(story, *topics):
-    """One for each."""
+    """Return a Stable group with one consumer for each topic."""
     of = [
         protocols("range", subscription=encode_subscription(Subscription(1, [t]))) for t in topics
     ]

@@ -1,5 +1,5 @@
-"""Who goes is told of exactly once, and has gone; and no answer that a crash may take back goes out
-ahead of its records.
+"""Worlds check that each member that leaves has one event, and that no answer is sent before the
+records that it depends on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def story():
 
 
 def told_times(monkeypatch: pytest.MonkeyPatch, kind: type, times: int) -> None:
-    """Events of this kind are told so often."""
+    """Repeat the events of this kind so many times."""
     event = ShardState.event
 
     def told(self, fact):

@@ -77,7 +77,7 @@ NONSENSE = [
 
 @pytest.mark.parametrize(("name", "text"), NONSENSE)
 def test_nonsense_is_refused(monkeypatch, capsys, name, text):
-    """Or a run of no worlds would say that all of them are fine."""
+    """Otherwise a run without worlds would report that all of them are fine."""
     monkeypatch.setenv(name, text)
     assert run.main() == 2
     assert capsys.readouterr().out.startswith(f"sim: {name}={text} is refused: give ")
@@ -85,7 +85,7 @@ def test_nonsense_is_refused(monkeypatch, capsys, name, text):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What is asked for, instead of a run."""
+    """Return what is asked for. Nothing is run."""
     for name in ("SEED", "SEEDS", "FIRST", "MINUTES", "WORKERS"):
         monkeypatch.delenv(name, raising=False)
 

@@ -1,4 +1,4 @@
-"""An append that fails is counted once, and one that is given up may go on and answer late."""
+"""A failed append counts once. An abandoned one may go on and answer late."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.simulation.history import Durable
 from tests.simulation.store import Misfortune, SharedMemory, SimStore
 
 OUTLIVES, FAILS = 0.3, 1.0
-"""What may happen to an append, by its weight."""
+"""The faults of an append, by weight."""
 
 
 class Fate(Misfortune):
-    """What has to happen does."""
+    """Lets the chosen fault happen."""
 
     def __init__(self, *, has_to_happen: float | None) -> None:
         super().__init__(Random(0), lambda: None)
@@ -28,7 +28,7 @@ class Fate(Misfortune):
 
 
 async def begin(has_to_happen=None):
-    """A store, and an append to it that is under way."""
+    """A store with an append that is in flight."""
     fate, durable = Fate(has_to_happen=None), Durable()
     inner = SharedMemory(durable, lambda: START_WALL_MS)
     store = SimStore(inner, fate, durable, one_lane=True)

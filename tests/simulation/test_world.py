@@ -1,4 +1,4 @@
-"""The last check of a world: a load of the store yields what became durable."""
+"""The last check of a world: a load of the store returns everything that became durable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUPS = [f"simple-{number}" for number in range(8)]
 
 
 async def commit_everywhere(world: World, offset: int) -> None:
-    """Of every shard something is stored."""
+    """A world in which every shard has stored something."""
     (node,) = world.nodes.values()
     for group_id in GROUPS:
         await world.send(Direct(node), CLIENT, a_commit(group_id, offset))

@@ -1,4 +1,4 @@
-"""The first worlds, and those that found something. More of them: ``make sim``."""
+"""The first worlds, and those that found something. ``make sim`` runs more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def wait_for_what_never_comes(world: World) -> None:
 
 @pytest.mark.parametrize("endless", [go_round, wait_for_what_never_comes])
 def test_a_world_that_never_ends_fails(monkeypatch: pytest.MonkeyPatch, endless) -> None:
-    """Whether its time stands still or goes on."""
+    """Its time stands still, or goes on."""
 
     async def trouble(world: World, _: object) -> None:
         await endless(world)

@@ -1,5 +1,5 @@
-"""Each ticket is answered once: by its shard, where that is told from step to step, and by the
-process, which may not say so before it is durable.
+"""Checks that each ticket is answered once: by its shard, and then by the process. The process must
+not answer before the records are durable.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _TRY_AGAIN = frozenset(
 _WHILE_LOADING = frozenset(
     {(Heartbeat, ErrorCode.NONE), (SyncGroup, ErrorCode.REBALANCE_IN_PROGRESS)}
 )
-"""What members are told that are to stay members."""
+"""Answers to members that shall stay members."""
 
 
 class OpenTickets:
-    """Who is owed an answer by one shard, in one life, as of its last step."""
+    """The tickets that one shard has to answer, since its load, after its last step."""
 
     def __init__(self) -> None:
         self._open: dict[int, Ticket] = {}
 
     def handed(self, ticket: Ticket) -> None:
-        """A request came with it."""
+        """Note the ticket of a request."""
         self._open[id(ticket)] = ticket
 
     def took(self, step: Step, parked: Iterable[Ticket]) -> None:
-        """Follow a step; raises AssertionError where it does not answer each ticket once, or park
-        it.
+        """Follow a step. Raises AssertionError if it neither answers nor parks a ticket, or answers
+        it twice.
         """
         was, self._open = self._open, {id(ticket): ticket for ticket in parked}
         for reply in step.replies:
@@ -50,9 +50,11 @@ class OpenTickets:
 
 
 def check_refusal(request: Request, result: Any, *, may_be_refused: bool = False) -> None:
-    """Raise AssertionError where the process says more in the place of a shard than that somebody
-    is to try again: it knows no groups and no members. (A listing it puts together itself.) A store
-    that reads groups by name may refuse one of them.
+    """Raise AssertionError if the process answers instead of a shard with anything but a request to
+    retry. It knows no groups and no members.
+
+    A listing is answered by the process itself. A store that reads groups by name may refuse one of
+    them.
     """
     code = result if isinstance(result, ErrorCode) else result.error
     may_say = code in _TRY_AGAIN or (type(request), code) in _WHILE_LOADING
@@ -65,7 +67,7 @@ def _at_any_time() -> None:
 
 
 class WatchedTicket:
-    """Stands for a client's ticket between the process and its shards."""
+    """Stands between a client's ticket and the shards."""
 
     def __init__(
         self,
@@ -84,13 +86,13 @@ class WatchedTicket:
         self._is_answered = False
 
     def is_told(self, result: object, let_out: Callable[[], None] = _at_any_time) -> None:
-        """The shard has answered this; ``let_out`` raises AssertionError where it may not go out
+        """Note the answer of the shard. ``let_out`` raises AssertionError if it must not be sent
         yet.
         """
         self._result, self._let_out = result, let_out
 
     def resolve(self, result: Any) -> None:
-        """Take the answer; a refusal that the process makes in its place may come at any time."""
+        """Receive the answer. A refusal by the process itself may come at any time."""
         try:
             assert not self._is_answered, "twice"
             self._is_answered = True
@@ -110,9 +112,9 @@ class WatchedCoordinator(GroupCoordinator):
     """Watches the tickets of all requests."""
 
     problem: Callable[[str], None]
-    """Told of what does not hold."""
+    """Called with everything that does not hold."""
     may_be_refused = False
-    """By a store that reads groups by name."""
+    """True if the store reads groups by name. It may refuse a group."""
 
     def submit(self, request: Request, ticket: Any) -> None:
         watched = WatchedTicket(request, ticket, self.problem, may_be_refused=self.may_be_refused)

@@ -1,4 +1,4 @@
-"""The first life of some worlds: a host without topics, whose offsets have no topic id."""
+"""The first life of some worlds: a host without topics. Its offsets have no topic id."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.simulation.world import World
 
 UNKNOWN = "never-made"
 GROUPS = ("group-0", "group-1", "simple-0", "simple-1")
-"""Of members that come later, and of nobody."""
+"""Groups of members that come later, and a group without members."""
 
 
 async def live_without_topics(world: World) -> None:
-    """Commit to topics that will exist, that come and go, and that never exist; then end, cleanly
-    or not.
+    """Commit to topics that will exist, that are created and deleted, and that never exist. Then
+    end, cleanly or not.
     """
     node = world.start(world.names[0], has_topics=False)
     await node.starting

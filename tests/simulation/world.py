@@ -1,9 +1,9 @@
-"""A world from one seed: processes, the store they share, the ways to them, time and its faults.
+"""A world from one seed: processes, their store, their connections, time, and the faults of all
+these.
 
-After every step of a shard its invariants are checked; at every answer: it is the only one, what it
-acknowledges is durable, and it came in time; at every request that was sent, and of all groups
-after each fault: the live state is what a replay of the log comes to. What needs the whole history
-is left to ``checker``.
+After every step of a shard its invariants are checked. Each answer must be the only one, durable,
+and in time. At every request, and for all groups after each fault, the live state must equal a
+replay of the log. ``checker`` checks what needs the whole history.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from tests.simulation.network import Channel, Direct, Wire
 from tests.simulation.node import PARTITIONS, SHARDS, Node
 
 KINDS = ("memory", "owners", "sqlite", "lanes", "owners", "memory")
-"""What worlds are lived over: memory in one lane; the same with two processes under leases; SQLite;
-memory in a lane a shard.
+"""The stores of worlds: memory in one lane, the same with two processes under leases, SQLite, and
+memory with a lane for each shard.
 """
 ODD = 8
 TOPICS_COME_LATER = 1
@@ -53,31 +53,33 @@ BY_NAME = 4
 HEARD_WHILE_PARKED = 7
 SMALL_GROUPS = (2, 4)
 FEW_GROUPS = 6
-"""What is odd about some worlds, by their seed modulo ``ODD``, so that others stay as they are
-known: a first life without topics; a store that reads groups by name; new members that heartbeat
-while their join is parked; a small bound of what a group may take; a small bound of how many groups
-there may be.
+"""Some worlds differ from the others, by their seed modulo ``ODD``, so that the others stay the
+same: a first life without topics; a store that reads groups by name; new members that heartbeat
+while their join is parked; a small bound on the size of a group; a small bound on the number of
+groups.
 """
 
 SMALL_GROUP_BYTES = 12_000
-"""A bound of what a group may take that three members and some offsets reach."""
+"""A bound on the size of a group that three members and some offsets reach."""
 LONG_NOTE_CHARS = 2_000
-"""Metadata of some commits, where groups have such a bound."""
+"""The length of the metadata of some commits in worlds with this bound."""
 MOST_GROUPS = 4
-"""A bound of the number of groups: those with members, and one more."""
+"""A bound on the number of groups: those with members, and one more."""
 
 SESSION_MS = 6_000
 REBALANCE_MS = (5_000, 9_000)
-"""Shorter than a session, and longer: what begins one again shows within a long phase."""
+"""Shorter and longer than a session: so a session that is restarted by mistake shows within a long
+phase.
+"""
 SLOW_READER_S = 3.0
 MOVED_S = 6.0
-"""After so long a store that was moved is put back; it is noticed within a second."""
+"""A store that was moved is put back after this time. The move is noticed within a second."""
 FAR = 1_000_000
-"""Offsets come from both ends: some are below the ones that they replace."""
+"""Offsets come from both ends, so some are below those that they replace."""
 COMMIT_RETENTION_MS = 20_000
-"""What some commits bring along (OffsetCommit v2-4); groups set a minute."""
+"""The retention of some commits (OffsetCommit v2-4). The retention of groups is longer."""
 SLACK_MS = 1_000
-"""Turns of the loop, latencies of the network, ticks of the clock."""
+"""For turns of the loop, latencies of the network and ticks of the clock."""
 
 
 class World:
@@ -96,7 +98,7 @@ class World:
         self.is_over = False
         self.is_at_peace = False
         self.partitions = PARTITIONS
-        """Of the one topic that all groups consume, as far as was acknowledged."""
+        """Acknowledged partitions of the one topic that all groups consume."""
         self.wall_jump_ms = 0
         self.latest_wall_ms = 0
         self.nodes: dict[str, Node] = {}
@@ -129,7 +131,7 @@ class World:
         )
 
     def is_odd(self, *oddities: int) -> bool:
-        """Whether one of these is what is odd about this world."""
+        """Return whether the world differs in one of these ways."""
         return self._oddity in oddities
 
     # --- Time -------------------------------------------------------------------------------------
@@ -146,18 +148,18 @@ class World:
         return self.wall_ms() * 1_000_000
 
     def stall(self, seconds: float) -> None:
-        """Nothing runs for so long: a process that was stopped, a machine that was paused."""
+        """Let time pass while nothing runs, like a stopped process or a paused machine."""
         self.faults["stall"] += 1
         self.stalls += 1
         self._stalled_s += seconds
         self.loop.advance(seconds)
 
     def running_ms(self) -> float:
-        """Time without stalls."""
+        """Return the time without stalls."""
         return (self.loop.time() - self._stalled_s) * 1000
 
     def lived_s(self) -> float:
-        """How long the world has gone on, by its own time."""
+        """Return how long the world has run, in its own time."""
         return self.loop.time() - self._began_s
 
     # --- Processes --------------------------------------------------------------------------------
@@ -177,13 +179,13 @@ class World:
         )
 
     def start(self, name: str, trouble: float = 0.0, *, has_topics: bool = True) -> Node:
-        """Begin a life."""
+        """Begin a life of a process."""
         assert name not in self.nodes
         node = self.nodes[name] = Node(self, name, trouble, has_topics=has_topics)
         return node
 
     def kill(self, node: Node) -> None:
-        """End a life with whatever was under way, and begin the next one some time later."""
+        """Kill a process at any point, and start the next one some time later."""
         if node.is_dead:
             return
         self.faults["kill"] += 1
@@ -203,23 +205,25 @@ class World:
         self.start(name, 0.0 if self.is_at_peace else self.random.choice((0.0, 0.1)))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside the rest."""
+        """Run something in a task."""
         self._ending.append(asyncio.ensure_future(work))
 
     async def restart(self, node: Node) -> None:
-        """A clean stop, and a new life."""
+        """Stop a process cleanly, and start the next one."""
         self.faults["restart"] += 1
         await node.coordinator.stop()
         if not node.is_dead:  # it may have been killed meanwhile
             self.kill(node)
 
     def store_taken(self, node: Node) -> None:
-        """Somebody else writes to its store: the daemon ends, and a supervisor starts it again."""
+        """Handle another process that writes to the store: the daemon ends, and a supervisor
+        restarts it.
+        """
         self.faults["store taken"] += 1
         self.spawn(self.restart(node))
 
     def move_store(self, node: Node) -> None:
-        """Take the files of a store away; somebody puts them back and starts the process again."""
+        """Move the files of a store away. Somebody puts them back and restarts the process."""
         if node.is_ready and not node.store.is_moved:
             self.faults["moved store"] += 1
             node.store.is_moved = True
@@ -234,7 +238,7 @@ class World:
             await self.restart(node)
 
     async def stop(self) -> None:
-        """End the world: a clean stop answers everything."""
+        """End the world with a clean stop, which answers every request."""
         self.is_over = True
         for node in list(self.nodes.values()):
             await node.coordinator.stop()
@@ -247,7 +251,7 @@ class World:
     # --- What clients do --------------------------------------------------------------------------
 
     async def connect(self, *, is_static: bool = False, in_process: bool = False) -> Channel:
-        """Find a process, and open a way to it."""
+        """Find a process, and connect to it."""
         while not self.nodes:  # noqa: ASYNC110 - one comes when its time comes
             await asyncio.sleep(0.05)
         node = self.random.choice(list(self.nodes.values()))
@@ -262,14 +266,16 @@ class World:
         return channel
 
     def send(self, channel: Channel, client: Client, request: Request) -> asyncio.Future[Any]:
-        """Send a request; the future has its result, or Disconnected."""
+        """Send a request. The future gets its result, or Disconnected."""
         (future,) = self.send_together(channel, client, [request])
         return future
 
     def send_together(
         self, channel: Channel, client: Client, requests: Sequence[Request]
     ) -> list[asyncio.Future[Any]]:
-        """Send requests that go in one where the way has such: several groups of an OffsetFetch."""
+        """Send several requests, in one frame if the connection can do that: an OffsetFetch of
+        several groups.
+        """
         calls = [self._call(channel, client, request) for request in requests]
         if not channel.is_open:
             for call in calls:
@@ -294,10 +300,11 @@ class World:
         return Call(self, channel.node, op)
 
     def _allowed_ms(self, request: Request) -> float:
-        """How long the coordinator may keep somebody waiting: two appends, the one in flight and
-        the one that gathers, before them the read of a group, where groups are read by name, and
-        the phases of a rebalance. A member that is closed
-        leaves over the connection on which its join or sync is parked, and is answered behind it.
+        """Return how long an answer may take: two appends (one in flight, one gathering), the
+        phases of a rebalance, and the read of a group if groups are read by name.
+
+        A member that is closed leaves over the connection on which its join or sync is parked, and
+        is answered after that.
         """
         storing_ms = (3.0 if self.is_odd(BY_NAME) else 2.0) * self.append_timeout_ms
         if isinstance(request, JoinGroup | LeaveGroup):
@@ -305,8 +312,8 @@ class World:
         return storing_ms + (self.rebalance_ms if isinstance(request, SyncGroup) else 0)
 
     def next_commit(self, partition: int) -> tuple[int, int, int, str]:
-        """What to commit of a partition: an offset that nobody has used, so that it names the one
-        commit that wrote it, with some leader epoch and metadata.
+        """Return what to commit for a partition: an offset that was never used, so that it
+        identifies its commit, with some leader epoch and metadata.
         """
         self._last_offset += 1
         offset = self.random.choice((self._last_offset, FAR - self._last_offset))
@@ -316,8 +323,8 @@ class World:
         return partition, offset, self.random.choice((-1, 0, 7)), metadata
 
     def entries(self, partitions: Sequence[int]) -> list[list[int]]:
-        """The entries in which a request names a topic, and the partitions of each: now and then
-        some are named twice, in one entry or in two.
+        """Return the entries in which a request names a topic, each with its partitions. Sometimes
+        a partition is named twice, in one entry or in two.
         """
         luck = self.random.random()
         if luck < 0.8:
@@ -371,8 +378,8 @@ class World:
             check_expired(self.durable, event, self.latest_wall_ms, self.retention_ms)
 
     def check_node(self, node: Node, group_id: str) -> None:
-        """Check that a group's shard is what a replay would be, and so the shard of topics and
-        configs; and that nothing in it should have ended by now.
+        """Check that the live state of a group's shard and of the cluster shard equals a replay,
+        and that nothing in them should have ended by now.
         """
         slot = node.slot(shard_of(group_id, SHARDS))
         shard = slot.shard
@@ -406,7 +413,7 @@ class World:
             self.durable.ledger.check_all_stored(slot.shard_id, slot.lease.epoch)
 
     def _is_settled(self, node: Node, slot: Slot) -> bool:
-        """What the shard has is durable, and nobody else's is newer."""
+        """Check that what the shard holds is durable, and that no other owner has written since."""
         return slot.unfinished is None and node.lost_lease_of(slot, self.durable) is None
 
     def _check_ends(self, shard_id: int, shard: Shard) -> None:
@@ -425,7 +432,7 @@ class World:
         assert shard.configs == configs, f"configs: live {shard.configs}, replayed {configs}"
 
     def check_all(self) -> None:
-        """Check every group that was ever named, and stop at the first thing that did not hold."""
+        """Check every group that was ever named. Stop at the first failure."""
         named = {getattr(op.request, "group_id", "") for op in self.history}
         for node in self.nodes.values():
             for group_id in sorted(named):
@@ -441,7 +448,7 @@ class World:
             raise AssertionError(problem)
 
     async def check_stored(self) -> None:
-        """A load yields what the log comes to, and the log is whole."""
+        """Check that a load returns what the log says, and that the log is complete."""
         (node,) = self.nodes.values()
         loaded, cluster = await self._load(node)
         self._check_cluster(cluster)
@@ -456,9 +463,8 @@ class World:
         check_log(self.backend.events(), self.durable.events)
 
     async def _load(self, node: Node) -> tuple[dict[int, Shard], ClusterShard]:
-        """Load every shard, as the runtime does: with nothing in flight, for a store goes on from
-        where it was loaded. Offsets expire and sessions end even if nobody asks for anything; what
-        comes of that gathers meanwhile.
+        """Load every shard as the runtime does, with nothing in flight. Offsets expire and sessions
+        end even without requests. Their records gather until the load has ended.
         """
         limits = self.config_of("again")
         cluster = ClusterShard(limits)

@@ -10,7 +10,7 @@ from tests.simulation.history import Durable
 
 
 class WorldShardDriver(ShardDriver):
-    """Drives a shard that checks itself as in a world; what it finds is in ``durable.problems``."""
+    """Drives a shard that checks itself as in a world. Failures are in ``durable.problems``."""
 
     def __init__(self, **limits: Any) -> None:
         super().__init__(**limits)

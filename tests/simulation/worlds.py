@@ -22,33 +22,36 @@ GROUPS = 3
 ROUNDS = 12
 PEACE_S = 35
 MOST_TURNS = 200_000
-"""Of the loop, in a world: they need some 7,000, and 12,000 at most. Turns, not seconds, so that a
-seed that goes round and round fails in any process alike."""
+"""Turns of the loop in one world. Worlds need some 7,000, and 12,000 at most. The limit counts
+turns, not seconds, so that an endless world fails in any process alike.
+"""
 
 
 @dataclass
 class Figures:
-    """What a world came to."""
+    """The figures of a world."""
 
     operations: int
     batches: int
     answers: Counter[str]
     faults: Counter[str]
     seconds: float
-    """Of the world's own time."""
+    """In the world's own time."""
 
 
 def run_world(seed: int) -> Figures:
-    """Live the world of a seed; raises AssertionError where something did not hold, EndlessError
-    where it never came to its end.
+    """Run the world of a seed.
 
-    The same seed is the same world, in any process; it takes no real time but the work.
+    Raises AssertionError if something did not hold, and EndlessError if it never ended. The same
+    seed is the same world in any process. It takes no real time except for its work.
     """
     return run_virtual(_live(seed), MOST_TURNS)
 
 
 async def _live(seed: int) -> Figures:
-    """Trouble for about a minute, then peace, in which everything has to come right."""
+    """Cause trouble for about a minute. After that no fault happens, and everything has
+    to recover.
+    """
     world = World(seed)
     with closing(world.backend):
         members = await _begin(world)
@@ -103,7 +106,7 @@ async def _begin(world: World) -> list[Member]:
 
 
 async def _trouble(world: World, members: list[Member]) -> None:
-    """Do one bad thing."""
+    """Cause one fault."""
     random = world.random
     if world.nodes:
         _NODE_TROUBLES[random.randrange(len(_NODE_TROUBLES))](world)
@@ -127,7 +130,7 @@ def _kill(world: World) -> None:
 
 
 def _kill_at_a_point(world: World) -> None:
-    """Between any two things that a process does with its store, and between any two replies."""
+    """Kill a process between two calls of its store, or between two replies."""
     node = world.random.choice(list(world.nodes.values()))
     node.fate.die_at(world.random.randrange(1, 60))
 
@@ -160,8 +163,8 @@ def _steal(world: World) -> None:
 
 
 def _lapse(world: World) -> None:
-    """An owner that lives is taken for dead: where there is another, both believe. A store without
-    such leases is moved instead.
+    """Let a living owner count as dead. If there is another one, both own the shards for a moment.
+    A store without such leases is moved instead.
     """
     name = world.random.choice(world.names)
     if world.backend.lapse(name):
@@ -228,7 +231,7 @@ def _set_wall_clock(world: World) -> None:
 
 
 async def _make_peace(world: World, members: list[Member]) -> None:
-    """One process, a good disk, no fault under way, and every member alive."""
+    """Wait for one process, a good disk, no fault under way, and living members."""
     world.is_at_peace = True
     for name in world.names[1:]:
         if name in world.nodes:
@@ -262,7 +265,7 @@ def _check_running(world: World, members: list[Member]) -> None:
 
 
 def _check_peace(world: World, members: list[Member]) -> None:
-    """No group is stuck: each has come together, and shares out every partition once."""
+    """Check that no group is stuck: each has rebalanced, and assigns every partition once."""
     (node,) = world.nodes.values()
     assert node.coordinator.is_ready, node.coordinator.not_ready
     for number in range(GROUPS):
@@ -277,5 +280,5 @@ def _check_peace(world: World, members: list[Member]) -> None:
 
 
 def be_quiet() -> None:
-    """Turn off the log, which tells of every fault of every world."""
+    """Turn off the log, which reports every fault of every world."""
     logging.disable(logging.CRITICAL)

@@ -47,7 +47,9 @@ async def join(
 async def sync(
     coordinator: GroupCoordinator, joined: JoinGroupResponse, group_id: str = "g"
 ) -> list[int]:
-    """Sync; the leader assigns with what the group has chosen. Returns the member's partitions."""
+    """Sync. The leader assigns with the assignor that the group has chosen. Return the member's
+    partitions.
+    """
     parts: list[MemberAssignmentData] = []
     if joined.is_leader:
         assignment = await coordinator.perform_assignment(group_id, ORDERS)
@@ -81,7 +83,7 @@ async def told_to_rejoin(coordinator: GroupCoordinator, joined: JoinGroupRespons
 async def two_members(
     coordinator: GroupCoordinator, assignor: str = "range"
 ) -> tuple[JoinGroupResponse, JoinGroupResponse]:
-    """Bring a group of two to a generation that waits for its syncs."""
+    """Bring a group of two members into a generation that waits for its syncs."""
     first = (await join(coordinator, assignor=assignor)).raise_for_error()
     await sync(coordinator, first)
     second = asyncio.create_task(join(coordinator, assignor=assignor))

@@ -66,7 +66,7 @@ class Pipeline:
         return shard
 
     def offsets_in_append(self, number: int) -> list[int]:
-        """The offsets that an append was given, in order."""
+        """Return the offsets of an append, in order."""
         return [
             record.topics[0].partitions[0].offset
             for item in self.storage.appends[number]
@@ -75,7 +75,7 @@ class Pipeline:
         ]
 
     def events_in_append(self, number: int) -> list[str]:
-        """The kinds of the events without a record that an append was given."""
+        """Return the kinds of the events without a record in an append."""
         return [
             type(event).__name__
             for item in self.storage.appends[number]
@@ -88,7 +88,7 @@ class Pipeline:
 async def a_pipeline(
     storage: FaultyStorage | None = None, shards: int = 2, *, one_lane: bool = True, **config: Any
 ) -> AsyncIterator[Pipeline]:
-    """Start it, and stop it at the end; every ticket must then have exactly one answer."""
+    """Start the runtime, and stop it at the end. Every ticket must then have exactly one answer."""
     storage = storage or FaultyStorage()
     storage.limits = StorageLimits(max_step_bytes=1 << 20, one_lane=one_lane)
     await storage.open(StoreIdentity("test", shards))

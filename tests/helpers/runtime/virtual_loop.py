@@ -25,7 +25,7 @@ START_WALL_MS = 1_700_000_000_000
 
 
 class EndlessError(Exception):
-    """A loop turned more often than it may."""
+    """The loop turned more often than it may."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -52,7 +52,7 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop in virtual time; raises EndlessError after so many turns, if it is told how many."""
+    """A loop in virtual time. Raises EndlessError after ``most_turns`` turns, if that is set."""
 
     def __init__(self, most_turns: int | None = None) -> None:
         self._jumping = _JumpingSelector(most_turns)
@@ -62,7 +62,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
     def advance(self, seconds: float) -> None:
-        """Let time pass while nothing runs: a process that is stopped, a slow callback."""
+        """Let time pass while nothing runs, like a stopped process or a slow callback."""
         self._jumping.now_s += seconds
 
 
@@ -80,13 +80,13 @@ class VirtualClock:
 
 
 def virtual_timer() -> float:
-    """What slices of work are measured with."""
+    """Return the loop's time. It measures slices of work."""
     return asyncio.get_running_loop().time()
 
 
 def run_virtual(scenario: Coroutine[Any, Any, T], most_turns: int | None = None) -> T:
-    """Run a coroutine on a virtual loop of its own, to its end, for which it may be given a limit:
-    where virtual time stands still, or things repeat for ever, nothing else would end it.
+    """Run a coroutine to its end on a virtual loop of its own. A limit of turns ends a coroutine
+    that repeats for ever or makes no progress.
     """
     with asyncio.Runner(loop_factory=functools.partial(VirtualLoop, most_turns)) as runner:
         return runner.run(scenario)
@@ -103,6 +103,6 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
 
 
 async def turns(count: int = 1) -> None:
-    """Let the loop turn; no time passes."""
+    """Let the loop turn. No time passes."""
     for _ in range(count):
         await asyncio.sleep(0)
