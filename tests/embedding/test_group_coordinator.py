@@ -38,9 +38,9 @@ from tests.helpers.runtime.embedded import (
     ORDERS,
     a_commit,
     beat,
+    heartbeat_until_rebalance,
     join,
     sync,
-    told_to_rejoin,
     two_members,
 )
 from tests.helpers.storage.dict_store import DictStore
@@ -208,7 +208,7 @@ async def test_a_rebalance_shows_who_came_and_who_is_awaited(
     first = await join(coordinator)
     await sync(coordinator, first)
     second = asyncio.create_task(join(coordinator))
-    await told_to_rejoin(coordinator, first)
+    await heartbeat_until_rebalance(coordinator, first)
     group = await coordinator.get_group("g")
     assert group is not None
     assert group.state is GroupState.PREPARING_REBALANCE
@@ -292,7 +292,7 @@ async def test_a_sticky_assignment_starts_from_what_members_have(
     (await coordinator.sync_group(request)).raise_for_error()
     await sync(coordinator, follower)
     again = asyncio.create_task(join(coordinator, first.member_id, assignor="sticky"))
-    await told_to_rejoin(coordinator, second)
+    await heartbeat_until_rebalance(coordinator, second)
     await join(coordinator, second.member_id, assignor="sticky")
     await again
     assert await coordinator.perform_assignment("g", ORDERS) == odd
@@ -317,7 +317,7 @@ async def test_a_sticky_assignment_believes_newcomers_what_they_hold(
 
     first = await enter(owned[0])
     second = asyncio.create_task(enter(owned[1]))
-    await told_to_rejoin(coordinator, first)
+    await heartbeat_until_rebalance(coordinator, first)
     await enter(owned[0], first.member_id)
     ids = (first.member_id, (await second).member_id)
     assert await coordinator.perform_assignment("g", ORDERS) == {

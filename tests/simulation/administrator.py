@@ -48,9 +48,9 @@ class Administrator:
     def __init__(self, world: World) -> None:
         self._world = world
         self._client = Client("admin", "/10.0.0.2")
-        self.task = asyncio.ensure_future(self._live())
+        self.task = asyncio.ensure_future(self._run())
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         while not self._world.is_over:
             await asyncio.sleep(self._world.random.uniform(0.1, 3.0))
             try:

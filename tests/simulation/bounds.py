@@ -32,7 +32,7 @@ class Headcount:
     def __init__(self) -> None:
         self._of_shard: dict[ShardId, int] = {}
 
-    def took(self, shard: ShardState) -> None:
+    def after_step(self, shard: ShardState) -> None:
         self._of_shard[shard.shard_id] = len(shard.groups)
 
     def total(self) -> int:

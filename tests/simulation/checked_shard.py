@@ -78,29 +78,29 @@ class CheckedShard(Shard):
             check_identity(self, request, result)
         self._sent.joined(request, result)
         with self._durable.noting():
-            self._patience.took(self, step, request, result)
+            self._patience.after_step(self, step, request, result)
         return self._checked(step, now)
 
     def expire(self, now: Now) -> Step:
         self.check_leftovers(now)  # what was no leftover just now is none that was passed over
-        step = self._took(super().expire(now), now)
+        step = self._after_step(super().expire(now), now)
         self.check_leftovers(now)
         return step
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        return self._took(super().topics_changed(image, now), now)
+        return self._after_step(super().topics_changed(image, now), now)
 
     def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
-        return self._took(super().configs_changed(settings, now), now)
+        return self._after_step(super().configs_changed(settings, now), now)
 
     def loaded(self, now: Now) -> Step:
         step = super().loaded(now)
         self._is_loaded = True  # what was read has become the live state only now
         self.check_rest()
-        return self._took(step, now)
+        return self._after_step(step, now)
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        return self._took(super().load_group(group_id, records, now), now)
+        return self._after_step(super().load_group(group_id, records, now), now)
 
     def check_timers(self, now: Now) -> None:
         """Note what should have ended by now. Called even if no step has come."""
@@ -119,23 +119,23 @@ class CheckedShard(Shard):
             with self._durable.noting():
                 check_rest(group)
 
-    def _took(self, step: Step, now: Now) -> Step:
+    def _after_step(self, step: Step, now: Now) -> Step:
         if self._is_loaded:
             with self._durable.noting():
-                self._patience.took(self, step)
+                self._patience.after_step(self, step)
         return self._checked(step, now)
 
     def _checked(self, step: Step, now: Now) -> Step:
-        self._durable.ledger.life(self.shard_id, self._epoch_of(self.shard_id)).take(step)
+        self._durable.ledger.life(self.shard_id, self._epoch_of(self.shard_id)).add(step)
         with self._durable.noting():
-            self._tickets.took(step, parked_tickets(self))
+            self._tickets.after_step(step, parked_tickets(self))
         if self._is_loaded:
-            self._headcount.took(self)
+            self._headcount.after_step(self)
             self.check_timers(now)
             with self._durable.noting():
                 check(self)
             with self._durable.noting():
-                self._roll_call.took(self, step)
+                self._roll_call.after_step(self, step)
             with self._durable.noting():
                 self._roll_call.number(self, step)
             with self._durable.noting():
@@ -156,7 +156,7 @@ class CheckedCluster(ClusterRunner):
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         step = super().handle(request, ticket, now)
-        self._durable.ledger.life(CLUSTER_SHARD, self._epoch_of(CLUSTER_SHARD)).take(step)
+        self._durable.ledger.life(CLUSTER_SHARD, self._epoch_of(CLUSTER_SHARD)).add(step)
         return step
 
 

@@ -32,7 +32,7 @@ from groupkeeper.protocol.consumer_protocol import (
 from tests.simulation.call import Disconnected
 from tests.simulation.network import Channel
 from tests.simulation.node import EXTRAS, SHARDS, TOPIC
-from tests.simulation.world import HEARD_WHILE_PARKED, SESSION_MS, World
+from tests.simulation.world import HEARTBEATS_WHILE_PARKED, SESSION_MS, World
 
 CLOSE_S = 30
 """How long a client that is closing waits for an answer."""
@@ -84,7 +84,7 @@ class Member:
         self._shared_out = 0
         """Partitions of the topic when it was last the leader."""
         self._others: list[str] = []
-        self._task = asyncio.ensure_future(self._live())
+        self._task = asyncio.ensure_future(self._run())
 
     async def crash(self) -> None:
         """End without a request. Its session has to expire."""
@@ -118,11 +118,11 @@ class Member:
             self._channel = await self.world.connect(is_static=is_static)
         return await self.world.send(self._channel, self._client, request)
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         while not self.is_fenced:
             try:
                 await self._join()
-                await self._take_long(0.03)
+                await self._work_long(0.03)
                 await self._sync()
                 await self._resume()
                 while True:
@@ -133,7 +133,7 @@ class Member:
                 self.assignment = None
                 await asyncio.sleep(self.world.random.uniform(0.05, 0.5))
 
-    async def _be_heard_while_parked(self) -> None:
+    async def _heartbeat_while_parked(self) -> None:
         """Heartbeat once, some time after the join. From then on the session counts."""
         await asyncio.sleep(self.world.random.uniform(0.05, 2.0))
         channel = await self.world.connect(in_process=True)
@@ -160,8 +160,12 @@ class Member:
             True,
             self._client,
         )
-        if self.world.is_odd(HEARD_WHILE_PARKED) and self.member_id and not self.world.is_at_peace:
-            self.world.spawn(self._be_heard_while_parked())
+        if (
+            self.world.is_odd(HEARTBEATS_WHILE_PARKED)
+            and self.member_id
+            and not self.world.is_at_peace
+        ):
+            self.world.spawn(self._heartbeat_while_parked())
         result = await self._ask(request)
         if result.error is ErrorCode.NONE:
             self.member_id = result.member_id
@@ -174,7 +178,7 @@ class Member:
                 self.member_id = result.member_id
             raise Rejoin
         else:
-            await self._give_way(result.error)
+            await self._react(result.error)
 
     async def _sync(self) -> None:
         request = SyncGroup(
@@ -189,7 +193,7 @@ class Member:
         )
         result = await self._ask(request)
         if result.error is not ErrorCode.NONE:
-            await self._give_way(result.error)
+            await self._react(result.error)
         self.assignment = []
         if result.assignment:
             self.assignment = decode_assignment(result.assignment).partitions.get(TOPIC, [])
@@ -220,7 +224,7 @@ class Member:
         if self.assignment and self._channel and self._is_unlucky(0.03):
             code = await self._commit_alone()
             if code is not ErrorCode.NONE:
-                await (self._again(code) if code in RETRIABLE else self._give_way(code))
+                await (self._again(code) if code in RETRIABLE else self._react(code))
         await asyncio.sleep(random.uniform(0.2, 2.0))
         code = await self._ask(self._heartbeat())
         if code is ErrorCode.NONE:
@@ -228,15 +232,15 @@ class Member:
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
             if self.assignment and random.random() < 0.5:
                 await self._commit()  # what it did is committed before its partitions go
-            await self._take_long(0.05)
+            await self._work_long(0.05)
         if code in RETRIABLE:
             await self._again(code)
         elif code is not ErrorCode.NONE:
-            await self._give_way(code)
+            await self._react(code)
         if self._is_leader and self._shared_out != self.world.partitions:
             raise Rejoin  # the leader sees a topic grow
 
-    async def _take_long(self, likelihood: float) -> None:
+    async def _work_long(self, likelihood: float) -> None:
         """Be busy, perhaps for longer than a phase of a rebalance. The other thread of the client
         sends heartbeats.
         """
@@ -320,12 +324,12 @@ class Member:
     async def _again(self, code: ErrorCode) -> None:
         """Try again soon, with another coordinator if the error says so."""
         if code not in RETRIABLE:
-            await self._give_way(code)
+            await self._react(code)
         if code in FIND_AGAIN or self.world.random.random() < 0.2:
             self._channel = None
         await asyncio.sleep(0.2)
 
-    async def _give_way(self, code: ErrorCode) -> None:
+    async def _react(self, code: ErrorCode) -> None:
         if code is ErrorCode.FENCED_INSTANCE_ID:
             self.is_fenced = True
         elif code is ErrorCode.UNKNOWN_MEMBER_ID:

@@ -183,7 +183,7 @@ class Durable:
             for record in batch.records:
                 self._apply(shard, record)
             _check_events(self, batch.events)
-            _check_told(self._going, batch.events)
+            _check_reported(self._going, batch.events)
             commits = sum(isinstance(record, OffsetsCommitted) for record in batch.records)
             ours = sum(not isinstance(event, LogStarted) for event in batch.events)
             self.events += ours + commits
@@ -321,7 +321,7 @@ def _check_lost_values(durable: Durable, events: Sequence[Event]) -> None:
                     assert told == kept, f"{key}: {stored} lost with {told}, was with {kept}"
 
 
-def _check_told(going: set[OffsetKey], events: Sequence[Event]) -> None:
+def _check_reported(going: set[OffsetKey], events: Sequence[Event]) -> None:
     """Check that each deleted offset has an event."""
     told = {
         (event.group_id, topic.topic, part.partition)

@@ -80,11 +80,11 @@ class Sent:
     def joined(self, request: Request, result: Result | None) -> None:
         """Note a join. ``result`` is None if it was parked."""
         if isinstance(request, JoinGroup) and getattr(result, "error", 0) is ErrorCode.NONE:
-            self._take(request, result.member_id)  # type: ignore[union-attr]
+            self._note(request, result.member_id)  # type: ignore[union-attr]
         elif isinstance(request, JoinGroup) and result is None:
-            self._take(request, request.member_id or request.new_member_id)
+            self._note(request, request.member_id or request.new_member_id)
 
-    def _take(self, request: JoinGroup, member_id: str) -> None:
+    def _note(self, request: JoinGroup, member_id: str) -> None:
         self._metadata[member_id] = {p.name: p.metadata for p in request.protocols}
 
     def check(self, step: Step) -> None:

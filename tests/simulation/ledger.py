@@ -51,9 +51,9 @@ class Life:
         self._last_out = 0
         """The number of the last of these answers that was sent."""
 
-    def take(self, step: Step) -> None:
+    def add(self, step: Step) -> None:
         """Add a step."""
-        events = _told(step.events)
+        events = _reported(step.events)
         if step.records or events:
             self.made.append(Made(list(step.records), events))
             self._made += 1
@@ -64,23 +64,23 @@ class Life:
                 continue
             if reply.waits:
                 self._said += 1
-                let_out = partial(self.let_out, self._said, self._last_records)
-                reply.ticket.is_told(reply.result, let_out)
+                check_sent = partial(self.check_sent, self._said, self._last_records)
+                reply.ticket.answered_by_shard(reply.result, check_sent)
             else:
-                reply.ticket.is_told(reply.result)
+                reply.ticket.answered_by_shard(reply.result)
 
     def stored(self, batch: Batch) -> None:
         """Remove a batch that became durable. Raises AssertionError if it is not the next one that
         was made.
         """
-        found = Made(list(batch.records), _told(batch.events))
+        found = Made(list(batch.records), _reported(batch.events))
         if not found.records and not found.events:
             return
         wanted = self.made.popleft() if self.made else None
         self._stored += 1
         assert found == wanted, f"stored {found}, made was {wanted}"
 
-    def let_out(self, number: int, made: int) -> None:
+    def check_sent(self, number: int, made: int) -> None:
         """Check an answer that is sent. Raises AssertionError if it depends on a batch that is not
         durable, or if a later answer was sent before it.
         """
@@ -89,7 +89,7 @@ class Life:
         self._last_out = number
 
 
-def _told(events: Sequence[Event]) -> list[Event]:
+def _reported(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if not isinstance(event, _OF_THE_RUNTIME)]
 
 

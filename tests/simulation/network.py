@@ -211,7 +211,7 @@ class Transport:
         assert not self._is_closing, "written after closing"
         if self._wire.is_open:
             self._wire.replied(data)
-            self._take()
+            self._read()
 
     def close(self) -> None:
         self._is_closing = True
@@ -235,11 +235,11 @@ class Transport:
         self._kept_bytes += size
         if self._kept_bytes > self._high and not self._is_paused:
             self._is_paused = True
-            self._loop.call_soon(self._tell, self._wire.pause)
+            self._loop.call_soon(self._notify, self._wire.pause)
 
     def hold(self, seconds: float) -> None:
         self._held_until_s = max(self._held_until_s, self._loop.time() + seconds)
-        self._loop.call_at(self._held_until_s, self._take)
+        self._loop.call_at(self._held_until_s, self._read)
 
     def lose(self) -> None:
         """Drop everything that the client did not read."""
@@ -248,7 +248,7 @@ class Transport:
                 call.cut()
         self._kept.clear()
 
-    def _take(self) -> None:
+    def _read(self) -> None:
         if self._loop.time() + EARLY_S < self._held_until_s:
             return
         while self._kept:
@@ -258,8 +258,8 @@ class Transport:
                 deliver()
         if self._is_paused:
             self._is_paused = False
-            self._loop.call_soon(self._tell, self._wire.resume)
+            self._loop.call_soon(self._notify, self._wire.resume)
 
-    def _tell(self, call: Callable[[], None]) -> None:
+    def _notify(self, call: Callable[[], None]) -> None:
         if self._wire.is_open:
             call()

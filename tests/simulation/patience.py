@@ -58,7 +58,7 @@ class Patience:
         self._asked = asked
         self._groups: dict[str, GroupPatience] = {}
 
-    def took(
+    def after_step(
         self,
         shard: ShardState,
         step: Step,
@@ -134,12 +134,12 @@ class GroupPatience:
                     self._heard_ms[request.member_id] = now_ms
             case JoinGroup(), _ if request.new_member_id in group.pending_members:
                 self._handed_out[request.new_member_id] = now_ms + request.session_timeout_ms
-            case JoinGroup(), JoinGroupResult() | None if self._takes(request, result):
+            case JoinGroup(), JoinGroupResult() | None if self._restarts_session(request, result):
                 member_id = request.member_id or request.new_member_id
                 timeouts = Timeouts(request.session_timeout_ms, request.rebalance_timeout_ms)
                 self._asked[group.group_id, member_id] = timeouts
 
-    def _takes(self, join: JoinGroup, result: JoinGroupResult | None) -> bool:
+    def _restarts_session(self, join: JoinGroup, result: JoinGroupResult | None) -> bool:
         """Return whether the request restarts a session. A refused one does not, nor does that of a
         member that gets its generation once more (docs/spec/joining.md#adding).
         """

@@ -27,7 +27,7 @@ class RollCall:
         """(group, member id)."""
         self._generations: dict[str, int] = {}
 
-    def took(self, shard: ShardState, step: Step) -> None:
+    def after_step(self, shard: ShardState, step: Step) -> None:
         """Follow a step. Raises AssertionError if its events do not report who left in it."""
         here = {(group.group_id, m) for group in shard.groups.values() for m in group.members}
         gone = Counter(self._members - here)

@@ -39,7 +39,7 @@ class Report(NamedTuple):
     failures: list[tuple[int, str]]
 
 
-def live(seeds: list[int]) -> Report:
+def run_worlds(seeds: list[int]) -> Report:
     """Run these worlds. Called in a process of its own."""
     be_quiet()
     report = Report([], [])
@@ -84,20 +84,20 @@ def _one(seed: int) -> int:
 
 
 def _many(seeds: Iterator[int], minutes: float, workers: int) -> int:
-    started_s = told_s = time.monotonic()
+    started_s = printed_s = time.monotonic()
     total = Report([], [])
     waiting: set[Future[Report]] = set()
     with ProcessPoolExecutor(workers) as pool:
         while True:
             in_time = not minutes or time.monotonic() - started_s < 60 * minutes
             while in_time and len(waiting) < 2 * workers and (chunk := _next(seeds)):
-                waiting.add(pool.submit(live, chunk))
+                waiting.add(pool.submit(run_worlds, chunk))
             if not waiting:
                 break
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 _add(total, future.result())
-            told_s = _tell_progress(total, started_s, told_s)
+            printed_s = _print_progress(total, started_s, printed_s)
     return _sum_up(total, time.monotonic() - started_s)
 
 
@@ -108,14 +108,14 @@ def _add(total: Report, report: Report) -> None:
         say(f"\nseed {seed}: {error[:500]}\n  again with: make sim SEED={seed}")
 
 
-def _tell_progress(total: Report, started_s: float, told_s: float) -> float:
+def _print_progress(total: Report, started_s: float, printed_s: float) -> float:
     """Print the progress now and then. On a terminal it is always the same line. Return the time of
     the last line.
     """
     now_s = time.monotonic()
     is_person = sys.stderr.isatty()
-    if not is_person and now_s - told_s < PROGRESS_S:
-        return told_s
+    if not is_person and now_s - printed_s < PROGRESS_S:
+        return printed_s
     lived = len(total.figures) + len(total.failures)
     line = f"{lived} worlds, {len(total.failures)} failed, {now_s - started_s:.0f} s"
     sys.stderr.write(f"\r{line}" if is_person else f"{line}\n")

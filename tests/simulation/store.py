@@ -272,9 +272,9 @@ class NamedSimStore(SimStore):
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
         async for shard, records in super().load(shards):
-            yield shard, [record for record in records if self._tells_of(record)]
+            yield shard, [record for record in records if self._knows(record)]
 
-    def _tells_of(self, record: Record) -> bool:
+    def _knows(self, record: Record) -> bool:
         """True if this load leaves out what it cannot read. A load after a stolen lease may do so
         as well.
         """

@@ -54,7 +54,7 @@ class Story:
         """Add a step. Return what the store should get of it."""
         made = [OffsetsRemoved(f"g{number}", [])] if records else []
         replies = [Reply(self.ticket, reply)] if reply is not None else []
-        self.life.take(Step(replies, made, list(events)))
+        self.life.add(Step(replies, made, list(events)))
         return Batch(made, list(events))
 
     def store(self, *batches):
@@ -127,7 +127,7 @@ def test_under_the_next_lease_another_life_begins(story):
     story.make(1)
     story.durable.granted(0, 2)
     made = Step(records=[OffsetsRemoved("g2", [])])
-    story.durable.ledger.life(0, 2).take(made)
+    story.durable.ledger.life(0, 2).add(made)
     story.durable.stored(0, 2, [Batch(made.records, ())])
     assert story.problems == []
 
@@ -160,7 +160,7 @@ def test_events_alone_hold_up_no_answer(story):
 def test_nor_do_records_one_that_need_not_wait(story):
     reply = msgspec.structs.replace(Reply(story.ticket, ErrorCode.NONE), waits=False)
     story.make(1)
-    story.life.take(Step([reply]))
+    story.life.add(Step([reply]))
     story.ticket.resolve(ErrorCode.NONE)
     assert story.problems == []
 
@@ -207,7 +207,7 @@ def two_answers_that_wait(story):
     """The tickets of both requests, in order."""
     tickets = [story.asked(HEARTBEAT), story.asked(HEARTBEAT)]
     for ticket in tickets:
-        story.life.take(Step([Reply(ticket, ErrorCode.ILLEGAL_GENERATION)]))
+        story.life.add(Step([Reply(ticket, ErrorCode.ILLEGAL_GENERATION)]))
     return tickets
 
 
@@ -236,21 +236,21 @@ def test_a_shard_answers_each_ticket_or_parks_it():
     a, b, c = object(), object(), object()
     for ticket in (a, b, c):
         tickets.handed(ticket)
-    tickets.took(Step([Reply(b, LEFT)]), [a, c])
-    tickets.took(Step([Reply(c, LEFT)]), [a])
-    tickets.took(Step([Reply(a, LEFT)]), [])
+    tickets.after_step(Step([Reply(b, LEFT)]), [a, c])
+    tickets.after_step(Step([Reply(c, LEFT)]), [a])
+    tickets.after_step(Step([Reply(a, LEFT)]), [])
 
 
 def test_none_is_forgotten():
     tickets = OpenTickets()
     tickets.handed("a")
     with pytest.raises(AssertionError, match="1 tickets are owed an answer, 0 are parked"):
-        tickets.took(Step(), [])
-    tickets.took(Step(), [])  # it is told once
+        tickets.after_step(Step(), [])
+    tickets.after_step(Step(), [])  # it is reported once
 
 
 def test_none_is_answered_twice():
     tickets = OpenTickets()
     tickets.handed("a")
     with pytest.raises(AssertionError, match="answered twice, or not asked for"):
-        tickets.took(Step([Reply("a", LEFT), Reply("a", LEFT)]), [])
+        tickets.after_step(Step([Reply("a", LEFT), Reply("a", LEFT)]), [])

@@ -48,7 +48,7 @@ def story():
     return Story()
 
 
-def told_times(monkeypatch: pytest.MonkeyPatch, kind: type, times: int) -> None:
+def repeated_events(monkeypatch: pytest.MonkeyPatch, kind: type, times: int) -> None:
     """Repeat the events of this kind so many times."""
     event = ShardState.event
 
@@ -72,7 +72,7 @@ def test_members_that_come_and_go_as_they_are_told_to_are_fine(story):
 @pytest.mark.parametrize("times", [0, 2])
 def test_an_eviction_is_told_once(story, monkeypatch, times):
     (member,) = a_stable_group(story, members=1)
-    told_times(monkeypatch, MemberEvicted, times)
+    repeated_events(monkeypatch, MemberEvicted, times)
     story.advance(SESSION_MS)
     gone = ("g", member.member_id)
     told = {gone: times} if times else {}
@@ -82,7 +82,7 @@ def test_an_eviction_is_told_once(story, monkeypatch, times):
 @pytest.mark.parametrize("times", [0, 2])
 def test_a_leave_is_told_once(story, monkeypatch, times):
     (member,) = a_stable_group(story, members=1)
-    told_times(monkeypatch, MemberLeave, times)
+    repeated_events(monkeypatch, MemberLeave, times)
     member.leave()
     assert "told to have gone" in story.problems[0]
 

@@ -24,7 +24,7 @@ def worlds(monkeypatch):
 
 def summed_up(seeds, capsys):
     total = run.Report([], [])
-    run._add(total, run.live(seeds))
+    run._add(total, run.run_worlds(seeds))
     status = run._sum_up(total, 12.0)
     return status, capsys.readouterr().out.splitlines()
 

@@ -36,7 +36,7 @@ class OpenTickets:
         """Note the ticket of a request."""
         self._open[id(ticket)] = ticket
 
-    def took(self, step: Step, parked: Iterable[Ticket]) -> None:
+    def after_step(self, step: Step, parked: Iterable[Ticket]) -> None:
         """Follow a step. Raises AssertionError if it neither answers nor parks a ticket, or answers
         it twice.
         """
@@ -82,14 +82,16 @@ class WatchedTicket:
         self._ticket = ticket
         self._problem = problem
         self._result: object = None
-        self._let_out: Callable[[], None] = _at_any_time
+        self._check_sent: Callable[[], None] = _at_any_time
         self._is_answered = False
 
-    def is_told(self, result: object, let_out: Callable[[], None] = _at_any_time) -> None:
-        """Note the answer of the shard. ``let_out`` raises AssertionError if it must not be sent
+    def answered_by_shard(
+        self, result: object, check_sent: Callable[[], None] = _at_any_time
+    ) -> None:
+        """Note the answer of the shard. ``check_sent`` raises AssertionError if it must not be sent
         yet.
         """
-        self._result, self._let_out = result, let_out
+        self._result, self._check_sent = result, check_sent
 
     def resolve(self, result: Any) -> None:
         """Receive the answer. A refusal by the process itself may come at any time."""
@@ -97,7 +99,7 @@ class WatchedTicket:
             assert not self._is_answered, "twice"
             self._is_answered = True
             if result is self._result:
-                self._let_out()
+                self._check_sent()
             else:
                 check_refusal(self._request, result, may_be_refused=self._may_be_refused)
         except AssertionError as error:

@@ -13,7 +13,7 @@ GROUPS = ("group-0", "group-1", "simple-0", "simple-1")
 """Groups of members that come later, and a group without members."""
 
 
-async def live_without_topics(world: World) -> None:
+async def run_without_topics(world: World) -> None:
     """Commit to topics that will exist, that are created and deleted, and that never exist. Then
     end, cleanly or not.
     """

@@ -50,7 +50,7 @@ memory with a lane for each shard.
 ODD = 8
 TOPICS_COME_LATER = 1
 BY_NAME = 4
-HEARD_WHILE_PARKED = 7
+HEARTBEATS_WHILE_PARKED = 7
 SMALL_GROUPS = (2, 4)
 FEW_GROUPS = 6
 """Some worlds differ from the others, by their seed modulo ``ODD``, so that the others stay the
@@ -104,7 +104,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.stalls = 0
         self._stalled_s = 0.0
-        self._heard: dict[tuple[str, str], tuple[float, int]] = {}
+        self._last_heartbeats: dict[tuple[str, str], tuple[float, int]] = {}
         self._last_offset = 0
         self._minted = 0
         self._ending: list[asyncio.Future[Any]] = []
@@ -158,7 +158,7 @@ class World:
         """Return the time without stalls."""
         return (self.loop.time() - self._stalled_s) * 1000
 
-    def lived_s(self) -> float:
+    def age_s(self) -> float:
         """Return how long the world has run, in its own time."""
         return self.loop.time() - self._began_s
 
@@ -362,13 +362,15 @@ class World:
             assert took_ms <= op.allowed_ms, f"{took_ms} ms for {request}"
             check_acknowledged(self.durable, op)
         if isinstance(request, Heartbeat) and code is ErrorCode.NONE and op.void_at is None:
-            self._heard[group_id, request.member_id] = (op.invoked_ms, self.stalls)
+            self._last_heartbeats[group_id, request.member_id] = (op.invoked_ms, self.stalls)
 
     def on_event(self, event: Event) -> None:
         """Check an event that became durable."""
         if isinstance(event, MemberEvicted):
             self.faults[f"evicted: {event.reason}"] += 1
-            heard_ms, stalls = self._heard.get((event.group_id, event.member_id), (-1e9, 0))
+            heard_ms, stalls = self._last_heartbeats.get(
+                (event.group_id, event.member_id), (-1e9, 0)
+            )
             if event.reason == "session_timeout":
                 # The clock of the process may count one second of each stall.
                 silent_ms = self.running_ms() - heard_ms + 1_000 * (self.stalls - stalls)

@@ -15,7 +15,7 @@ from tests.simulation.checker import check_history
 from tests.simulation.clients import Member
 from tests.simulation.network import Wire
 from tests.simulation.node import SHARDS
-from tests.simulation.without_topics import live_without_topics
+from tests.simulation.without_topics import run_without_topics
 from tests.simulation.world import SLOW_READER_S, TOPICS_COME_LATER, World
 
 GROUPS = 3
@@ -45,10 +45,10 @@ def run_world(seed: int) -> Figures:
     Raises AssertionError if something did not hold, and EndlessError if it never ended. The same
     seed is the same world in any process. It takes no real time except for its work.
     """
-    return run_virtual(_live(seed), MOST_TURNS)
+    return run_virtual(_run(seed), MOST_TURNS)
 
 
-async def _live(seed: int) -> Figures:
+async def _run(seed: int) -> Figures:
     """Cause trouble for about a minute. After that no fault happens, and everything has
     to recover.
     """
@@ -80,13 +80,13 @@ async def _live(seed: int) -> Figures:
             world.durable.position,
             world.answers,
             world.faults,
-            world.lived_s(),
+            world.age_s(),
         )
 
 
 async def _begin(world: World) -> list[Member]:
     if world.is_odd(TOPICS_COME_LATER):
-        await live_without_topics(world)
+        await run_without_topics(world)
     for name in world.names:
         if name not in world.nodes:
             world.start(name)

@@ -74,7 +74,9 @@ async def beat(
     return (await coordinator.heartbeat(request)).error_code
 
 
-async def told_to_rejoin(coordinator: GroupCoordinator, joined: JoinGroupResponse) -> None:
+async def heartbeat_until_rebalance(
+    coordinator: GroupCoordinator, joined: JoinGroupResponse
+) -> None:
     """Heartbeat until a rebalance is under way."""
     while await beat(coordinator, joined) is ErrorCode.NONE:  # noqa: ASYNC110 - as members do
         await asyncio.sleep(0)
@@ -87,7 +89,7 @@ async def two_members(
     first = (await join(coordinator, assignor=assignor)).raise_for_error()
     await sync(coordinator, first)
     second = asyncio.create_task(join(coordinator, assignor=assignor))
-    await told_to_rejoin(coordinator, first)
+    await heartbeat_until_rebalance(coordinator, first)
     again = await join(coordinator, first.member_id, assignor=assignor)
     return again, await second
 
