@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from groupkeeper.coordinator.core import shard as core_shard
 from groupkeeper.coordinator.core.classic import joining, membership, rebalance
 from groupkeeper.coordinator.core.deadlines import DeadlineKind, Deadlines
 from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
@@ -209,14 +210,14 @@ def _asked(**kept: Callable[[int], int]) -> Callable[[Patch], None]:
 
 
 def restored_rebalance_timeout_is_short(patch: Patch) -> None:
-    restore = Group.restore
+    restore = core_shard.restore
 
-    def hasty(self: Group) -> None:
-        restore(self)
-        for member in self.members.values():
+    def hasty(group: Group) -> None:
+        restore(group)
+        for member in group.members.values():
             member.rebalance_timeout_ms = min(100, member.rebalance_timeout_ms)
 
-    patch.setattr(Group, "restore", hasty)
+    patch.setattr(core_shard, "restore", hasty)
 
 
 LATE: Final = "no alarm is set|is silent since|should be over|should have (synced|joined)"

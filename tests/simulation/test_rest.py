@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from groupkeeper.coordinator.core import shard as core_shard
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.helpers.core.shard_driver import a_member, a_stable_group, protocols, stable
 from tests.simulation.checked_shard import CheckedShard
@@ -69,13 +70,13 @@ def test_an_empty_group_that_forgot_its_type_is_told(story):
 
 def test_a_load_that_forgets_it_is_told_at_once(story, monkeypatch):
     an_empty_group(story)
-    restore = type(story.group).restore
+    restore = core_shard.restore
 
     def forgetful(group):
         restore(group)
         group.protocol_type = None
 
-    monkeypatch.setattr(type(story.group), "restore", forgetful)
+    monkeypatch.setattr(core_shard, "restore", forgetful)
     story.load()
     (problem,) = story.durable.problems
     assert problem.startswith("g: at rest as")
