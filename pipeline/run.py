@@ -37,20 +37,20 @@ def run(
     accept_gaps: Collection[date] = (),
     say: Callable[[str], object],
 ) -> bool:
-    """Bring the tables up to date, once or for ever; returns whether nothing is amiss."""
+    """Bring the tables up to date, once or for ever; returns True if there is no problem."""
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []
 
     def publish_what_changed(lacking: Sequence[Lacking]) -> bool:
         done = publish(spark, lake, accept_gaps=accept_gaps, progress=say)
-        problems = told_of_files(lacking, done)
-        lines = [*told(done), *problems]
+        problems = problems_of_files(lacking, done)
+        lines = [*summary(done), *problems]
         lines += [
             f"--accept-gap {day}: no event of that day is missing"
             for day in accept_gaps
             if not any(gap.touches(day) for gap in done.accepted)
         ]
-        if lines != last_said:  # not every minute, if it is to go on for ever
+        if lines != last_said:  # not every minute in continuous mode
             for line in lines:
                 say(line)
         last_said[:] = lines
@@ -62,32 +62,32 @@ def run(
     return publish_what_changed(ingest(spark, log_dir, lake))
 
 
-def told_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
-    """Say what is wrong with files of which no event is missing, so that no day tells of them."""
+def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
+    """Return the problems of files of which no event is missing, so no day names them."""
     gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
-    told_of = {problem for gap in gaps for problem in gap.problems}
+    named = {problem for gap in gaps for problem in gap.problems}
     return [
-        f"{each}. It was not read; as far as is known no event is missing for it (they were read "
-        "before, or from another file). Put a good copy in its place, or move it away"
+        f"{each}. It was not read. No event is known to be missing because of it: they were read "
+        "before, or from another file. Put a good copy in its place, or move it away"
         for each in lacking
-        if each.problem != ABSENT and str(each) not in told_of
+        if each.problem != ABSENT and str(each) not in named
     ]
 
 
-def told(done: Publication) -> list[str]:
-    """Say what a run did."""
+def summary(done: Publication) -> list[str]:
+    """Return what a run did, as text."""
     lines = []
     if done.published:
         lines.append(f"published {_days(done.published)}, from {done.events:,} events")
         lines += [
-            f"{gap.days_text} and what follows: published although {gap}" for gap in done.accepted
+            f"{gap.days_text} and later days: published although {gap}" for gap in done.accepted
         ]
         lines += map(str, done.put_backs)
     return [*lines, *_held_back(done)] or ["nothing has changed"]
 
 
 def _held_back(done: Publication) -> list[str]:
-    """Say which days are not published: those of gaps, each, and those that only come after one."""
+    """Return which days are not published: each day with a gap, and the days after it."""
     lines, after = [], []
     for day, gaps in sorted(done.held_back.items()):
         missing = [str(gap) for gap in gaps if gap.touches(day)]
@@ -95,14 +95,14 @@ def _held_back(done: Publication) -> list[str]:
             after.append(day)
             continue
         lines.append(
-            f"{day} is not published: {'; '.join(missing)}. It will be when a good copy of "
-            "their segment is in its place (`groupkeeper log verify --dir DIR` checks all); "
-            f"--accept-gap {day} publishes it without"
+            f"{day} is not published: {'; '.join(missing)}. Put a good copy of the "
+            "segment in its place (`groupkeeper log verify --dir DIR` checks all), or publish the "
+            f"day without these events: --accept-gap {day}"
         )
     if after:
         lines.append(
-            f"{_days(after)}: not published either, for what stood before (offsets, members, ends) "
-            "is carried through what is missing"
+            f"{_days(after)}: not published either, because offsets, members and ends of these "
+            "days depend on the missing events"
         )
     return lines
 

@@ -14,7 +14,7 @@ from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.log.columns import NOTE_SCHEMA
 from groupkeeper.pipeline.reports.jobs import write_reports
 from groupkeeper.pipeline.reports.report import Scope
-from groupkeeper.pipeline.run import main, told
+from groupkeeper.pipeline.run import main, summary
 from groupkeeper.pipeline.spark.session import SPARK_ERRORS
 from groupkeeper.pipeline.tables import bronze, ingest, lake, publish
 from groupkeeper.pipeline.tables.bronze import read_events
@@ -150,16 +150,16 @@ def test_days_after_a_gap_are_held_back_for_they_go_on_from_what_is_missing(held
     site = site.copied_to(tmp_path)
     assert done.published == [FIRST]
     lacks = (
-        "is not published: events 16 to 20 of log log are missing. It will be when a good copy of "
-        "their segment is in its place (`groupkeeper log verify --dir DIR` checks all); "
-        "--accept-gap"
+        "is not published: events 16 to 20 of log log are missing. Put a good copy of the segment "
+        "in its place (`groupkeeper log verify --dir DIR` checks all), or publish the day without "
+        "these events: --accept-gap"
     )
-    assert told(done) == [
+    assert summary(done) == [
         "published 1970-01-01, from 10 events",
-        f"1970-01-02 {lacks} 1970-01-02 publishes it without",
-        f"1970-01-03 {lacks} 1970-01-03 publishes it without",
-        "1970-01-04: not published either, for what stood before (offsets, members, ends) is "
-        "carried through what is missing",
+        f"1970-01-02 {lacks} 1970-01-02",
+        f"1970-01-03 {lacks} 1970-01-03",
+        "1970-01-04: not published either, because offsets, members and ends of these days depend "
+        "on the missing events",
     ]
     site.seal(ten_commits(4, first_seq=41))  # a new day goes on from them as well
     assert (site.run().published, rates(site)) == ([], [(FIRST, 10)])
@@ -189,9 +189,9 @@ def test_a_gap_that_is_accepted_is_told_on_every_later_day(accepted):
     site, done = accepted
     assert (done.published, done.held_back) == ([SECOND, THIRD, FOURTH], {})
     missing = "events 16 to 20 of log log are missing"
-    assert told(done) == [
+    assert summary(done) == [
         "published 3 days, 1970-01-02 to 1970-01-04, from 25 events",
-        f"1970-01-02 to 1970-01-03 and what follows: published although {missing}",
+        f"1970-01-02 to 1970-01-03 and later days: published although {missing}",
     ]
     of_later = "what stood when it began is not known for certain: of 1970-01-02 to 1970-01-03 "
     assert Scope(site.spark, site.lake).warnings() == [

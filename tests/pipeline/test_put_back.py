@@ -15,7 +15,7 @@ from groupkeeper.pipeline.restore.restore import (
     group_as_of,
     require_whole,
 )
-from groupkeeper.pipeline.run import told
+from groupkeeper.pipeline.run import summary
 from groupkeeper.pipeline.tables.bronze import read_bronze, read_events
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
 from tests.pipeline.conftest import Site, a_site
@@ -71,7 +71,7 @@ def told_lines(put_back) -> list[str]:
     done = put_back.run()
     assert done.published == [SECOND, THIRD], "the day before it stays as it was"
     assert (done.held_back, done.accepted) == ({}, [])
-    return told(done)
+    return summary(done)
 
 
 def test_the_days_are_published_anew_without_a_gap_and_one_line_says_why(put_back, told_lines):

@@ -24,7 +24,7 @@ from groupkeeper.pipeline.reports import rebalances as report_rebalances
 from groupkeeper.pipeline.reports.columns import GOLD_SCHEMAS, MEMBER_SESSIONS_SCHEMA
 from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
 from groupkeeper.pipeline.reports.report import NoTables, Scope, buckets
-from groupkeeper.pipeline.run import told
+from groupkeeper.pipeline.run import summary
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.publish import GOLD_TABLES, HELD_BACK, UNDER_WAY
 from tests.helpers.printed.printed_docs import ROOT
@@ -259,7 +259,7 @@ def test_a_day_that_is_missing_is_said_at_the_head_of_every_page(spark, tmp_path
     site.seal(STORY[:3])
     site.seal(STORY[5:])
     done = site.run()
-    (line,) = [line for line in told(done) if "is not published" in line]
+    (line,) = [line for line in summary(done) if "is not published" in line]
     assert "events 4 to 5 of log log are missing" in line
     assert "--accept-gap 1970-01-01" in line
     scope = Scope(spark, site.lake)
