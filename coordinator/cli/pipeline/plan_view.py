@@ -74,7 +74,7 @@ def print_facts_of(plan: Plan) -> None:
     if content.as_of_ms is not None:
         facts["AS OF"] = moment(content.as_of_ms)
     if content.undoes is not None:
-        facts["TAKES BACK"] = content.undoes
+        facts["UNDOES"] = content.undoes
     print_facts(facts)
 
 
