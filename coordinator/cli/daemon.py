@@ -16,8 +16,8 @@ from groupkeeper.coordinator.cli.failing import FAILED, USAGE, fail
 from groupkeeper.coordinator.cli.plain_text import plain_lines
 from groupkeeper.coordinator.cli.start_failure import report_start_failure
 from groupkeeper.coordinator.daemon.address import parse_address
-from groupkeeper.coordinator.daemon.config import variable_of
 from groupkeeper.coordinator.daemon.config_load import ConfigError, LoadedSettings, load_settings
+from groupkeeper.coordinator.daemon.setting_names import variable_of
 from groupkeeper.coordinator.version import VERSION
 
 app = typer.Typer(

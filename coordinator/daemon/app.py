@@ -25,12 +25,7 @@ import structlog
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.broker_configs import broker_configs
-from groupkeeper.coordinator.daemon.config import (
-    Settings,
-    absolute_storage_url,
-    coordinators_names,
-    setting_names,
-)
+from groupkeeper.coordinator.daemon.config import Settings, absolute_storage_url
 from groupkeeper.coordinator.daemon.config_load import ConfigError
 from groupkeeper.coordinator.daemon.exposition import Exposition
 from groupkeeper.coordinator.daemon.group_metrics import MetricsWalk
@@ -48,6 +43,7 @@ from groupkeeper.coordinator.daemon.process import (
     listen,
     raise_file_limit,
 )
+from groupkeeper.coordinator.daemon.setting_names import coordinators_names, setting_names
 from groupkeeper.coordinator.daemon.sources import loop_sources, metric_sources
 from groupkeeper.coordinator.daemon.systemd import READY, STOPPING, Systemd, reloading
 from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop

@@ -10,29 +10,29 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from groupkeeper.coordinator.core.bounds import bounds_of
-from groupkeeper.coordinator.core.cluster.names import RESERVED_TOPICS, metric_name
+from groupkeeper.coordinator.core.cluster.names import (
+    MAX_TOPIC_NAME_LENGTH,
+    RESERVED_TOPICS,
+    metric_name,
+)
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig, timeouts_error
 from groupkeeper.coordinator.server.limits import ServerLimits
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydantic.fields import FieldInfo
-
-ENV_PREFIX = "GROUPKEEPER_"
-ENV_DELIMITER = "__"
 _SQLITE = "sqlite:///"
 _PORT = ServerLimits()
 _BOUNDS = bounds_of(CoordinatorConfig)
 _DEFAULTS = {each.name: each.default for each in fields(CoordinatorConfig)}
-_COORDINATORS = "coordinators_name"
+COORDINATORS_NAME = "coordinators_name"
+"""The key of a setting's schema under which its name in ``CoordinatorConfig`` stands."""
+_NAME = r"^[A-Za-z0-9._-]+$"
+_MOST_PARTITIONS = CoreLimits().max_partitions
 
 
 def _check_address(text: str) -> str:
@@ -58,7 +58,7 @@ def _coordinators(name: str, *, description: str, **own: int) -> Any:
     """
     least, most = _BOUNDS[name]
     declared: dict[str, Any] = {"default": _DEFAULTS[name], "ge": least, "le": most, **own}
-    return Field(description=description, json_schema_extra={_COORDINATORS: name}, **declared)
+    return Field(description=description, json_schema_extra={COORDINATORS_NAME: name}, **declared)
 
 
 class _Section(BaseModel):
@@ -82,8 +82,8 @@ class KafkaSettings(_Section):
     cluster_id: str = Field(
         default="groupkeeper",
         min_length=1,
-        max_length=249,
-        pattern=r"^[A-Za-z0-9._-]+$",
+        max_length=MAX_TOPIC_NAME_LENGTH,
+        pattern=_NAME,
         description="The cluster id in answers to clients. Fixed when a store is created, so that "
         "a daemon never opens the store of another cluster by mistake.",
     )
@@ -263,13 +263,13 @@ class StaticTopic(_Section):
 
     name: str = Field(
         min_length=1,
-        max_length=249,
-        pattern=r"^[A-Za-z0-9._-]+$",
+        max_length=MAX_TOPIC_NAME_LENGTH,
+        pattern=_NAME,
         description="The topic's name, by Kafka's rules.",
     )
     partitions: int = Field(
         ge=1,
-        le=100_000,
+        le=_MOST_PARTITIONS,
         description="The least number of partitions. An existing topic grows to this and never "
         "shrinks.",
     )
@@ -301,7 +301,7 @@ class StaticSettings(_Section):
     num_partitions: int = Field(
         default=1,
         ge=1,
-        le=100_000,
+        le=_MOST_PARTITIONS,
         description="Partitions of a topic that is created without a number (Kafka's "
         "num.partitions).",
     )
@@ -452,34 +452,6 @@ class Settings(BaseModel):
         if wrong is not None:
             raise ValueError(wrong)
         return self
-
-
-def setting_names() -> Iterator[str]:
-    """Yield ``section.key`` of every setting, in the order of the documentation."""
-    for section, key, _ in _fields():
-        yield f"{section}.{key}"
-
-
-def coordinators_names() -> dict[str, str]:
-    """Return the settings that the coordinator has as well: ``section.key`` -> its name there."""
-    return {
-        f"{section}.{key}": str(field.json_schema_extra[_COORDINATORS])
-        for section, key, field in _fields()
-        if isinstance(field.json_schema_extra, dict)
-    }
-
-
-def _fields() -> Iterator[tuple[str, str, FieldInfo]]:
-    for section, declared in Settings.model_fields.items():
-        assert isinstance(declared.annotation, type)
-        assert issubclass(declared.annotation, BaseModel)
-        for key, field in declared.annotation.model_fields.items():
-            yield section, key, field
-
-
-def variable_of(name: str) -> str:
-    """Return the environment variable of ``section.key``."""
-    return ENV_PREFIX + name.upper().replace(".", ENV_DELIMITER)
 
 
 def absolute_storage_url(url: str) -> str:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from groupkeeper.coordinator.daemon.config import (
+from groupkeeper.coordinator.daemon.config import Settings, StaticTopic
+from groupkeeper.coordinator.daemon.setting_names import (
     ENV_DELIMITER,
     ENV_PREFIX,
-    Settings,
-    StaticTopic,
     setting_names,
     variable_of,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groupkeeper.coordinator.daemon.config import setting_names
+from groupkeeper.coordinator.daemon.setting_names import setting_names
 from tests.helpers.clients import compatibility, go_group_package
 from tests.helpers.printed.printed_docs import ROOT
 

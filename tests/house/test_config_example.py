@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tomllib
 
-from groupkeeper.coordinator.daemon.config import Settings, setting_names
+from groupkeeper.coordinator.daemon.config import Settings
 from groupkeeper.coordinator.daemon.config_load import load_settings
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS
+from groupkeeper.coordinator.daemon.setting_names import setting_names
 from tests.helpers.printed.printed_docs import (
     EXAMPLE,
     REFERENCE,

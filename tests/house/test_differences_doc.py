@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from groupkeeper.coordinator.core.cluster.group_configs import CONFIG_KEYS
-from groupkeeper.coordinator.daemon.config import setting_names
+from groupkeeper.coordinator.daemon.setting_names import setting_names
 from tests.conformance.kafka.allowed import DECISIONS, MOST, OUR_KEYS, decision_of
 from tests.conformance.kafka.case import SCRIPTED
 from tests.conformance.kafka.comparison import Difference

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from groupkeeper.coordinator.cli.extras import BRINGS, lacking
 from groupkeeper.coordinator.cli.main import app
-from groupkeeper.coordinator.daemon.config import setting_names
+from groupkeeper.coordinator.daemon.setting_names import setting_names
 from groupkeeper.coordinator.version import VERSION
 from tests.helpers.printed.printed_docs import ROOT
 

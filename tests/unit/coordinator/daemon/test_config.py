@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 
 from groupkeeper.coordinator.daemon.address import HostPort, parse_address
-from groupkeeper.coordinator.daemon.config import (
-    Settings,
-    absolute_storage_url,
-    setting_names,
-    variable_of,
-)
+from groupkeeper.coordinator.daemon.config import Settings, absolute_storage_url
 from groupkeeper.coordinator.daemon.config_load import ConfigError, load_settings
+from groupkeeper.coordinator.daemon.setting_names import setting_names, variable_of
 
 
 @pytest.fixture(autouse=True)

@@ -24,10 +24,9 @@ from groupkeeper.coordinator.daemon.config import (
     OffsetsSettings,
     Settings,
     StorageSettings,
-    coordinators_names,
-    setting_names,
 )
 from groupkeeper.coordinator.daemon.process import Connections
+from groupkeeper.coordinator.daemon.setting_names import coordinators_names, setting_names
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
