@@ -103,6 +103,25 @@ def test_what_was_cancelled_is_not_called() -> None:
     run_virtual(scenario())
 
 
+def test_what_a_call_adds_waits_for_the_next_turn() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        turns, called = busy.server.shared.turns, 0
+
+        def again() -> None:
+            nonlocal called
+            called += 1
+            if called < 10:
+                turns.soon(again)
+
+        turns.soon(again)
+        for turn in range(1, 4):
+            await busy.turn()
+            assert called == turn
+
+    run_virtual(scenario())
+
+
 def test_what_was_whole_before_a_bad_frame_is_answered_in_a_full_turn_as_well() -> None:
     async def scenario() -> None:
         busy = Busy()

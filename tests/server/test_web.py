@@ -246,7 +246,7 @@ async def test_a_request_that_does_not_come_has_a_time_limit(serve, sent):
 
 
 async def test_a_head_that_comes_byte_by_byte_has_no_more_time(serve):
-    port, refused = serve(request_timeout_ms=50)
+    port, refused = serve(request_timeout_ms=400)
     ((_, writer),) = peers = await silent(port, 1)
     for byte in b"GET /healthz HTTP/1.1\r\nHost: " + b"x" * 500:
         writer.write(bytes([byte]))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from groupkeeper.coordinator.core.events import LostPartition, LostTopic
+from groupkeeper.coordinator.core.groups.group import text_bytes
 from groupkeeper.coordinator.core.records import SavedOffset
 
 StoredOffset: TypeAlias = tuple[str, int, SavedOffset]
@@ -58,7 +59,7 @@ class Portion:
         """
         self._bytes -= GROUP_BYTES + 12 * len(group_id)
         for at, (topic, _, stored) in enumerate(lost):
-            size = OFFSET_BYTES + 12 * len(topic) + 6 * len(stored.metadata)
+            size = OFFSET_BYTES + 12 * len(topic) + text_bytes(stored.metadata)
             if size > self._bytes and not self._is_empty:
                 self._bytes = 0
                 return lost[:at]

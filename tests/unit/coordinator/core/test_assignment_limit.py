@@ -20,12 +20,22 @@ def assign(driver: ShardDriver, group_id: str, size_bytes: int) -> Call:
     return leader.sync({leader.member_id: bytes(size_bytes)})
 
 
-def test_assignments_that_would_be_too_much_are_refused_and_small_ones_never() -> None:
+def test_assignments_that_would_be_too_much_are_refused() -> None:
     driver = ShardDriver(max_metadata_bytes=BOUND)
     answers = [assign(driver, f"g{n}", USUAL).error for n in range(4)]
     assert answers == [ErrorCode.NONE] * 3 + [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    assert assign(driver, "small", SMALL_ASSIGNMENT_BYTES // 2).error is ErrorCode.NONE
     assert driver.shard.census.assigned_bytes <= BOUND
+    check(driver.shard)
+
+
+def test_small_assignments_are_stored_where_no_room_is_left() -> None:
+    driver = ShardDriver(max_metadata_bytes=BOUND)
+    for group_id in ("a", "b"):
+        half = assign(driver, group_id, LARGE_ASSIGNMENT_BYTES * 3 // 4 - 8)
+        assert half.error is ErrorCode.NONE
+    small = assign(driver, "small", SMALL_ASSIGNMENT_BYTES // 2)
+    assert small.error is ErrorCode.NONE
+    assert driver.shard.census.assigned_bytes > BOUND
     check(driver.shard)
 
 

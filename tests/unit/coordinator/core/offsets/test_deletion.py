@@ -228,7 +228,7 @@ def lost_offsets(driver):
 def test_a_group_too_large_for_one_step_is_deleted_in_portions():
     driver = ShardDriver(max_step_bytes=5_000)
     for partition in range(12):
-        driver.commit(topics=[("orders", "", [(partition, 100 + partition, -1, "m" * 100)])])
+        driver.commit(topics=[("orders", "", [(partition, 100 + partition, -1, "m" * 600)])])
     assert in_portions(lambda: delete_group(driver, "g")) == 4
     assert driver.list_groups() == {}
     portions, lost = lost_offsets(driver)
@@ -243,14 +243,14 @@ def test_a_large_group_is_deleted_in_portions_that_the_loop_can_bear(monkeypatch
     monkeypatch.setattr(deletion, "MAX_DELETED_BYTES", 5_000)
     driver = ShardDriver()
     for partition in range(12):
-        driver.commit(topics=[("orders", "", [(partition, 100 + partition, -1, "m" * 100)])])
+        driver.commit(topics=[("orders", "", [(partition, 100 + partition, -1, "m" * 600)])])
     assert in_portions(lambda: delete_group(driver, "g")) == 4
 
 
 def test_offsets_too_large_for_one_step_are_deleted_in_portions():
     driver = ShardDriver(max_step_bytes=5_000)
     for partition in range(12):
-        driver.commit(topics=[("orders", "", [(partition, 100 + partition, -1, "m" * 100)])])
+        driver.commit(topics=[("orders", "", [(partition, 100 + partition, -1, "m" * 600)])])
     everything = {"orders": list(range(12))}
     assert in_portions(lambda: delete_offsets(driver, "g", **everything)[0]) == 4
     assert driver.fetch().offsets() == {}
