@@ -42,6 +42,15 @@ def of_client(client: Client) -> ClientFields:
     }
 
 
+class MemberFields(ClientFields):
+    """The fields of an event that name a member."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
 _STORED: Final = {
     "group_id": "group",
     "generation_id": "generation",

@@ -13,7 +13,6 @@ from typing import Final
 import structlog
 
 from groupkeeper.coordinator.core.wire_values import whole_number
-from groupkeeper.coordinator.embed.host_logs import log_as_the_host_does
 from groupkeeper.coordinator.runtime.clock import LoopClock
 from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
@@ -99,7 +98,7 @@ class Life:
             )
         self._began = "started"
         self._loop = asyncio.get_running_loop()
-        log_as_the_host_does()
+        _log_as_the_host_does()
         if self._clock is not None:
             self._clock.start()
         self._starting = self._loop.create_task(self._start())
@@ -205,3 +204,21 @@ async def _call_until(end_s: float, name: str, call: Callable[[], Awaitable[None
             await unless_cancelled(call())
     except TimeoutError:  # no request was acknowledged before it was written
         _log.warning("store_release_unfinished", during=name)
+
+
+def _log_as_the_host_does() -> None:
+    """Send our log lines through ``logging``, unless the host has configured structlog.
+
+    By default structlog prints to standard output, which belongs to the host.
+    """
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )

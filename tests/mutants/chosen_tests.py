@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Final
 
 OWN: Final[Mapping[str, Sequence[str]]] = {
-    "coordinator/core/classic/assignment_event": (
-        "coordinator/core/classic/test_sync",
-        "coordinator/core/test_bounds",
-    ),
     "coordinator/core/assignors/flow": ("coordinator/core/assignors/test_sticky",),
     "coordinator/core/assignors/shares": ("coordinator/core/assignors/test_sticky",),
     "coordinator/core/assignors/types": (
@@ -65,6 +61,8 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     "coordinator/core/classic/request_events": (
         "coordinator/core/classic/test_join",
         "coordinator/core/classic/test_static_members",
+        "coordinator/core/classic/test_sync",
+        "coordinator/core/test_bounds",
     ),
     "coordinator/core/shard": (
         "coordinator/core/test_restart",

@@ -6,15 +6,11 @@ See docs/spec/joining.md#join-group and #static-members.
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.classic import rebalance
-from groupkeeper.coordinator.core.classic.request_events import note_created, note_fenced
+from groupkeeper.coordinator.core.classic.request_events import note_created, note_refused
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import (
-    MemberJoin,
-    of_client,
-    quoted_reason,
-)
+from groupkeeper.coordinator.core.events import MemberJoin, quoted_reason
 from groupkeeper.coordinator.core.groups.group import Group, Member, member_bytes, metadata_bytes
 from groupkeeper.coordinator.core.groups.transitions import (
     AFTER_JOIN,
@@ -95,7 +91,7 @@ def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -
     else:
         error = group.identity_error(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
-            note_fenced(shard, request, group.generation_id, error)
+            note_refused(shard, request, group.generation_id, error)
             _refuse(shard, request, ticket, error)
             return
         _rejoin(shard, group, group.members[request.member_id], request, protocols, ticket)
@@ -252,11 +248,7 @@ def _note_join(
 ) -> None:
     shard.event(
         MemberJoin(
-            group_id=group.group_id,
-            generation_id=group.generation_id,
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            **of_client(request.client),
+            **group.event_fields(member, request.client),
             protocols=[p.name for p in member.protocols],
             session_timeout_ms=member.session_timeout_ms,
             rebalance_timeout_ms=member.rebalance_timeout_ms,

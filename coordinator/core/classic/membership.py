@@ -6,15 +6,10 @@ See docs/spec/membership.md and docs/spec/groups.md#timers.
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.classic import rebalance
-from groupkeeper.coordinator.core.classic.assignment_event import assignment_event
-from groupkeeper.coordinator.core.classic.request_events import note_fenced
+from groupkeeper.coordinator.core.classic.request_events import assignment_event, note_refused
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import (
-    MemberLeave,
-    of_client,
-    quoted_reason,
-)
+from groupkeeper.coordinator.core.events import MemberLeave, quoted_reason
 from groupkeeper.coordinator.core.groups.group import Group, Member, encoded_bytes
 from groupkeeper.coordinator.core.groups.transitions import (
     AFTER_LEAVE,
@@ -73,7 +68,7 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
         group, request.member_id, request.group_instance_id, request.generation_id
     )
     if error:
-        note_fenced(shard, request, request.generation_id, error)
+        note_refused(shard, request, request.generation_id, error)
         shard.reply(ticket, error)
         return
     answer = HEARTBEAT_ANSWER[group.state]
@@ -91,7 +86,7 @@ def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
         if group is not None and error is not ErrorCode.REBALANCE_IN_PROGRESS:
-            note_fenced(shard, request, request.generation_id, error)
+            note_refused(shard, request, request.generation_id, error)
         shard.reply(ticket, SyncGroupResult(error))
         return
     assert group is not None, "no group is an error"
@@ -233,11 +228,7 @@ def _leave(
     member = group.members[member_id]
     shard.event(
         MemberLeave(
-            group_id=group.group_id,
-            generation_id=group.generation_id,
-            member_id=member_id,
-            group_instance_id=member.group_instance_id,
-            **of_client(request.client),
+            **group.event_fields(member, request.client),
             reason=quoted_reason(leaving.reason),
         )
     )

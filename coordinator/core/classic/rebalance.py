@@ -12,7 +12,6 @@ from groupkeeper.coordinator.core.events import (
     MemberFenced,
     RebalanceEnd,
     RebalanceStart,
-    of_client,
 )
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, Member
 from groupkeeper.coordinator.core.groups.transitions import MembershipChange
@@ -281,11 +280,7 @@ def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:
     """Remove a member by the coordinator's decision. The caller does the follow-up."""
     shard.event(
         MemberEvicted(
-            group_id=group.group_id,
-            generation_id=group.generation_id,
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            **of_client(member.client),
+            **group.event_fields(member, member.client),
             reason=reason,
         )
     )
@@ -321,11 +316,7 @@ def fence_parked(shard: ShardState, group: Group, member: Member) -> None:
     if join_ticket is not None or sync_ticket is not None:
         shard.event(
             MemberFenced(
-                group_id=group.group_id,
-                generation_id=group.generation_id,
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                **of_client(member.client),
+                **group.event_fields(member, member.client),
                 api="JoinGroup" if join_ticket is not None else "SyncGroup",
                 error=error.name,
             )

@@ -12,6 +12,7 @@ from typing import Final
 
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberFields, of_client
 from groupkeeper.coordinator.core.groups.census import Tally
 from groupkeeper.coordinator.core.groups.transitions import PREDECESSORS
 from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedOffset
@@ -357,6 +358,18 @@ class Group:
             JoinedMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
             for m in self.members.values()
         )
+
+    def event_fields(self, member: Member, client: Client) -> MemberFields:
+        """Return the fields of an event that name a member. ``client`` is the one that caused the
+        event.
+        """
+        return {
+            "group_id": self.group_id,
+            "generation_id": self.generation_id,
+            "member_id": member.member_id,
+            "group_instance_id": member.group_instance_id,
+            **of_client(client),
+        }
 
     # --- saved ---
 

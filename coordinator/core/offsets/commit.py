@@ -12,14 +12,10 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from groupkeeper.coordinator.core.classic.request_events import note_created
+from groupkeeper.coordinator.core.classic.request_events import note_created, note_refused
 from groupkeeper.coordinator.core.cluster.image import TopicInfo
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import (
-    CommitRejected,
-    of_client,
-)
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.groups.transitions import (
     COMMIT_ANSWER,
@@ -379,7 +375,7 @@ def _refuse(
     errors = _not_existing(shard, request)
     if _reaches_group(request, errors):
         if group is not None:
-            _note_rejected(shard, group, request, error)
+            note_refused(shard, request, request.generation_id, error)
         _reply_commit(shard, request, ticket, errors, error)
     else:
         _reply_each(shard, request, ticket, errors)
@@ -401,22 +397,6 @@ def _not_existing(shard: ShardState, request: OffsetCommit) -> _Errors:
 
 def _absent(by_id: bool) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _note_rejected(
-    shard: ShardState, group: Group, request: OffsetCommit, error: ErrorCode
-) -> None:
-    shard.event(
-        CommitRejected(
-            group_id=group.group_id,
-            generation_id=request.generation_id,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            **of_client(request.client),
-            api="OffsetCommit",
-            error=error.name,
-        )
-    )
 
 
 def _reply_commit(
