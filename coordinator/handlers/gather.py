@@ -27,20 +27,6 @@ WINDOW_BYTES = 262_144
 class Gather:
     """The tickets of one exchange that asks the coordinator several questions."""
 
-    __slots__ = (
-        "_at_once",
-        "_bytes",
-        "_exchange",
-        "_finish",
-        "_missing",
-        "_next",
-        "_parts",
-        "_render",
-        "_requests",
-        "_services",
-        "_submitting",
-    )
-
     def __init__(
         self,
         exchange: Exchange,

@@ -26,8 +26,6 @@ Slices: TypeAlias = Generator[bytes, None, bytes]
 class SlicedReply:
     """Makes the slices of one reply, or of a part of it."""
 
-    __slots__ = ("_bytes", "_done", "_exchange", "_max_bytes", "_parts", "_slices")
-
     def __init__(
         self,
         exchange: Exchange,
