@@ -119,10 +119,10 @@ def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> Lock
     try:
         return LockedFile(path)
     except LockHeld as held:
-        told = "is in use by another coordinator of this process"
+        problem = "is in use by another coordinator of this process"
         if not held.is_ours:
-            told = whose(held.holder)
-        raise StoreRefused(f"{store}: {told}; stop it first, or use another file") from None
+            problem = whose(held.holder)
+        raise StoreRefused(f"{store}: {problem}; stop it first, or use another file") from None
     except OSError as error:
         raise cannot_open(path, error) from error
 

@@ -78,10 +78,10 @@ def _misfit(name: str, value: object, kind: Any) -> Exception | None:
     An iterator in the value was consumed before, so a problem in it is not found.
     """
     plain = msgspec.to_builtins(value, builtin_types=_BYTES, enc_hook=_shown)
-    told = _problem(plain, kind)
-    if told is None:
+    found = _problem(plain, kind)
+    if found is None:
         return None
-    problem, _, place = told.partition(" - at ")
+    problem, _, place = found.partition(" - at ")
     part: Any = plain
     for field, index in _STEP.findall(place):
         if index == "...":  # msgspec does not say which key

@@ -134,14 +134,14 @@ class OffsetStore:
         commit time of -1 means now. Raises TypeError if the offset is neither that nor a number.
         Raises ValueError if a number or a text does not fit into Kafka's protocol.
         """
-        told = _told(offset, metadata)
+        given = _given(offset, metadata)
         group_id, topic, partition = _place(group_id, topic, partition)
         async with self._turn:
             keyed = await self._shard(group_id)
             before = keyed.offset(group_id, topic, partition)
             previous = NO_OFFSET if before is None else before.offset
             row = CommittedPartition(
-                partition, told.offset, previous, told.leader_epoch, told.metadata
+                partition, given.offset, previous, given.leader_epoch, given.metadata
             )
             commit = OffsetsCommitted(
                 group_id=group_id,
@@ -152,9 +152,9 @@ class OffsetStore:
                 client_host="",
                 principal="",
                 commit_time_ms=(
-                    self._clock() if told.commit_time_ms == NO_TIMESTAMP else told.commit_time_ms
+                    self._clock() if given.commit_time_ms == NO_TIMESTAMP else given.commit_time_ms
                 ),
-                expire_time_ms=told.expire_time_ms,
+                expire_time_ms=given.expire_time_ms,
                 topics=[CommittedTopic(topic, self._shards[CLUSTER_SHARD].topic_id(topic), [row])],
             )
             await self._write(group_id, commit)
@@ -260,19 +260,19 @@ class OffsetStore:
         self._epoch = epoch
 
 
-def _told(offset: Any, metadata: str) -> OffsetAndMetadata:
+def _given(offset: Any, metadata: str) -> OffsetAndMetadata:
     """Return the offset to store. Invalid values are refused, because fetches would return them."""
     if isinstance(offset, OffsetAndMetadata):
         if metadata:
             raise TypeError("metadata is named twice: the OffsetAndMetadata has its own")
-        told = offset
+        given = offset
     elif hasattr(offset, "__index__"):
-        told = OffsetAndMetadata(offset, metadata)
+        given = OffsetAndMetadata(offset, metadata)
     else:
         raise TypeError(f"offset must be a whole number or an OffsetAndMetadata, not {offset!r}")
-    told = checked_offset(told)
-    text("metadata", told.metadata)
-    return told
+    given = checked_offset(given)
+    text("metadata", given.metadata)
+    return given
 
 
 def _place(group_id: object, topic: object, partition: object) -> tuple[str, str, int]:

@@ -405,12 +405,12 @@ def _lacking(
     spans = _merged(held)
     begins = spans[0][0] if spans else through + 1
     gaps: list[Gap] = []
-    told = 0
+    reported_seq = 0
     for part in sorted(expected, key=lambda s: (s.first_seq, s.last_seq)):
         is_told = part.last_seq <= through and IN_NO_SNAPSHOT not in part.problem
         if is_told and part.last_seq < begins:
             continue  # retention deleted it: the snapshot covers it
-        for first, last in _uncovered(max(part.first_seq, told + 1), part.last_seq, spans):
+        for first, last in _uncovered(max(part.first_seq, reported_seq + 1), part.last_seq, spans):
             problems = (part.problem,) if part.problem else ()
             gap = Gap(part.log_id, first, last, part.dt, part.dt, "", problems)
             before = gaps[-1] if gaps else None
@@ -424,7 +424,7 @@ def _lacking(
                 )
                 gaps.pop()
             gaps.append(gap)
-        told = max(told, part.last_seq)
+        reported_seq = max(reported_seq, part.last_seq)
     return gaps
 
 

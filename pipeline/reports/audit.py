@@ -88,12 +88,12 @@ def _parts(rows: Rows) -> list[str]:
             "group. A refused commit is that of a member that no longer belongs to the group, a "
             "zombie. Messages back and forward are those between the old and the new offsets of "
             "all partitions.",
-            listed("audit", rows, _told, "There were none."),
+            listed("audit", rows, _shown, "There were none."),
         ),
     ]
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
     back, forward = _messages(row)
     return {
         "time (UTC)": charts.moment(row["ts_ms"]),

@@ -92,7 +92,7 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
             "row. Messages are those that members moved forward over. A day without events has no "
             "row, since nothing changed.",
             page.table(
-                [_told(day) for day in _days(scope)],
+                [_shown(day) for day in _days(scope)],
                 "No complete day.",
                 total=scope.gold("group_daily").count(),
                 whole="the table group_daily",
@@ -206,7 +206,7 @@ def _commits(scope: Scope) -> int:
     return int(commits or 0)
 
 
-def _told(day: dict[str, Any]) -> dict[str, Any]:
+def _shown(day: dict[str, Any]) -> dict[str, Any]:
     return {
         "day": str(day["dt"]),
         "group": day["name"],

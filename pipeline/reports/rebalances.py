@@ -97,7 +97,7 @@ def _parts(rows: Rows, churn: Rows) -> list[str]:
             "Each rebalance",
             "The longest first. Awaited are the members that did not rejoin in time; moved are "
             "partitions that another member had before.",
-            listed("rebalances", rows, _told, "There was none."),
+            listed("rebalances", rows, _shown, "There was none."),
         ),
     ]
 
@@ -133,7 +133,7 @@ def _each_once(rows: Rows) -> Rows:
     return sorted(found.values(), key=lambda row: -(row["duration_ms"] or 0))
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
     duration = row["duration_ms"]
     return {
         "time (UTC)": charts.moment(row["started_ms"]),
@@ -166,12 +166,12 @@ def _churn(scope: Scope) -> Rows:
         F.percentile_approx("duration_ms", 0.5).alias("median_ms"),
     )
     found = collect(counted.orderBy(F.desc("joined"), "name"))
-    told = ["leave", *(name for name in ENDS if name != "leave" and any(r[name] for r in found))]
+    ends = ["leave", *(name for name in ENDS if name != "leave" and any(r[name] for r in found))]
     return [
         {
             "group": row["name"],
             "joined": row["joined"],
-            **{ENDS[name]: row[name] for name in told},
+            **{ENDS[name]: row[name] for name in ends},
             "median stay, seconds": None if row["median_ms"] is None else row["median_ms"] / 1000,
         }
         for row in found

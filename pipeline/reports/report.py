@@ -86,8 +86,8 @@ class Scope:
     @cached_property
     def _put_backs(self) -> list[str]:
         """Return the last moments at which an older copy replaced a store, as text."""
-        told = read_coverage(self.spark, self.lake).put_backs()[-MAX_WARNINGS:]
-        return [f"{text[:1].upper()}{text[1:]}." for text in map(str, told)]
+        put_backs = read_coverage(self.spark, self.lake).put_backs()
+        return [f"{text[:1].upper()}{text[1:]}." for text in map(str, put_backs[-MAX_WARNINGS:])]
 
     @cached_property
     def days(self) -> list[date]:
@@ -119,21 +119,21 @@ class Scope:
     def warnings(self) -> list[str]:
         """Return which days are not in the report, and why; if there are many, the last ones."""
         waiting = [row["dt"] for row in self._notes if _is_waiting(row)]
-        told = [
+        lines = [
             f"{row['dt']} is not in this report: {row['missing']}."
             if row["state"] == HELD_BACK
             else f"{row['dt']} is published although {row['missing']}."
             for row in self._notes
             if row["missing"] and not _is_waiting(row)
         ]
-        more = len(told) - MAX_WARNINGS
+        more = len(lines) - MAX_WARNINGS
         if more > 0:
             days = "1 day" if more == 1 else f"{more} days"
-            told = [f"Of {days} before these, events are missing too.", *told[more:]]
+            lines = [f"Of {days} before these, events are missing too.", *lines[more:]]
         if waiting:
             are = "is" if len(waiting) == 1 else "are"
-            told.append(f"{_from_to(waiting)} {are} not in this report: {UNDER_WAY}.")
-        return [*told, *self._put_backs]
+            lines.append(f"{_from_to(waiting)} {are} not in this report: {UNDER_WAY}.")
+        return [*lines, *self._put_backs]
 
     def about(self) -> str:
         """Return the groups and the days of the report, as text."""
@@ -222,10 +222,10 @@ def _flat(value: object) -> object:
 
 
 def listed(
-    name: str, rows: Rows, told: Callable[[dict[str, Any]], dict[str, Any]], empty: str
+    name: str, rows: Rows, shown: Callable[[dict[str, Any]], dict[str, Any]], empty: str
 ) -> str:
-    """Return a table of a report's first rows, rendered by ``told``; its CSV file has all."""
-    first = [told(row) for row in rows[:MAX_ROWS]]
+    """Return a table of a report's first rows, rendered by ``shown``; its CSV file has all."""
+    first = [shown(row) for row in rows[:MAX_ROWS]]
     return page.table(first, empty, total=len(rows), whole=f"{name}.csv")
 
 

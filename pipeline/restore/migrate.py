@@ -205,15 +205,15 @@ def _run_task(
     target: ClusterEndpoint, client_id: str, step: MigrationStep, encoded: Sequence[str]
 ) -> Iterator[Outcome]:
     groups = [msgspec.json.decode(each, type=GroupPlan) for each in encoded]
-    told: set[str] = set()
+    reported: set[str] = set()
     try:
         with target.open(client_id) as cluster:
             for outcome in _STEPS[step](cluster, groups):
-                told.add(outcome.group)
+                reported.add(outcome.group)
                 yield outcome
     except ClusterError as error:
         for each in groups:
-            if each.group not in told:
+            if each.group not in reported:
                 yield Outcome(each.group, Result.FAILED, 0, f"{error}. Run this again")
 
 

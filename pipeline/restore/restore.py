@@ -106,14 +106,14 @@ def _held(path: Path) -> HeldSegment | None:
 def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegment]:
     """Add to the first segment of each log the log before it, if the segment names it."""
     parts = sorted(held, key=lambda part: (part.log_id, part.first_seq))
-    told, logs = [], set()
+    completed, logs = [], set()
     for part in parts:
         if part.log_id not in logs:
             logs.add(part.log_id)
             previous, began_ms = _begin(log_dir / f"{DAY}={part.dt}" / part.segment)
             part = part._replace(previous_log_id=previous, began_ms=began_ms)
-        told.append(part)
-    return told
+        completed.append(part)
+    return completed
 
 
 def _begin(path: Path) -> tuple[str, int]:

@@ -40,8 +40,8 @@ def why(error: BaseException) -> str:
             f"the Python of Spark's workers has no {lacking[1]}: set PYSPARK_PYTHON to one that "
             "has the wheel with its extra, at the same path on each of their machines"
         )
-    told: list[str] = [type(error).__name__, *text.strip().splitlines()[:1], *_CAUSE.findall(text)]
-    return told[-1][:_LONGEST]
+    lines: list[str] = [type(error).__name__, *text.strip().splitlines()[:1], *_CAUSE.findall(text)]
+    return lines[-1][:_LONGEST]
 
 
 def why_not_started(said: str) -> str:
