@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.records import OffsetsAdopted, OffsetsCommitted
-from groupkeeper.coordinator.runtime.shards import AnyShard, ClusterRunner
+from groupkeeper.coordinator.runtime.shards import AnyShard
 from groupkeeper.storage.base import CLUSTER_SHARD, ShardId
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class ClusterFeed:
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
         """Read topics and configs, or ends, from a loaded shard."""
-        if isinstance(shard, ClusterRunner):
+        if isinstance(shard, ClusterShard):
             if self._topics.replace(shard.topics):
                 self._push_image(self._topics.image)
             self._push(self._configs.replace(shard.configs))

@@ -47,8 +47,6 @@ class Deadline(msgspec.Struct, eq=False, gc=False):
 class Deadlines:
     """All deadlines of a shard."""
 
-    __slots__ = ("_compact_at", "_heap", "_order", "_session_grid_ms")
-
     def __init__(self, session_grid_ms: int = 0) -> None:
         """Start without deadlines.
 

@@ -44,8 +44,6 @@ class StoredPartitions(Collection[tuple[int, int, int, str, ErrorCode]]):
 class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
     """The topics of one group at one moment."""
 
-    __slots__ = ("_ids", "_names", "_stored")
-
     def __init__(
         self, image: TopicImage, offsets: dict[str, dict[int, SavedOffset]], *, by_id: bool
     ) -> None:

@@ -17,6 +17,7 @@ from groupkeeper.coordinator.cluster.feed import ClusterFeed, NoTopics
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.assignors.types import Assignment, TopicPartition
+from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.declarations import ShardRoute
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.groups.census import Census
@@ -64,7 +65,6 @@ from groupkeeper.coordinator.runtime.listing import Collected, GroupsTicket, Lis
 from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.shards import (
-    ClusterRunner,
     MakeShard,
     group_shards,
     make_cluster_shard,
@@ -322,7 +322,7 @@ class GroupCoordinator:
         """
         slot = self._owner.slots.get(CLUSTER_SHARD)
         cluster = None if slot is None else slot.shard
-        if not isinstance(cluster, ClusterRunner):
+        if not isinstance(cluster, ClusterShard):
             return False  # no controller, or a LOADING one, which answers by itself
         return (
             self._owner.loading_count() > 0

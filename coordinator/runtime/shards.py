@@ -36,7 +36,7 @@ class AnyShard(Protocol):
         ...
 
     def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
-        """Apply the settings of single groups of this shard."""
+        """Apply the configs of single groups of this shard."""
         ...
 
     def next_deadline(self) -> int | None:
@@ -75,31 +75,6 @@ class AnyShard(Protocol):
 MakeShard: TypeAlias = Callable[[int, CoreLimits, TopicImage], AnyShard]
 
 
-class ClusterRunner(ClusterShard):
-    """Fits the cluster shard to the interface: it has no groups and no ends."""
-
-    def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        """Do nothing: the image comes from this shard."""
-        return Step()
-
-    def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
-        """Do nothing: the settings come from this shard."""
-        return Step()
-
-    def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        """Do nothing: this shard has no groups."""
-        return Step()
-
-    def ends(self) -> Mapping[tuple[str, int], int]:
-        return {}
-
-    def group_count(self) -> int:
-        return 0
-
-    def offset_count(self) -> int:
-        return 0
-
-
 def group_shards(census: Census, *, are_topics_stored: bool) -> MakeShard:
     """Return a function that makes shards of groups with one common limit on their number. Set
     ``are_topics_stored`` to False for a store that keeps no topics.
@@ -113,4 +88,4 @@ def group_shards(census: Census, *, are_topics_stored: bool) -> MakeShard:
 
 def make_cluster_shard(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:
     """Make the shard that holds topics and configs."""
-    return ClusterRunner(limits)
+    return ClusterShard(limits)

@@ -9,13 +9,14 @@ from functools import partial
 
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.requests import Now, Request
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.core.step import Step, Ticket
-from groupkeeper.coordinator.runtime.shards import ClusterRunner, MakeShard
+from groupkeeper.coordinator.runtime.shards import MakeShard
 from groupkeeper.storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId
 from tests.helpers.core.invariants import check, check_alarm, due_at, parked_tickets
 from tests.simulation.bounds import Headcount, Room
@@ -145,7 +146,7 @@ class CheckedShard(Shard):
         return step
 
 
-class CheckedCluster(ClusterRunner):
+class CheckedCluster(ClusterShard):
     """The shard of topics and configs. Its steps are noted as well."""
 
     def __init__(self, limits: CoreLimits, durable: Durable, epoch_of: EpochOf) -> None:

@@ -30,11 +30,3 @@ class UnknownAssignorError(LookupError):
     def __init__(self, name: str, known: Mapping[str, object]) -> None:
         super().__init__(f"no assignor is named {name!r}; there are {', '.join(sorted(known))}")
         self.name = name
-
-
-def get_assignor(name: str) -> PartitionAssignor:
-    """Return ``range``, ``roundrobin`` or ``sticky``; raise UnknownAssignorError for others."""
-    try:
-        return ASSIGNORS[name]
-    except KeyError:
-        raise UnknownAssignorError(name, ASSIGNORS) from None

@@ -6,10 +6,11 @@ It works like ``Shard``: requests and time in, steps out. Hard state changes onl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from groupkeeper.coordinator.core.cluster.changes import alter_configs
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.cluster.names import (
     CLUSTER_TOPIC,
@@ -136,21 +137,40 @@ class ClusterShard:
         self.step.record_bytes += SMALL_RECORD_BYTES * len(records)
         self.step.events.extend(events)
 
+    # --- What the runtime asks of every shard: here are no groups, ends and deadlines ---
+
     def expire(self, now: Now) -> Step:
-        """Return an empty step: this shard has no deadlines."""
         return Step()
 
     def next_deadline(self) -> int | None:
-        """Return None: this shard has no deadlines."""
         return None
+
+    def topics_changed(self, image: TopicImage, now: Now) -> Step:
+        """Do nothing: the image comes from this shard."""
+        return Step()
+
+    def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
+        """Do nothing: the configs come from this shard."""
+        return Step()
 
     def loaded(self, now: Now) -> Step:
         """End a load. There is no live state to create."""
         return Step()
 
+    def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
+        return Step()
+
     def saved(self, group_id: str) -> SavedGroup | None:
-        """Return None: this shard has no groups."""
         return None
+
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        return {}
+
+    def group_count(self) -> int:
+        return 0
+
+    def offset_count(self) -> int:
+        return 0
 
 
 class _Change:

@@ -35,8 +35,6 @@ Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
 class Tally:
     """The groups of one shard by state, their members, and the size of their metadata."""
 
-    __slots__ = ("assigned_bytes", "by_state", "members", "metadata_bytes")
-
     def __init__(self) -> None:
         self.by_state: dict[GroupState, int] = dict.fromkeys(GroupState, 0)
         self.members = 0

@@ -67,6 +67,11 @@ def test_ours_are_found_without_any_other_distribution():
     assert get_assignor("range") is ASSIGNORS["range"]
 
 
+def test_a_misspelt_name_is_answered_with_the_names_there_are():
+    with pytest.raises(UnknownAssignorError, match="'rnage'; there are range, roundrobin, sticky"):
+        get_assignor("rnage")
+
+
 @pytest.mark.parametrize("what", ["GreedyAssignor", "greedy"])
 def test_a_class_or_an_instance_of_another_distribution_is_found_by_name(install, what):
     install("theirs", greedy=what)
