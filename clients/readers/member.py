@@ -135,12 +135,12 @@ class GroupMember:
             if locked is not None:
                 claim = Claim(self._client, self._keys, self._session, topic, partition, locked)
         finally:
-            if claim is None:
-                del self._claims[at]
-            else:
-                self._claims[at] = claim
+            self._claims.pop(at, None)
         if claim is None:
             return None
+        if self.error is not None:  # lost while Consul answered
+            raise self.error
+        self._claims[at] = claim
         claim.on_release = lambda: self._claims.pop(at, None)
         return GroupReader(plan.brokers, claim, plan.options)
 

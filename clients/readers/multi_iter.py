@@ -43,14 +43,12 @@ class MultiIter(MessageIter):
                 turns.rotate(-1)
                 if message is not None:
                     return message
+                self._ask(iterator)
         if not turns:
             self._all_ended()
         return None
 
     async def ready(self) -> None:
-        for iterator in self._turns:
-            if iterator not in self._asks:
-                self._asks[iterator] = asyncio.create_task(iterator.ready())
         self._woken = asyncio.get_running_loop().create_future()
         # an ask that goes on is found again by the next call: cancelling it would lose a fetch
         await asyncio.wait([self._woken, *self._asks.values()], return_when=asyncio.FIRST_COMPLETED)
@@ -70,6 +68,11 @@ class MultiIter(MessageIter):
         errors = [each for each in ended if isinstance(each, Exception)]
         left_out, self._left_out = self._left_out, []
         raise_all([*left_out, *errors])
+
+    def _ask(self, iterator: MessageIter) -> None:
+        """Have it fetch, also while others have messages all the time."""
+        if iterator not in self._asks or self._asks[iterator].done():
+            self._asks[iterator] = asyncio.create_task(iterator.ready())
 
     def _failed(self, iterator: MessageIter, error: Exception) -> None:
         """Raise what an iterator raised, or remember it for the close."""

@@ -50,9 +50,15 @@ class SpreadIter(MultiIter):
             self._wake()
 
     async def close(self) -> None:
-        self._is_closed = True
+        was_told, self._is_closed = self._is_closed, True
         self._forget(self)
-        await super().close()
+        try:
+            await super().close()
+        except ExceptionGroup as met:
+            # one lost session loses every partition, and is told once
+            rest = met.split(PartitionLost)[1] if was_told else met
+            if rest is not None:
+                raise rest from None
 
     def _failed(self, iterator: MessageIter, error: Exception) -> None:
         self._all.remove(iterator)
@@ -146,10 +152,11 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         self.is_closed = True
         self._balancing.cancel()
         await asyncio.wait([self._balancing])
-        closing = [each.close() for each in list(self._iterators)]
-        closing += [each.close() for each in [*self._readers.values(), *self._giving_up]]
+        merged = [each.close() for each in list(self._iterators)]
+        ended = await asyncio.gather(*merged, return_exceptions=True)
+        closing = [each.close() for each in [*self._readers.values(), *self._giving_up]]
         # the end of its iterators is what a hand-over waits for
-        ended = await asyncio.gather(*closing, *self._giving_up.values(), return_exceptions=True)
+        ended += await asyncio.gather(*closing, *self._giving_up.values(), return_exceptions=True)
         self._readers.clear()
         await self._member.leave(self.topic)
         raise_all([each for each in ended if isinstance(each, Exception)])

@@ -218,7 +218,7 @@ class ConsulClient:
             answer = await self._http.request(
                 method, path, params=params, timeout=httpx2.Timeout(timeout, connect=5), **body
             )
-        except httpx2.TransportError as error:
+        except (httpx2.TransportError, OSError) as error:  # TLS refused in mid-answer is the latter
             raise ConsulUnavailable(f"{type(error).__name__}: {error}") from error
         if answer.status_code in (200, 404, 409):
             return answer

@@ -31,6 +31,7 @@ class RealConsul:
     def __init__(self, directory: Path, settings: Mapping[str, Any] | None = None) -> None:
         self.directory = directory
         self.port = free_port()
+        self.https_port = free_port()
         self._rpc = {name: free_port() for name in ("server", "serf_lan", "serf_wan")}
         self.process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
@@ -43,7 +44,7 @@ class RealConsul:
 
     def start(self) -> RealConsul:
         """Start it, and wait until it leads itself."""
-        ports = {"http": self.port, "dns": -1, "grpc": -1, **self._rpc}
+        ports = {"http": self.port, "https": self.https_port, "dns": -1, "grpc": -1, **self._rpc}
         (self.directory / "ports.json").write_text(
             # a leader that waits as long as by default would lose half a minute of each test
             json.dumps({"ports": ports, "performance": {"raft_multiplier": 1}})

@@ -48,6 +48,7 @@ class Watched:
         inner, outer = free_port(), free_port()
         plain, seen = f"PLAINTEXT://127.0.0.1:{self.kafka.port}", "SEEN://127.0.0.1"
         self.kafka.settings = {
+            "log.retention.ms": -1,  # the messages are of 2023
             "broker.session.timeout.ms": 3_000,  # a broker that was killed is let in again after it
             "broker.heartbeat.interval.ms": 500,
             "listeners": f"{plain},{seen}:{inner},CONTROLLER://127.0.0.1:{self.kafka.port + 1}",

@@ -8,9 +8,23 @@ import pytest
 
 from groupkeeper.clients.readers.errors import CannotRead
 from groupkeeper.clients.readers.message import Message
+from groupkeeper.clients.readers.message_iter import MessageIter
 from groupkeeper.clients.readers.multi_iter import MultiIter
-from tests.helpers.clients.fake_log import FakeLog, iterate, take
+from tests.helpers.clients.fake_log import FakeLog, iterate, message, take
 from tests.helpers.runtime.virtual_loop import turns, virtual_time
+
+
+class Endless(MessageIter):
+    """Always has a message."""
+
+    def take(self) -> Message:
+        return message(0)
+
+    async def ready(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
 
 
 @virtual_time
@@ -33,6 +47,17 @@ async def test_one_that_waits_does_not_hold_up_the_others():
         await asyncio.sleep(1)
         idle.end = 1
         assert await later == [0]
+
+
+@virtual_time
+async def test_others_that_always_have_a_message_leave_nobody_without_a_turn():
+    calm = FakeLog(end=30, partition=1)
+    async with MultiIter([Endless(), iterate(calm)]) as merged:
+        read = []
+        for _ in range(2_000):
+            read.append((await anext(merged)).partition)
+            await asyncio.sleep(0.001)
+    assert read.count(1) == 30
 
 
 @virtual_time
