@@ -37,7 +37,7 @@ class EndSampler:
         self._write = write
         self._loads = loads
         self._loads_seen = -1
-        self._told: dict[tuple[str, int], int] = {}
+        self._sampled: dict[tuple[str, int], int] = {}
 
     async def run(self, interval_ms: int) -> None:
         """Take samples until cancelled."""
@@ -50,24 +50,24 @@ class EndSampler:
         """Take one sample. Yields after each portion, so that the event loop can run."""
         if self._loads_seen != self._loads():
             self._loads_seen = self._loads()
-            self._told.clear()
+            self._sampled.clear()
         portion: list[tuple[str, str, int, int]] = []
-        looked_at = 0
+        examined = 0
         by_id = self._topics.image.by_id
-        self._told = {key: end for key, end in self._told.items() if key[0] in by_id}
+        self._sampled = {key: end for key, end in self._sampled.items() if key[0] in by_id}
         for topic_id, info in list(by_id.items()):
             for partition in range(info.partitions):
                 end = self._topics.end_offset(topic_id, partition)
-                if end != self._told.get((topic_id, partition), 0):
+                if end != self._sampled.get((topic_id, partition), 0):
                     portion.append((info.name, topic_id, partition, end))
-                looked_at += 1
-                if looked_at % SAMPLE_PARTITIONS == 0:
-                    self._tell(portion)
+                examined += 1
+                if examined % SAMPLE_PARTITIONS == 0:
+                    self._write_portion(portion)
                     portion = []
                     yield
-        self._tell(portion)
+        self._write_portion(portion)
 
-    def _tell(self, portion: list[tuple[str, str, int, int]]) -> None:
+    def _write_portion(self, portion: list[tuple[str, str, int, int]]) -> None:
         if not portion:
             return
         topics: dict[tuple[str, str], list[EndPartition]] = {}
@@ -76,4 +76,4 @@ class EndSampler:
         event = EndOffset(topics=[EndTopic(*key, rows) for key, rows in topics.items()])
         if self._write([event]):
             for _, topic_id, partition, end in portion:
-                self._told[topic_id, partition] = end
+                self._sampled[topic_id, partition] = end

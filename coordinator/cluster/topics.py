@@ -116,7 +116,7 @@ class Topics:
         """Create and grow the configured topics. Nothing is deleted or reduced because of the
         config.
         """
-        self._tell_differences()
+        self._log_differences()
         while request := self._missing():
             result = await self.change_and_wait(request)
             _refuse_wrong(result)
@@ -192,7 +192,7 @@ class Topics:
             return None
         return ChangeTopics(OURSELVES, tuple(create), tuple(grow))
 
-    def _tell_differences(self) -> None:
+    def _log_differences(self) -> None:
         for info in self.image.by_name.values():
             wanted = self._configured.get(info.name)
             if wanted is None:

@@ -125,7 +125,7 @@ class Shard(ShardState):
         self.step = step = Step()
         for group in list(self.groups.values()):
             self._restore(group)
-        self.note_groups()
+        self.report_groups()
         retention.arm(self)
         topic_sweep.start_sweep(self)
         return step
@@ -142,7 +142,7 @@ class Shard(ShardState):
         group = self.groups.get(group_id)
         if group is not None:
             self._restore(group)
-            self.note_groups()
+            self.report_groups()
             topic_sweep.sweep_also(self, group_id)
         return step
 

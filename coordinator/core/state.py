@@ -226,23 +226,23 @@ class ShardState:
             for member in group.members.values():
                 self.tally.metadata_bytes -= metadata_bytes(member.protocols)
 
-    def note_groups(self) -> None:
+    def report_groups(self) -> None:
         """Report the number of groups to the census. Call it after each change outside a load."""
-        self.census.note(self.shard_id, len(self.groups))
-        self.note_metadata()
-        self.note_assigned()
+        self.census.set_groups(self.shard_id, len(self.groups))
+        self.report_metadata()
+        self.report_assigned()
 
-    def note_metadata(self) -> None:
+    def report_metadata(self) -> None:
         """Report the size of the members' metadata to the census. Call it after each
         change of it.
         """
-        self.census.note_metadata(self.shard_id, self.tally.metadata_bytes)
+        self.census.set_metadata(self.shard_id, self.tally.metadata_bytes)
 
-    def note_assigned(self) -> None:
+    def report_assigned(self) -> None:
         """Report the size of the assignments to the census. Call it before a query, and after each
         load.
         """
-        self.census.note_assigned(self.shard_id, self.tally.assigned_bytes)
+        self.census.set_assigned(self.shard_id, self.tally.assigned_bytes)
 
     def _apply_commit(self, record: OffsetsCommitted) -> None:
         group = self._group(record.group_id)

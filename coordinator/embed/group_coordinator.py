@@ -166,10 +166,11 @@ class GroupCoordinator:
         """Open the store, acquire the leases and load. Returns when every shard answers.
 
         Raises StoreRefused if a person has to act, and StorageError if the store cannot be opened.
-        The call may then be repeated. A busy store (a full disk, a locked database) and a failed
-        load are retried without end. Raises RuntimeError if the coordinator was already started or
-        stopped, or is stopped during the call. A coordinator cannot be restarted. If the call is
-        cancelled, or is refused after the store was opened, the coordinator is stopped.
+        A busy store (a full disk, a locked database) and a failed load are retried without end. If
+        the call fails or is cancelled before the store is open, it may be repeated. If it fails or
+        is cancelled later, the coordinator is stopped. A coordinator that was stopped cannot be
+        started again. Raises RuntimeError if the coordinator was already started or stopped, or is
+        stopped during the call.
         """
         await self._life.start()
 

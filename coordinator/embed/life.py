@@ -1,4 +1,4 @@
-"""Start and stop of a coordinator. A coordinator is started once and cannot be restarted.
+"""Start and stop of a coordinator. A coordinator that was stopped cannot be started again.
 
 However calls are cancelled, the store is released in the end. The stop runs in a task of its own:
 every ``stop`` waits for this task, and it goes on if a caller is cancelled.

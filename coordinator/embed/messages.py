@@ -42,12 +42,12 @@ def checked_request(request: object, kind: type[_T]) -> _T:
     return checked(request, kind)
 
 
-class _Judged(Protocol):
+class _Answer(Protocol):
     @property
     def error_code(self) -> ErrorCode: ...
 
 
-_R = TypeVar("_R", bound=_Judged)
+_R = TypeVar("_R", bound=_Answer)
 
 
 def _raise_for_error(response: _R) -> _R:

@@ -21,7 +21,7 @@ def take_back_moves(flow: Flow, effort: int) -> None:
     while effort > 0:
         search = _Search(flow)
         cycles = search.cycles(effort)
-        effort -= search.looked_at
+        effort -= search.count_examined
         if not cycles:
             return
         for cycle in cycles:
@@ -41,7 +41,7 @@ class _Search:
         self._at_level: dict[int, list[int]] = {}
         for member, load in enumerate(flow.load):
             self._at_level.setdefault(load, []).append(member)
-        self.looked_at = 0
+        self.count_examined = 0
 
     def cycles(self, effort: int) -> list[list[int]]:
         """Return disjoint cycles that save moves; empty if no cycle does."""
@@ -51,11 +51,11 @@ class _Search:
             for pool, owned in enumerate(flow.owned)
             if any(flow.held[pool][member] < count for member, count in owned.items())
         ]
-        while active and self.looked_at < effort:
+        while active and self.count_examined < effort:
             met: dict[int, None] = {}
             for node in active:
                 for to, cost in self._exchanges(node):
-                    self.looked_at += 1
+                    self.count_examined += 1
                     if self._cost[node] + cost < self._cost[to]:
                         self._cost[to] = self._cost[node] + cost
                         self._came_from[to] = node

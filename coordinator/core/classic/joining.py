@@ -6,7 +6,7 @@ See docs/spec/joining.md#join-group and #static-members.
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.classic import rebalance
-from groupkeeper.coordinator.core.classic.request_events import note_created, note_refused
+from groupkeeper.coordinator.core.classic.request_events import add_created_event, add_refused_event
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -64,9 +64,9 @@ def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
     """
     group.state_timestamp_ms = shard.now.wall_ms
     shard.enter(group)
-    shard.note_groups()
+    shard.report_groups()
     shard.record_group(group)
-    note_created(shard, request)
+    add_created_event(shard, request)
 
 
 def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -> None:
@@ -91,7 +91,7 @@ def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -
     else:
         error = group.identity_error(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
-            note_refused(shard, request, group.generation_id, error)
+            add_refused_event(shard, request, group.generation_id, error)
             _refuse(shard, request, ticket, error)
             return
         _rejoin(shard, group, group.members[request.member_id], request, protocols, ticket)
@@ -232,18 +232,18 @@ def _add(
     if not group.members:
         group.protocol_type = request.protocol_type
     group.add(member)
-    shard.note_metadata()
+    shard.report_metadata()
     if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_rebalance:
         group.new_member_added = True
     group.park_join(member, ticket)
     # Without this session a new member whose client gave up would stay as long as its join is
     # parked.
     shard.begin_session(member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-    _note_join(shard, group, member, request, replaces=None)
+    _add_join_event(shard, group, member, request, replaces=None)
     rebalance.follow_up(shard, group, AFTER_JOIN[group.state], "member_join", member_id)
 
 
-def _note_join(
+def _add_join_event(
     shard: ShardState, group: Group, member: Member, request: JoinGroup, replaces: str | None
 ) -> None:
     shard.event(
@@ -280,7 +280,7 @@ def _rejoin(
         shard.reply(ticket, rebalance.generation_result(group, member))
         return
     _update(group, member, request, protocols)
-    shard.note_metadata()
+    shard.report_metadata()
     superseded = group.park_join(member, ticket)
     if superseded is not None:
         # The client gave up waiting and asked again: only one of the two joins may succeed.
@@ -347,8 +347,8 @@ def _take_over(
     shard.restart_session(member)
     member.session_timeout_ms = request.session_timeout_ms
     group.replace(old, member)
-    shard.note_metadata()
-    _note_join(shard, group, member, request, replaces=old.member_id)
+    shard.report_metadata()
+    _add_join_event(shard, group, member, request, replaces=old.member_id)
     return member
 
 

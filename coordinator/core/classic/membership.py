@@ -6,7 +6,7 @@ See docs/spec/membership.md and docs/spec/groups.md#timers.
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.classic import rebalance
-from groupkeeper.coordinator.core.classic.request_events import assignment_event, note_refused
+from groupkeeper.coordinator.core.classic.request_events import add_refused_event, assignment_event
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberLeave, quoted_reason
@@ -68,7 +68,7 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
         group, request.member_id, request.group_instance_id, request.generation_id
     )
     if error:
-        note_refused(shard, request, request.generation_id, error)
+        add_refused_event(shard, request, request.generation_id, error)
         shard.reply(ticket, error)
         return
     answer = HEARTBEAT_ANSWER[group.state]
@@ -86,7 +86,7 @@ def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
         if group is not None and error is not ErrorCode.REBALANCE_IN_PROGRESS:
-            note_refused(shard, request, request.generation_id, error)
+            add_refused_event(shard, request, request.generation_id, error)
         shard.reply(ticket, SyncGroupResult(error))
         return
     assert group is not None, "no group is an error"
@@ -119,11 +119,11 @@ def _sync_error(group: Group | None, request: SyncGroup) -> ErrorCode:
     )
     if error is not ErrorCode.NONE:
         return error
-    for told, known in (
+    for sent, known in (
         (request.protocol_type, group.protocol_type),
         (request.protocol_name, group.protocol_name),
     ):
-        if told is not None and known is not None and told != known:
+        if sent is not None and known is not None and sent != known:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return SYNC_REFUSAL.get(group.state, ErrorCode.NONE)
 
@@ -148,7 +148,7 @@ def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
 def _has_room(shard: ShardState, group: Group, request: SyncGroup) -> bool:
     """Return whether the assignments of all groups leave room for these."""
     assigned = _assigned_bytes(group, request)
-    shard.note_assigned()
+    shard.report_assigned()
     return shard.census.admits_assignment(assigned, assigned - group.assigned_bytes)
 
 
@@ -170,7 +170,7 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
         member.assignment = assigned.get(member.member_id, b"")
     group.transition_to(GroupState.STABLE, shard.now.wall_ms)
     shard.record_group(group)
-    shard.note_assigned()
+    shard.report_assigned()
     shard.event(assignment_event(group, shard.limits.max_step_bytes))
     for member in group.members.values():
         if member.parked_sync is not None:

@@ -301,7 +301,7 @@ def remove_member(shard: ShardState, group: Group, member: Member) -> None:
     if ticket is not None:
         shard.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member)
-    shard.note_metadata()
+    shard.report_metadata()
 
 
 def fence_parked(shard: ShardState, group: Group, member: Member) -> None:

@@ -22,13 +22,13 @@ DECODED_GROWTH = 6
 """How many times longer a decoded assignment can be (each control character becomes six bytes)."""
 
 
-def note_created(shard: ShardState, request: JoinGroup | OffsetCommit) -> None:
+def add_created_event(shard: ShardState, request: JoinGroup | OffsetCommit) -> None:
     """Add the event that the request created its group."""
     api = type(request).__name__
     shard.event(GroupCreated(group_id=request.group_id, **of_client(request.client), api=api))
 
 
-def note_refused(
+def add_refused_event(
     shard: ShardState,
     request: JoinGroup | SyncGroup | Heartbeat | OffsetCommit,
     generation_id: int,

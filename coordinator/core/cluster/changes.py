@@ -37,7 +37,7 @@ def alter_configs(
 ) -> tuple[AlterGroupConfigsResult, list[GroupConfigs], list[AdminAction]]:
     """Check each group of the request. Return the answer, the records and the events to write."""
     changes = _Changes(configs, limits)
-    results = tuple(changes.judge(change) for change in request.groups)
+    results = tuple(changes.check(change) for change in request.groups)
     events = [_event(request.client, record.group_id, detail) for record, detail in changes.made]
     records = [record for record, _ in changes.made]
     return AlterGroupConfigsResult(ErrorCode.NONE, results), records, events
@@ -52,7 +52,7 @@ class _Changes:
         self._limits = limits
         self._bytes = 0
 
-    def judge(self, change: GroupConfigChange) -> GroupConfigResult:
+    def check(self, change: GroupConfigChange) -> GroupConfigResult:
         group_id = change.group_id
         if group_id == "":
             message = "Default group resources are not allowed."

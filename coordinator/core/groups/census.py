@@ -75,7 +75,7 @@ class Census:
         self.groups_of: dict[int, int] = {}
         """Shard -> its last known number of groups."""
 
-    def note(self, shard_id: int, groups: int) -> None:
+    def set_groups(self, shard_id: int, groups: int) -> None:
         """Set the number of groups of one shard.
 
         While a shard loads again, its last number still counts, because its groups still exist.
@@ -83,7 +83,7 @@ class Census:
         self.groups += groups - self.groups_of.get(shard_id, 0)
         self.groups_of[shard_id] = groups
 
-    def note_metadata(self, shard_id: int, metadata_bytes: int) -> None:
+    def set_metadata(self, shard_id: int, metadata_bytes: int) -> None:
         """Set the size of all members' metadata in one shard."""
         self.metadata_bytes += metadata_bytes - self._metadata_of_shard.get(shard_id, 0)
         self._metadata_of_shard[shard_id] = metadata_bytes
@@ -100,7 +100,7 @@ class Census:
         self._on_refusal(self, "metadata", size_bytes)
         return False
 
-    def note_assigned(self, shard_id: int, assigned_bytes: int) -> None:
+    def set_assigned(self, shard_id: int, assigned_bytes: int) -> None:
         """Set the size of all assignments in one shard."""
         self.assigned_bytes += assigned_bytes - self._assigned_of_shard.get(shard_id, 0)
         self._assigned_of_shard[shard_id] = assigned_bytes

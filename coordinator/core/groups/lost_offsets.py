@@ -48,7 +48,7 @@ class Portion:
         """Return whether the step has room for one more group."""
         return self._offsets > 0 and self._bytes > 0
 
-    def looked_at(self, count: int) -> None:
+    def count_examined(self, count: int) -> None:
         """Count offsets that were examined: that takes time too."""
         self._offsets -= count
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from groupkeeper.coordinator.core.classic.request_events import note_created, note_refused
+from groupkeeper.coordinator.core.classic.request_events import add_created_event, add_refused_event
 from groupkeeper.coordinator.core.cluster.image import TopicInfo
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -61,10 +61,10 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
     if error:
         _refuse(shard, group, request, ticket, error)
         return
-    judged = _judge(shard, group, request)
-    errors = judged.errors
-    if judged.topics:
-        if judged.size_bytes > shard.limits.max_step_bytes:
+    checked = _check(shard, group, request)
+    errors = checked.errors
+    if checked.topics:
+        if checked.size_bytes > shard.limits.max_step_bytes:
             # Kafka answers this when a record is too large
             # (docs/spec/admission.md#storage-failures).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -72,21 +72,21 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
         # A saved offset has less than twice the size of its record, so most commits need no exact
         # check.
         held_bytes = 0 if group is None else group.saved_bytes()
-        if 2 * judged.size_bytes > shard.limits.max_group_bytes - held_bytes:
-            _refuse_too_much(shard, group, judged, request)
-        if judged.topics:
+        if 2 * checked.size_bytes > shard.limits.max_group_bytes - held_bytes:
+            _refuse_too_much(shard, group, checked, request)
+        if checked.topics:
             if group is None and not shard.census.admits():
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 _reply_commit(shard, request, ticket, errors, error)
                 return
-            _store(shard, group, judged, request)
+            _store(shard, group, checked, request)
     elif not _reaches_group(request, errors):
         # No group is created and no session restarts (docs/spec/offsets.md#commit, step 4).
         _reply_each(shard, request, ticket, errors)
         return
     if group is not None and group.state in COMMIT_EXTENDS_SESSION:
         shard.restart_session(group.members[request.member_id])
-    if errors or judged.has_bare_topics:
+    if errors or checked.has_bare_topics:
         _reply_each(shard, request, ticket, errors)
     else:
         shard.reply(ticket, _OK)
@@ -114,7 +114,7 @@ def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
     return COMMIT_ANSWER[group.state]
 
 
-class _Judged:
+class _Checked:
     """The result of checking each partition of a request."""
 
     __slots__ = ("errors", "has_bare_topics", "lowers", "size_bytes", "topics")
@@ -149,12 +149,12 @@ class _Judged:
         ]
 
 
-def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Judged:
+def _check(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Checked:
     """Check all partitions in one pass, since every commit needs it.
 
     See docs/spec/offsets.md#commit, steps 2, 3, 5 and 6.
     """
-    judged = _Judged(_fixed_bytes(request))
+    checked = _Checked(_fixed_bytes(request))
     rules = (
         shard.limits.offset_metadata_max_bytes,
         group is not None
@@ -168,24 +168,24 @@ def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ju
     is_topic_twice = len(topics) > 1 and len(set(map(_TOPIC, topics))) < len(topics)
     for topic_at, (name, topic_id, partitions) in enumerate(topics):
         if not partitions:
-            judged.has_bare_topics = True
+            checked.has_bare_topics = True
             continue
         info = shard.find_topic(name, topic_id, by_id=by_id)
         if info is None:
-            judged.errors.update({(topic_at, at): _absent(by_id) for at in range(len(partitions))})
+            checked.errors.update({(topic_at, at): _absent(by_id) for at in range(len(partitions))})
             continue
         before = stored.get(info.name, _NO_PARTITIONS)
         if not info.topic_id and _has_ids(before):
             # in a host without topics: an offset that held a topic's end is replaced
-            judged.lowers = True
+            checked.lowers = True
         count = len(partitions)
         if is_topic_twice or (count > 1 and len(set(map(_INDEX, partitions))) < count):
             before = overlays.setdefault(info.name, _Overlay(before))
         elif committed := _goes_on(before, info, partitions):
-            judged.add(info, committed)
+            checked.add(info, committed)
             continue
-        _judge_topic(judged, rules, before, info, topic_at, partitions)
-    return judged
+        _check_topic(checked, rules, before, info, topic_at, partitions)
+    return checked
 
 
 def _has_ids(stored: dict[int, SavedOffset]) -> bool:
@@ -227,8 +227,8 @@ def _goes_on(
     return committed
 
 
-def _judge_topic(
-    judged: _Judged,
+def _check_topic(
+    checked: _Checked,
     rules: _Rules,
     before: dict[int, SavedOffset],
     info: TopicInfo,
@@ -240,7 +240,7 @@ def _judge_topic(
     _, topic_id, count = info
     metadata_limit, is_monotonic = rules
     metadata_length = 0
-    errors = judged.errors
+    errors = checked.errors
     find = before.get
     overlay = before if type(before) is _Overlay else None
     for at, (partition, offset, leader_epoch, metadata) in enumerate(partitions):
@@ -265,14 +265,14 @@ def _judge_topic(
                 # Clients treat this code as a failed commit, not as lost membership.
                 errors[topic_at, at] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
                 continue
-            judged.lowers = True
+            checked.lowers = True
         part = CommittedPartition(partition, offset, previous, leader_epoch, metadata or "")
         committed.append(part)
         if overlay is not None:
             overlay.put(part, info)
     if committed:
-        judged.add(info, committed)
-        judged.size_bytes += 6 * metadata_length
+        checked.add(info, committed)
+        checked.size_bytes += 6 * metadata_length
 
 
 def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
@@ -285,13 +285,13 @@ def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
 
 
 def _refuse_too_much(
-    shard: ShardState, group: Group | None, judged: _Judged, request: OffsetCommit
+    shard: ShardState, group: Group | None, checked: _Checked, request: OffsetCommit
 ) -> None:
     """Refuse the offsets that would make the group exceed ``max_group_bytes``."""
     if group is None:
         group = Group(request.group_id, shard.tally)
     room_bytes = shard.limits.max_group_bytes - group.saved_bytes()
-    refused = too_much(group.offsets, judged.topics, room_bytes)
+    refused = too_much(group.offsets, checked.topics, room_bytes)
     if not refused:
         return
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
@@ -299,8 +299,8 @@ def _refuse_too_much(
         for at, part in enumerate(partitions):
             if info is not None and (info.name, part[0]) in refused:
                 error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-                judged.errors.setdefault((topic_at, at), error)
-    judged.keep_all_but(refused)
+                checked.errors.setdefault((topic_at, at), error)
+    checked.keep_all_but(refused)
 
 
 class _Overlay(dict[int, SavedOffset]):
@@ -331,9 +331,11 @@ def _fixed_bytes(request: OffsetCommit) -> int:
     return 512 + 6 * text
 
 
-def _store(shard: ShardState, group: Group | None, judged: _Judged, request: OffsetCommit) -> None:
+def _store(
+    shard: ShardState, group: Group | None, checked: _Checked, request: OffsetCommit
+) -> None:
     if group is None:
-        note_created(shard, request)
+        add_created_event(shard, request)
     client = request.client
     wall_ms = shard.now.wall_ms
     record = OffsetsCommitted(
@@ -346,12 +348,12 @@ def _store(shard: ShardState, group: Group | None, judged: _Judged, request: Off
         client.principal,
         wall_ms,
         _expire_time_ms(wall_ms, request.retention_ms),
-        judged.topics,
+        checked.topics,
     )
-    lowered = lowered_ends(shard, record) if judged.lowers else []
-    shard.record(record, judged.size_bytes)
+    lowered = lowered_ends(shard, record) if checked.lowers else []
+    shard.record(record, checked.size_bytes)
     if group is None:
-        shard.note_groups()
+        shard.report_groups()
     for end in lowered:
         shard.record(end)
 
@@ -375,7 +377,7 @@ def _refuse(
     errors = _not_existing(shard, request)
     if _reaches_group(request, errors):
         if group is not None:
-            note_refused(shard, request, request.generation_id, error)
+            add_refused_event(shard, request, request.generation_id, error)
         _reply_commit(shard, request, ticket, errors, error)
     else:
         _reply_each(shard, request, ticket, errors)
@@ -454,7 +456,7 @@ def _as_requested(request: OffsetCommit, errors: _Errors) -> list[CommittedTopic
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
         if not partitions:
             continue
-        told = [errors.get((topic_at, at), ErrorCode.NONE) for at in range(len(partitions))]
+        codes = [errors.get((topic_at, at), ErrorCode.NONE) for at in range(len(partitions))]
         numbers = [partition[0] for partition in partitions]
-        results.append((name, topic_id, list(zip(numbers, told, strict=True))))
+        results.append((name, topic_id, list(zip(numbers, codes, strict=True))))
     return results

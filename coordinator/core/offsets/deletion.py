@@ -58,11 +58,11 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
         shard.deadlines.clear(pending)
     ends = _held_ends(shard, lost)
     shard.record(GroupRemoved(request.group_id))
-    shard.note_groups()
+    shard.report_groups()
     for end in ends:
         shard.record(end)
     if lost:
-        _note_lost(shard, group, lost, request.client, "group_deleted")
+        _add_lost_event(shard, group, lost, request.client, "group_deleted")
     shard.event(
         GroupDeleted(
             group_id=request.group_id,
@@ -88,9 +88,9 @@ def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> 
         shard.reply(ticket, OffsetDeleteResult(error))
         return
     assert group is not None, "an absent group is an error"
-    unknown, judged = _judge(shard, group, request)
+    unknown, checked = _check(shard, group, request)
     lost: dict[tuple[str, int], StoredOffset] = {}
-    for topic, rows in judged:
+    for topic, rows in checked:
         for partition, error in rows:
             stored = group.offsets.get(topic, {}).get(partition)
             if error is ErrorCode.NONE and stored is not None:
@@ -102,7 +102,7 @@ def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> 
         if len(fits) < len(going):
             shard.reply(ticket, OffsetDeleteResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
             return
-    shard.reply(ticket, OffsetDeleteResult(ErrorCode.NONE, _merged(unknown, judged)))
+    shard.reply(ticket, OffsetDeleteResult(ErrorCode.NONE, _merged(unknown, checked)))
 
 
 def _group_error(group: Group | None, group_id: str) -> ErrorCode:
@@ -116,12 +116,12 @@ def _group_error(group: Group | None, group_id: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _judge(
+def _check(
     shard: ShardState, group: Group, request: OffsetDelete
 ) -> tuple[dict[str, Rows], list[tuple[str, Rows]]]:
     """Return the unknown partitions by topic, and the result of each other partition."""
     unknown: dict[str, Rows] = {}
-    judged: list[tuple[str, Rows]] = []
+    checked: list[tuple[str, Rows]] = []
     for topic, partitions in request.topics:
         info = shard.find_topic(topic, "", by_id=False)
         count = 0 if info is None else info.partitions
@@ -133,12 +133,12 @@ def _judge(
         if known:
             subscribed = _subscribes(group, topic)
             error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
-            judged.append((topic, [(p, error) for p in known]))
-    return unknown, judged
+            checked.append((topic, [(p, error) for p in known]))
+    return unknown, checked
 
 
 def _merged(
-    unknown: dict[str, Rows], judged: Sequence[tuple[str, Rows]]
+    unknown: dict[str, Rows], checked: Sequence[tuple[str, Rows]]
 ) -> tuple[tuple[str, Rows], ...]:
     """Merge the results: unknown partitions first, each topic once.
 
@@ -146,8 +146,8 @@ def _merged(
     OffsetDeleteResponse.Builder.merge).
     """
     if not unknown:
-        return tuple(judged)
-    for topic, rows in judged:
+        return tuple(checked)
+    for topic, rows in checked:
         unknown.setdefault(topic, []).extend(rows)
     return tuple(unknown.items())
 
@@ -176,7 +176,7 @@ def _remove(
     shard.record_removed(group, lost)
     for end in ends:
         shard.record(end)
-    _note_lost(shard, group, lost, client, reason)
+    _add_lost_event(shard, group, lost, client, reason)
 
 
 def _held_ends(shard: ShardState, lost: Sequence[StoredOffset]) -> list[PartitionEnd]:
@@ -184,7 +184,7 @@ def _held_ends(shard: ShardState, lost: Sequence[StoredOffset]) -> list[Partitio
     return [end for end in ends if end is not None]
 
 
-def _note_lost(
+def _add_lost_event(
     shard: ShardState, group: Group, lost: Sequence[StoredOffset], client: Client, reason: str
 ) -> None:
     shard.event(

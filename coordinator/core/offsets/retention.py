@@ -40,7 +40,7 @@ def retention_due(shard: ShardState) -> None:
     portion = Portion(MAX_OFFSETS_PER_STEP, shard.limits.max_step_bytes)
     while shard.retention_left and portion.has_room():
         group = shard.groups.get(shard.retention_left[-1])
-        if group is None or _look_at(shard, group, portion):
+        if group is None or _examine(shard, group, portion):
             shard.retention_left.pop()
     if shard.retention_left:
         shard.arm(shard.retention, shard.now.monotonic_ms + NEXT_PORTION_MS)
@@ -82,7 +82,7 @@ def _rule(shard: ShardState, group: Group) -> _Rule | None:
     return None
 
 
-def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
+def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
     """Delete the expired offsets of a group. False if some do not fit into this step."""
     rule = _rule(shard, group)
     expired: list[StoredOffset] = []
@@ -94,7 +94,7 @@ def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
         )
         expired = list(islice(expired_now, MAX_OFFSETS_PER_STEP + 1))
     fits = portion.take(group.group_id, expired[:MAX_OFFSETS_PER_STEP])
-    portion.looked_at(1 + group.offset_count())
+    portion.count_examined(1 + group.offset_count())
     if fits:
         _remove(shard, group, fits)
     if len(fits) < len(expired):
@@ -109,7 +109,7 @@ def _remove_group(shard: ShardState, group: Group) -> None:
     for pending in group.pending_members.values():
         shard.deadlines.clear(pending)
     shard.record(GroupRemoved(group.group_id))
-    shard.note_groups()
+    shard.report_groups()
     shard.event(
         GroupDeleted(group_id=group.group_id, generation_id=group.generation_id, reason="expired")
     )

@@ -49,8 +49,8 @@ def sweep_due(shard: ShardState) -> None:
     while shard.sweep_left and portion.has_room():
         group = shard.groups.get(shard.sweep_left[-1])
         if group is None:
-            portion.looked_at(1)
-        if group is None or _look_at(shard, group, portion):
+            portion.count_examined(1)
+        if group is None or _examine(shard, group, portion):
             shard.sweep_left.pop()
     if shard.sweep_left or not _forget_ends(shard):
         shard.arm(shard.sweep, shard.now.monotonic_ms + NEXT_PORTION_MS)
@@ -59,7 +59,7 @@ def sweep_due(shard: ShardState) -> None:
         shard.names_without_id -= shard.image.by_name.keys()
 
 
-def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
+def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
     """Delete and adopt the offsets of a group that fit. False if the rest does not fit into this
     step.
     """
@@ -78,7 +78,7 @@ def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
             is_whole = False
             break
         changing.append(each)
-    portion.looked_at(1 + group.offset_count())
+    portion.count_examined(1 + group.offset_count())
     going = portion.take(group.group_id, gone)
     if going:
         _remove(shard, group, going)

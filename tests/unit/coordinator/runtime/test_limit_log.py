@@ -50,7 +50,7 @@ async def test_a_store_with_more_groups_than_the_limit_is_served(tmp_path: Path)
 def test_each_limit_is_logged_once_a_minute() -> None:
     now_s = 0.0
     census = Census(1, 10_000, LimitLog(lambda: now_s).refused)
-    census.note(0, 1)
+    census.set_groups(0, 1)
     with capture_logs() as lines:
         for _ in range(100):
             assert not census.admits()

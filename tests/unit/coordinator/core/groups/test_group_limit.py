@@ -97,9 +97,9 @@ def test_the_limit_counts_the_groups_of_all_shards() -> None:
     one, two = (Shard(number, limits, IMAGE, census) for number in range(2))
     one.loaded(now)
     two.loaded(now)
-    census.note(0, 2)
+    census.set_groups(0, 2)
     assert census.admits()
-    census.note(1, 1)
+    census.set_groups(1, 1)
     assert not census.admits()
     Shard(1, limits, IMAGE, census)  # loaded again: until that is done its groups count as before
     assert not census.admits()
