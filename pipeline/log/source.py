@@ -34,16 +34,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
+from groupkeeper.pipeline.log.columns import EVENT_SCHEMA, STRING, extended
 from groupkeeper.storage.event_log.reader import last_seq, read_events
 from groupkeeper.storage.open import rows_of
 
 FORMAT: Final = "groupkeeper_log"
 """The name for ``spark.read.format``."""
 
-SOURCE_SCHEMA: Final = StructType([*EVENT_SCHEMA.fields, StructField("store", StringType())])
+SOURCE_SCHEMA: Final = extended(EVENT_SCHEMA, (STRING, "store"))
 """Events with their store: all events of one file have one store, whichever log they are in."""
 
 BATCH_EVENTS: Final = 2_000
@@ -176,7 +176,7 @@ class _Log:
             found.close()
 
 
-_ACCEPT: Final = "With the option accept_gaps, what there is is read all the same"
+_ACCEPT: Final = "With the option accept_gaps, the other events are read"
 
 
 def _pass_over(_: object, __: str) -> None:

@@ -120,21 +120,21 @@ def replace_table(table: DataFrame, path: str, beside: str) -> None:
 
 def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
     """Move a table written beside its place there, if the place is empty."""
-    place, file_system = _hadoop(spark, path)
-    whole, _ = _hadoop(spark, f"{beside}/_SUCCESS")
+    place, file_system = hadoop_path(spark, path)
+    whole, _ = hadoop_path(spark, f"{beside}/_SUCCESS")
     if file_system.exists(whole) and not file_system.exists(place):
         file_system.rename(whole.getParent(), place)
 
 
 def make_folder(spark: SparkSession, path: str) -> None:
     """Create a folder if it does not exist."""
-    folder, file_system = _hadoop(spark, path)
+    folder, file_system = hadoop_path(spark, path)
     file_system.mkdirs(folder)
 
 
 def remove_folder(spark: SparkSession, path: str) -> None:
     """Remove a folder and its content, if it exists."""
-    folder, file_system = _hadoop(spark, path)
+    folder, file_system = hadoop_path(spark, path)
     file_system.delete(folder, True)
 
 
@@ -152,7 +152,7 @@ def remove_batch(spark: SparkSession, path: str, batch_id: str) -> None:
 def _of_batch(spark: SparkSession, path: str, batch_id: str) -> list[Any]:
     found: list[Any] = []
     for pattern in (f"{path}/batch_id={batch_id}", f"{path}/{DAY}=*/batch_id={batch_id}"):
-        folders, file_system = _hadoop(spark, pattern)
+        folders, file_system = hadoop_path(spark, pattern)
         found += [each.getPath() for each in file_system.globStatus(folders) or ()]
     return found
 
@@ -163,7 +163,7 @@ def remove_days(spark: SparkSession, path: str, days: Collection[date]) -> None:
         remove_folder(spark, f"{path}/{DAY}={day.isoformat()}")
 
 
-def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
+def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Return a path as a Hadoop path, and its file system."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None

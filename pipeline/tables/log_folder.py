@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.log.segment_files import MANIFEST, ManifestLines
 from groupkeeper.pipeline.tables.bronze import SEGMENT_GLOB, read_segments
-from groupkeeper.pipeline.tables.lake import DAY
+from groupkeeper.pipeline.tables.lake import DAY, hadoop_path
 
 
 class LogFile(NamedTuple):
@@ -43,8 +43,8 @@ class LogFolder:
     def __init__(self, spark: SparkSession, address: str) -> None:
         """Use this folder; nothing is read yet."""
         self._spark = spark
-        path = self._hadoop.Path(address)
-        self._root = str(self._file_system(path).makeQualified(path).toString()).rstrip("/") + "/"
+        path, file_system = hadoop_path(spark, address)
+        self._root = str(file_system.makeQualified(path).toString()).rstrip("/") + "/"
 
     def files(self) -> list[LogFile]:
         """List the segments below the folder. Raises an error of Spark if it does not exist."""
@@ -74,8 +74,8 @@ class LogFolder:
 
     def is_there(self, file: str) -> bool:
         """Return True if a file exists now."""
-        path = self._hadoop.Path(self._root + file)
-        return bool(self._file_system(path).exists(path))
+        path, file_system = hadoop_path(self._spark, self._root + file)
+        return bool(file_system.exists(path))
 
     def contents(self, files: Sequence[str]) -> dict[str, FolderContent]:
         """Return the checksums of files, computed by one task each; missing files are left out."""
@@ -105,26 +105,15 @@ class LogFolder:
         return path.removeprefix(self._root)
 
     def _content(self, file: str) -> bytes | None:
-        path = self._hadoop.Path(self._root + file)
-        files = self._file_system(path)
-        if not files.exists(path):
+        path, file_system = hadoop_path(self._spark, self._root + file)
+        if not file_system.exists(path):
             return None
-        stream = files.open(path)
+        jvm: Any = self._spark.sparkContext._jvm
+        stream = file_system.open(path)
         try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
-
-    def _file_system(self, path: Any) -> Any:
-        return path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration())
-
-    @property
-    def _jvm(self) -> Any:
-        return self._spark.sparkContext._jvm
-
-    @property
-    def _hadoop(self) -> Any:
-        return self._jvm.org.apache.hadoop.fs
 
 
 def _ms(moment: datetime) -> int:
