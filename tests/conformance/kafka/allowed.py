@@ -148,12 +148,13 @@ DECISIONS: tuple[Decision, ...] = (
         "JoinGroup, SyncGroup",
         "all",
         "the answer",
-        "Where Kafka never answers, or only when a timeout ends, we answer at once: the older of "
-        "two joins or syncs of one member (REBALANCE_IN_PROGRESS), a parked sync of a member that "
-        "is removed (UNKNOWN_MEMBER_ID), the members that wait for one that was sent away because "
-        "the group is full, a join that names a protocol twice (the first counts, where Kafka "
-        "counts both, never answers a new member and tells a known one UNKNOWN_SERVER_ERROR), "
-        "and the members of a group of which one sends a subscription that cannot be read.",
+        "Kafka never answers these requests, or only after a timeout. We answer at once: the "
+        "older of two joins or syncs of one member (REBALANCE_IN_PROGRESS); a parked sync of a "
+        "removed member (UNKNOWN_MEMBER_ID); the members that wait for one that was removed "
+        "because the group is full; a join that names a protocol twice; and the members of a "
+        "group of which one sends an unreadable subscription. If a join names a protocol twice, "
+        "the first one counts. Kafka counts both, never answers a new member, and sends a known "
+        "one UNKNOWN_SERVER_ERROR.",
         (
             _rule(
                 "a_member_joins_twice_at_once",
@@ -195,8 +196,8 @@ DECISIONS: tuple[Decision, ...] = (
         "all",
         "what speaks of records: errors of Produce, ends and replicas of partitions, their leader "
         "epochs, sessions of Fetch, configs of topics",
-        "Offsets and groups without records are what this is for. Values that only a log could "
-        "have would be made up.",
+        "groupkeeper keeps offsets and groups without records. Values that only a log could "
+        "have would be invented.",
         (
             _rule(
                 "records_are_refused",
@@ -277,9 +278,9 @@ DECISIONS: tuple[Decision, ...] = (
         "DescribeConfigs, IncrementalAlterConfigs, ListConfigResources",
         "all",
         "everything of the resource types BROKER, BROKER_LOGGER and CLIENT_METRICS",
-        "What a broker keeps in its cluster is our configuration file, and is described from it, "
-        "read-only; there are no loggers and no client metrics. To accept and forget would be "
-        "worse than to refuse.",
+        "A broker keeps these settings in its cluster, groupkeeper in its configuration file. "
+        "They are described from it, read-only. There are no loggers and no client metrics. "
+        "Accepting a value and ignoring it would be worse than refusing it.",
         (
             _rule(
                 "configs_of_the_broker",
@@ -323,7 +324,7 @@ DECISIONS: tuple[Decision, ...] = (
         "DescribeConfigs, IncrementalAlterConfigs",
         "all",
         "the four keys below",
-        "Classic groups need them and Kafka has nothing like them; each is off by default.",
+        "Classic groups need them, and Kafka has no such keys. Each is off by default.",
         (
             _rule(
                 "configs_of_our_own",
@@ -357,8 +358,8 @@ DECISIONS: tuple[Decision, ...] = (
         "all",
         "api_keys, features; the coordinator of transactions and of share groups",
         "Consumer, share and streams groups, transactions and some APIs of admin tools are not "
-        "served yet, or not at all. Clients that do not see them fall back or say so in their own "
-        "words; half of them would be worse.",
+        "served, or not yet. Clients that do not find an API fall back, or report that it is "
+        "missing. A half of one would be worse.",
         (
             _rule("served_versions", "api_versions", "api_keys", served_keys),
             _rule(
@@ -399,8 +400,8 @@ DECISIONS: tuple[Decision, ...] = (
         "OffsetCommit, OffsetFetch",
         "OffsetCommit 0-1, OffsetFetch 0",
         "the answer",
-        "sarama and others send them without asking; Kafka 4 closes the connection. They are not "
-        "advertised.",
+        "Sarama and others send them without asking. Kafka 4 closes the connection. They are "
+        "not advertised.",
         (
             _rule(
                 "versions_that_kafka_dropped",
@@ -423,8 +424,8 @@ DECISIONS: tuple[Decision, ...] = (
         "all that write, and SyncGroup and OffsetFetch while a shard loads",
         "all",
         "error codes: see below",
-        "A failed append drops the shard and loads it again, and nobody is evicted by that. Kafka "
-        "undoes single changes, and answers a sync with a code that is fatal to its own client.",
+        "A failed append drops the shard and loads it again, which evicts nobody. Kafka undoes "
+        "single changes, and answers a sync with a code that is fatal to its own client.",
         beyond="nothing: a broker whose only log directory fails ends itself, and both sides have "
         "loaded before the first case",
     ),
@@ -433,9 +434,9 @@ DECISIONS: tuple[Decision, ...] = (
         "Heartbeat, and all that wait for a timer",
         "all",
         "when the answer comes",
-        "NONE and REBALANCE_IN_PROGRESS promise nothing that a crash takes back, so they do not "
-        "wait for earlier writes. The clock of a process that was stopped goes on by a second at "
-        "the most before what waits in the sockets is read.",
+        "A crash takes back nothing that NONE and REBALANCE_IN_PROGRESS promise, so they do not "
+        "wait for earlier writes. After a stop, the clock of a process advances by at most a "
+        "second before the process has read its sockets.",
         beyond="nothing: whether a broker that was stopped reads or evicts first is chance, and "
         "its disk cannot be made slow from outside",
     ),
@@ -444,8 +445,8 @@ DECISIONS: tuple[Decision, ...] = (
         "all",
         "all",
         "the answer to what is too large",
-        "One request may hold the loop for 100 ms at the most, memory is finite, and a store "
-        "takes only so much in one step. The limits are below, with what meets them.",
+        "One request may hold the loop for at most 100 ms, memory is finite, and a store "
+        "accepts only so much in one step. The limits are listed below.",
         (
             _rule("too_much_for_one_request", "join_group describe_groups", "", _closed),
             _rule(
@@ -475,8 +476,8 @@ DECISIONS: tuple[Decision, ...] = (
         "JoinGroup",
         "all",
         "generation_id after 2147483647",
-        "In Kafka it becomes negative, which means no generation at all. A group must not end "
-        "there.",
+        "In Kafka it becomes negative, which means that there is no generation. The group must "
+        "not end there.",
         beyond="nothing: it takes 2147483647 rebalances, or a forged record in the broker's log",
     ),
     Decision(
@@ -484,8 +485,8 @@ DECISIONS: tuple[Decision, ...] = (
         "Metadata",
         "all, where auto_create_topics is set",
         "topics.error_code, topics.topic_id, topics.partitions",
-        "Kafka answers UNKNOWN_TOPIC_OR_PARTITION first, since its controller is elsewhere, and "
-        "the client asks again.",
+        "Kafka first answers UNKNOWN_TOPIC_OR_PARTITION, because its controller is on another "
+        "node, and the client repeats the request.",
         (
             _rule("a_topic_that_metadata_creates", "metadata", "topics.error_code", _is(3, 0)),
             _rule(
@@ -501,8 +502,7 @@ DECISIONS: tuple[Decision, ...] = (
         "ListConfigResources",
         "all",
         "config_resources",
-        "Kafka takes it when configs are altered, fails to apply it, and no longer lists the "
-        "group.",
+        "Kafka accepts such a value, fails to apply it, and then no longer lists the group.",
         (
             _rule(
                 "a_value_with_spaces_around_it",
@@ -517,7 +517,7 @@ DECISIONS: tuple[Decision, ...] = (
         "IncrementalAlterConfigs",
         "all",
         "error_code, error_message",
-        "INVALID_REQUEST with a message; Kafka stumbles over it, and answers UNKNOWN_SERVER_ERROR.",
+        "We answer INVALID_REQUEST with a message. Kafka fails, and answers UNKNOWN_SERVER_ERROR.",
         (
             _rule(
                 "an_unknown_operation",
@@ -551,8 +551,8 @@ DECISIONS: tuple[Decision, ...] = (
         "DeleteTopics, DescribeConfigs, IncrementalAlterConfigs",
         "all",
         "what is told of `__consumer_offsets`: it is not listed, and unknown where it is named",
-        "What Kafka keeps in that topic is in the storage here. Its name is taken nevertheless: "
-        "nobody may create it, as in Kafka.",
+        "The data of that topic is in the storage here. The name is still reserved: nobody can "
+        "create the topic, as in Kafka.",
         (
             _rule("there_are_no_internal_topics", "metadata", "topics", _all_but_internal),
             _rule(
@@ -600,9 +600,10 @@ DECISIONS: tuple[Decision, ...] = (
         "CreateTopics, IncrementalAlterConfigs",
         "all",
         "error_code, error_message",
-        "What has no effect here is held to its name and its type. A topic's bounds and choices "
-        "are not looked at, there are no keys of share groups, and a number, also a broker's id, "
-        "is written in plain digits: Kafka takes those of any script, hexadecimal floats and NaN.",
+        "A config without effect is checked for its name and its type only. The bounds and "
+        "choices of topic configs are not checked, and there are no keys of share groups. A "
+        "number, such as a broker's id, must have plain digits. Kafka accepts digits of any "
+        "script, hexadecimal floats and NaN.",
         (
             *[
                 _rule(case, api, f"{of}.error_code", _is(*codes))
