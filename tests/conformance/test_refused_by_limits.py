@@ -23,8 +23,8 @@ from tests.helpers.wire.raw_client import RawClient
 NOT_AVAILABLE = "COORDINATOR_NOT_AVAILABLE"
 WATCHED_S = 2.0
 MOST_REQUESTS_A_SECOND = 60
-"""Of one client, all its requests counted. An answer takes a client a millisecond, so one that did
-not wait would send a thousand.
+"""Of one client, all its requests counted. Seen: librdkafka 2, aiokafka 20 to 30, kafka-python 20
+to 40. An answer takes a millisecond, so a client that did not wait would send a thousand.
 """
 
 PARTITIONS = 400
@@ -36,17 +36,19 @@ SMALL_BYTES = 1_024
 LONG_MS = 1_800_000
 
 
-def take_the_only_place(raw: RawClient) -> list[str]:
+def take_every_place(raw: RawClient) -> list[str]:
     part = {"partition_index": 0, "committed_offset": 1}
-    values = {"group_id": "other", "topics": [{"name": "orders", "partitions": [part]}]}
-    raw.call("offset_commit", 8, generation_id_or_member_epoch=-1, **values)
-    return ["other"]
+    values = {"topics": [{"name": "orders", "partitions": [part]}]}
+    groups = [f"other-{number}" for number in range(len(ALL_CLIENTS))]
+    for group_id in groups:
+        raw.call("offset_commit", 8, group_id=group_id, generation_id_or_member_epoch=-1, **values)
+    return groups
 
 
 def fill_with_assignments(raw: RawClient) -> list[str]:
     """Store assignments until only what is never refused has room."""
     groups: list[str] = []
-    size = 262_144 * 3 // 4
+    size = 4_000_000
     while size > SMALL_BYTES:
         groups.append(f"other-{len(groups)}")
         if assign(raw, groups[-1], size):
@@ -80,7 +82,7 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "groups": Limit({"group.max_groups": 1}, take_the_only_place, "JoinGroup"),
+    "groups": Limit({"group.max_groups": len(ALL_CLIENTS)}, take_every_place, "JoinGroup"),
     "assignments": Limit({}, fill_with_assignments, "SyncGroup"),
 }
 
@@ -154,17 +156,17 @@ def hosts(full: FullServer) -> Iterator[Hosts]:
 
 @pytest.mark.conformance
 @pytest.mark.slow
-@pytest.mark.parametrize("library", ALL_CLIENTS)
 @pytest.mark.parametrize("full", LIMITS, indirect=True)
-def test_a_refused_client_asks_a_few_times_a_second_and_is_served_once_there_is_room(
-    library: str, full: FullServer, hosts: Hosts
+def test_refused_clients_ask_a_few_times_a_second_and_are_served_once_there_is_room(
+    full: FullServer, hosts: Hosts
 ) -> None:
-    member = hosts.shared(library).join("refused", "refused", ["orders"])
+    members = [hosts.shared(library).join(library, library, ["orders"]) for library in ALL_CLIENTS]
     rate = full.requests_a_second()
-    assert rate <= MOST_REQUESTS_A_SECOND, f"{library}: {rate:.1f} requests a second"
+    assert rate <= MOST_REQUESTS_A_SECOND * len(members)
     full.make_room()
-    wait_shared([member], "orders", PARTITIONS)
-    member.leave()
+    for member in members:
+        wait_shared([member], "orders", PARTITIONS)
+        member.leave()
 
 
 @pytest.mark.clients
