@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedOffset
 from groupkeeper.coordinator.core.requests import ListedGroup, ListGroupsResult, OffsetFetchResult
 from groupkeeper.coordinator.core.stored_topics import StoredTopics
-from groupkeeper.coordinator.handlers.slices import SLICE_BYTES
+from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SlicedReply
 from groupkeeper.protocol.packing import printed_topic_id
 from tests.helpers.wire.handling import FakeChannel, FakeTopics, begin, make_services, versions_of
 
@@ -104,6 +105,31 @@ def test_nothing_more_is_made_for_a_connection_that_has_closed() -> None:
     exchange.release()
     assert channel.timers == []
     assert channel.replies == []
+
+
+def test_what_is_made_counts_as_held_until_the_rest_is_made() -> None:
+    services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, large(7)))
+    exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
+    held = []
+    while channel.timers:
+        held.append(exchange.cost_bytes)
+        channel.run_timers()
+    (reply,) = channel.replies
+    assert 0 < held[0] < held[-1] <= len(reply)
+    assert sorted(held) == held
+
+
+def test_a_bug_in_a_later_slice_is_told_and_ends_the_reply() -> None:
+    def slices() -> Iterator[bytes]:
+        yield b"one"
+        raise ValueError
+
+    services = make_services()
+    exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
+    SlicedReply(exchange, services, slices(), lambda _: None).advance()
+    channel.run_timers()
+    assert [type(error) for error in channel.failures] == [ValueError]
+    assert (channel.timers, channel.replies) == ([], [])
 
 
 def test_what_is_stored_shows_as_it_was_in_one_moment() -> None:

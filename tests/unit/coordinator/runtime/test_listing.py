@@ -13,6 +13,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import (
     Client,
     DeleteGroup,
+    GroupState,
     ListedGroup,
     ListGroups,
     ListGroupsResult,
@@ -169,6 +170,64 @@ async def test_a_listing_lets_the_loop_turn_whenever_its_slice_is_used_up() -> N
         await turns()
     assert asked == [1, 2, 3, 4, 4]
     assert ticket.error is ErrorCode.NONE
+
+
+class WaitingPlace:
+    """A shard that answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.tickets: list[Ticket] = []
+
+    def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
+        self.tickets.append(ticket)
+
+
+def waiting_listing(count: int) -> tuple[Receiver, list[WaitingPlace]]:
+    ticket, places = Receiver(), [WaitingPlace() for _ in range(count)]
+    Listings(VirtualClock(), virtual_timer).begin(ListGroups(), ticket, places)
+    return ticket, places
+
+
+def a_part(name: str) -> ListGroupsResult:
+    group = ListedGroup(name, "consumer", GroupState.EMPTY, "classic")
+    return ListGroupsResult(ErrorCode.NONE, (group,))
+
+
+@virtual_time
+async def test_only_so_many_shards_may_answer_at_once() -> None:
+    """One append may answer all who wait for it, at up to 2,000 groups each."""
+    ticket, places = waiting_listing(listing.MAX_ASKED + 5)
+    await turns(10)
+    assert sum(len(place.tickets) for place in places) == listing.MAX_ASKED
+    for number, place in enumerate(places):
+        await turns(2)
+        place.tickets.pop().resolve(a_part(f"g{number}"))
+    assert (len(ticket.names), len(ticket.ends)) == (len(places), 1)
+
+
+@virtual_time
+async def test_an_error_of_one_shard_is_the_answer() -> None:
+    ticket, places = waiting_listing(3)
+    await turns(2)
+    for place, result in zip(
+        places,
+        (a_part("g"), ListGroupsResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), a_part("h")),
+        strict=True,
+    ):
+        place.tickets.pop().resolve(result)
+    assert [end.error for end in ticket.ends] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert ticket.names == ["g"]
+
+
+@virtual_time
+async def test_a_shard_that_was_dropped_is_left_out_and_told() -> None:
+    ticket, places = waiting_listing(2)
+    await turns(2)
+    places[0].tickets.pop().resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
+    places[1].tickets.pop().resolve(a_part("g"))
+    (end,) = ticket.ends
+    assert (end.error, end.is_whole) == (ErrorCode.NONE, False)
+    assert ticket.names == ["g"]
 
 
 @virtual_time
