@@ -12,7 +12,6 @@ from groupkeeper.storage.connections.zookeeper_errors import (
     NodeChanged,
     NodeExists,
     NodeMissing,
-    ServerUnreachable,
     SessionClosed,
     SessionLost,
     ZooKeeperError,
@@ -116,7 +115,7 @@ class Link:
 
     async def _next(self) -> ZooKeeperSession:
         while True:
-            with contextlib.suppress(ServerUnreachable):
+            with contextlib.suppress(ZooKeeperError):  # no server yet, or one that refuses us
                 return await self._opened()
             await asyncio.sleep(RETRY_S)
 

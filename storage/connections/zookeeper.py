@@ -52,14 +52,8 @@ RETRY_S: Final = 0.05
 """Between a dropped connection and the same call again. kazoo then waits until it is connected."""
 
 _ANY_VERSION: Final = -1
-_DROPPED: Final = (
-    kazoo.exceptions.ConnectionLoss,
-    kazoo.exceptions.OperationTimeoutError,
-)
-_ENDED: Final = (
-    kazoo.exceptions.SessionExpiredError,
-    kazoo.exceptions.ConnectionClosedError,
-)
+_DROPPED: Final = (kazoo.exceptions.ConnectionLoss, kazoo.exceptions.OperationTimeoutError)
+_ENDED: Final = (kazoo.exceptions.SessionExpiredError, kazoo.exceptions.ConnectionClosedError)
 
 
 class Node(NamedTuple):
@@ -105,26 +99,30 @@ class ZooKeeperSession:
     async def open(self) -> None:
         """Begin the session. Raises ServerUnreachable, or NotAllowed."""
         await asyncio.to_thread(self._client.start_async)
-        wait_s = self._settings.connect_timeout_ms / 1000
-        connected = asyncio.ensure_future(self._connected.wait())
         try:
-            await asyncio.wait(
-                (connected, self._ended), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            if self._ended.done():
-                raise self._ended.result()
-            if not connected.done():
-                raise ServerUnreachable(
-                    f"{self._settings.address}: no ZooKeeper session within "
-                    f"{self._settings.connect_timeout_ms} ms; is a server running there?"
-                )
+            async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
+                await self._begin()
+        except TimeoutError:
+            await self.close()
+            raise ServerUnreachable(
+                f"{self._settings.address}: no ZooKeeper session within "
+                f"{self._settings.connect_timeout_ms} ms; is a server running there?"
+            ) from None
         except BaseException:
             await self.close()
             raise
+        self._beats = asyncio.create_task(self._beat())
+
+    async def _begin(self) -> None:
+        connected = asyncio.ensure_future(self._connected.wait())
+        try:
+            await asyncio.wait((connected, self._ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
             connected.cancel()
-        self._good_until = self._loop.time() + self._timeout_s
-        self._beats = asyncio.create_task(self._beat())
+        sent = self._loop.time()
+        await self._again("/", self._client.exists_async, "/")
+        # not from the moment of the connection: this side hears of it later than the servers
+        self._good_until = sent + self._timeout_s
 
     async def close(self) -> None:
         """End the session: the servers remove its ephemeral nodes at once."""

@@ -57,8 +57,9 @@ async def test_watching_a_quiet_node_again_and_again_leaves_one_watch(registry):
 
 async def test_hundreds_of_calls_at_once_are_all_answered(registry):
     group = registry.group("billing")
-    await asyncio.gather(*(group.commit_offset("orders", n, n) for n in range(600)))
-    assert await group.fetch_all_offsets() == {"orders": {n: n for n in range(600)}}
+    await asyncio.gather(*(group.commit_offset("orders", n, n) for n in range(50)))
+    fetches = (group.fetch_offset("orders", n % 50) for n in range(2_000))
+    assert await asyncio.gather(*fetches) == [n % 50 for n in range(2_000)]
 
 
 # --- TLS ------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.helpers.wire.cutting_proxy import CuttingProxy
 
 pytestmark = pytest.mark.registry
 
-TIMEOUT_MS = 600
+TIMEOUT_MS = 1_200
 LIMIT_S = 20
 
 
