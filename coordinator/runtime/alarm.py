@@ -29,8 +29,8 @@ class Expires(Protocol):
 class Alarm:
     """Calls ``expire`` of everything that is due, one portion at a time.
 
-    A slot sets the alarm for its earliest deadline. So a ring looks at a number of each slot, and
-    only calls those that are due. A deadline that was moved later rings too early, which is
+    A slot sets the alarm for its earliest deadline. So a ring reads one number of each slot, and
+    calls only those that are due. A deadline that was moved later rings too early, which is
     harmless.
     """
 

@@ -136,6 +136,8 @@ class GroupLoader:
         if found is not ErrorCode.GROUP_ID_NOT_FOUND:
             return found is ErrorCode.NONE
         records = await self._storage.load_group(slot.shard_id, group_id)
+        _check_usable(slot.shard_id, group_id, records, self._clock.now())
+        await asyncio.sleep(0)  # a large group takes long to apply, here and below
         return self._add(slot, group_id, records)
 
     def _add(self, slot: Slot, group_id: str, records: Sequence[Record]) -> bool:
@@ -146,7 +148,6 @@ class GroupLoader:
         if shard is None or shard.saved(group_id) is not None:
             return False
         now = self._clock.now()
-        _check_usable(slot.shard_id, group_id, records, now)
         slot.run(lambda shard: shard.load_group(group_id, records, now))
         if slot.shard is not shard:
             return False  # it was dropped after a bug

@@ -163,8 +163,8 @@ async def test_a_silent_member_is_evicted_when_its_session_ends_and_not_before()
 
 @virtual_time
 async def test_the_heartbeat_of_a_parked_new_member_sets_the_alarm_for_its_session() -> None:
-    """Its first one cuts five minutes down to the session (Kafka 4.3.1:
-    rescheduleClassicGroupMemberHeartbeat), and nothing else may be due for long.
+    """Its first heartbeat shortens five minutes to the session (Kafka 4.3.1:
+    rescheduleClassicGroupMemberHeartbeat). No other deadline may be near.
     """
     hours = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1_800_000}
     async with a_coordinator() as world:

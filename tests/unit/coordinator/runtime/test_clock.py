@@ -11,7 +11,7 @@ from tests.helpers.storage.faulty_storage import FaultyStorage
 
 
 class Time:
-    """The system's clocks, as a test sets them."""
+    """The system's clocks, set by a test."""
 
     def __init__(self) -> None:
         self.monotonic_ns = 5_000_000_000
@@ -80,7 +80,7 @@ async def test_idle_time_counts_in_full() -> None:
 
 @virtual_time
 async def test_a_process_that_was_stopped_hears_its_members_before_it_evicts() -> None:
-    """SIGSTOP for an hour: heartbeats that waited in the sockets are read first
+    """After SIGSTOP for an hour, heartbeats that waited in the sockets are read first
     (docs/design.md#clocks).
     """
     loop = asyncio.get_running_loop()

@@ -133,7 +133,9 @@ async def test_a_heartbeat_waits_for_nothing_but_its_refusal_does() -> None:
 
 @virtual_time
 async def test_a_ticket_may_submit_the_next_request_from_within_its_answer() -> None:
-    """As a connection does that goes on with the frames behind a parked request."""
+    """Submits the next request from within an answer, like a connection that goes on behind a
+    parked request.
+    """
 
     async with a_pipeline() as pipeline:
 
@@ -348,7 +350,7 @@ async def test_readers_behind_a_slow_append_are_bounded() -> None:
 
 @virtual_time
 async def test_a_lane_that_the_loop_cancels_ends_so_and_its_append_counts_as_failed() -> None:
-    """As ``asyncio.run`` does in the end with what a host did not stop."""
+    """``asyncio.run`` does this at its end with what a host did not stop."""
     async with a_pipeline() as pipeline:
         (lane,) = pipeline.owner.lanes
         pipeline.storage.hold_next_append()

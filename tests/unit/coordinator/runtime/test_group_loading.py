@@ -1,4 +1,6 @@
-"""Groups that are read when they are first named: held, let through in order, exactly once."""
+"""Groups that are loaded when they are first named. Their requests are held, and submitted in
+order, exactly once.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,7 @@ async def test_a_read_that_fails_is_answered_with_a_retriable_error_and_tried_ag
 
 
 class CancelledByItself(PersistentOffsetStorage):
-    """A storage that waits for what somebody else has cancelled, the first time."""
+    """A storage whose first read waits for a task that somebody else cancels."""
 
     loads = 0
 
@@ -386,7 +388,7 @@ async def test_stop_sends_elsewhere_who_waits_for_a_group() -> None:
 
 @virtual_time
 async def test_offsets_of_a_topic_that_is_not_configured_stay_in_the_hosts_store() -> None:
-    """It keeps no topics: that one is missing says nothing of it."""
+    """Such a store keeps no topics, so a missing topic was not deleted."""
     store = a_store()
     store.inner.store("g", "missing", 0, OffsetAndMetadata(3))
     topics = Topics([ConfiguredTopic("orders", 12)])

@@ -1,5 +1,5 @@
-"""A lane is held while shards of it are loaded again: what others of it have to write waits for
-that no longer than an append may take.
+"""A lane is held while some of its shards are loaded again. Requests of its other shards that write
+wait for that, but no longer than an append may take.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOST, KEPT = 0, 1
 
 
 async def a_load_that_takes_its_time(pipeline: Pipeline) -> Gate:
-    """One shard is fenced, and its load goes on until the gate opens."""
+    """One shard is fenced. Its load waits for the gate."""
     gate = Gate()
     pipeline.storage.script("append", fence(LOST))
     pipeline.storage.script("load", slow(gate))
@@ -30,7 +30,7 @@ async def a_load_that_takes_its_time(pipeline: Pipeline) -> Gate:
 
 
 async def assert_serves(pipeline: Pipeline) -> None:
-    """Every shard takes a commit, soon."""
+    """Wait until every shard is loaded and has stored a commit."""
     while pipeline.owner.loading_count():  # noqa: ASYNC110 - virtual time costs nothing
         await asyncio.sleep(0.05)
     commits = [pipeline.commit(9, shard_id) for shard_id in (LOST, KEPT)]
@@ -82,7 +82,7 @@ async def test_what_comes_behind_it_does_not_make_the_first_one_wait_longer() ->
 
 @virtual_time
 async def test_what_was_not_given_to_the_store_costs_no_lease_and_no_append() -> None:
-    """Under one epoch for all shards a new one for some of them would fence the others."""
+    """With one epoch for all shards, a new one for some of them would fence the others."""
     async with a_pipeline() as pipeline:
         gate = await a_load_that_takes_its_time(pipeline)
         lease = pipeline.owner.slots[KEPT].lease
@@ -129,7 +129,7 @@ async def test_a_load_that_ends_in_time_costs_the_others_nothing() -> None:
 
 @virtual_time
 async def test_the_append_that_came_before_counts() -> None:
-    """A request waits for two appends, be there a load between them or not."""
+    """A request waits for two appends at most, with or without a load between them."""
     async with a_pipeline() as pipeline:
         load = Gate()
         pipeline.storage.script("load", slow(load))
@@ -194,7 +194,7 @@ async def test_a_commit_may_go_between_two_loads_that_fail() -> None:
 
 
 async def held_before_it_starts(pipeline: Pipeline) -> RecordingTicket:
-    """A commit whose append was to start in the turn that the lane is held in."""
+    """A commit whose append was about to start in the turn in which the lane was held."""
     commit = pipeline.commit(1, KEPT)
     await pipeline.owner.lanes[0].hold()
     return commit

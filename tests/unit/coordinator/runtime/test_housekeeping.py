@@ -1,4 +1,4 @@
-"""What the owner does when nobody asks for anything: fold, renew, write merged events."""
+"""What runs without a request: folds, renewals, merged events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.storage.faulty_storage import FaultyStorage, Gate, fail, slow
 
 
 class FoldingStorage(FaultyStorage):
-    """Counts commits as unfolded; an append that only folds takes some of them."""
+    """Counts commits as unfolded. An append that only folds folds some of them."""
 
     def __init__(self, a_fold_takes: int = 2) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ async def test_a_renewal_finds_a_lost_lease_though_nobody_writes() -> None:
 
 @virtual_time
 async def test_a_renewal_finds_the_lost_lease_of_a_shard_that_is_being_loaded() -> None:
-    """It does not answer under that, but takes another and loads again."""
+    """It does not answer under the lost lease. It acquires another one and loads again."""
     async with a_pipeline() as pipeline:
         gate = Gate()
         pipeline.storage.script("load", slow(gate))
@@ -218,7 +218,9 @@ async def test_merged_refusals_of_a_loading_shard_are_counted_as_dropped() -> No
 
 @virtual_time
 async def test_an_event_with_long_names_takes_the_room_of_several() -> None:
-    """Names are a client's: 20,000 refusals with 100 kB of them would wait with two gigabytes."""
+    """Names come from clients. 20,000 waiting refusals with 100 kB of them would need two
+    gigabytes.
+    """
     async with a_pipeline(max_riding_events=10) as pipeline:
         gate = pipeline.storage.hold_next_append()
         pipeline.commit()

@@ -1,4 +1,4 @@
-"""Reads of single groups that end when their shard, or the coordinator, is not what it was."""
+"""Reads of single groups that end after their shard was dropped or the coordinator was stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit on the number of groups of a whole coordinator, and the log line that says so."""
+"""The limits that all groups of a coordinator share, and their log lines."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Receiver:
 
 @pytest.fixture(autouse=True)
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if 3 groups were many."""
+    """Let 3 groups count as many."""
     monkeypatch.setattr(admin, "MAX_LISTED", 3)
     monkeypatch.setattr(listing, "ASKED_AGAIN", 3)
 
@@ -232,7 +232,7 @@ async def test_a_shard_that_was_dropped_is_left_out_and_told() -> None:
 
 @virtual_time
 async def test_a_listing_that_is_answered_is_let_go_without_the_garbage_collector() -> None:
-    """It holds the answers of all shards, and the collector may come minutes later."""
+    """It holds the answers of all shards, and the garbage collector may come minutes later."""
     ticket = RecordingTicket(ListGroups())
     before = alive()  # of other tests
     gc.disable()

@@ -1,5 +1,5 @@
-"""LOADING (docs/design.md#loading): what is answered meanwhile, how a load goes on, and bugs of the
-core.
+"""LOADING (docs/design.md#loading): what a loading shard answers, how a load retries, and bugs of
+the core.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ async def test_start_returns_when_every_shard_answers() -> None:
 
 @virtual_time
 async def test_a_store_that_is_busy_is_opened_as_soon_as_it_is_not() -> None:
-    """The soak found it: who is killed while the disk is full could not start until it was not."""
+    """Found by the soak: a process that was killed while the disk was full could not start before
+    there was room.
+    """
     storage = FaultyStorage()
     storage.script("open", busy(), busy(), busy())
     async with a_coordinator(storage) as world:
@@ -110,7 +112,9 @@ class FromLater(NamedTuple):
 
 @virtual_time
 async def test_a_record_that_no_shard_can_use_stops_the_start() -> None:
-    """It would be the same at every try: it was tried for ever, and /readyz said "loading"."""
+    """The record is the same at every attempt. Before, the start retried for ever, and /readyz said
+    "loading".
+    """
     storage = FaultyStorage()
 
     async def load(shards: object) -> AsyncIterator[tuple[int, list[Any]]]:
@@ -124,7 +128,7 @@ async def test_a_record_that_no_shard_can_use_stops_the_start() -> None:
 
 @virtual_time
 async def test_shards_whose_lease_another_holds_are_waited_for() -> None:
-    """And what fails meanwhile is loaded by the same recovery, not by a second one beside it."""
+    """Later failures are loaded by the same recovery, not by a second one beside it."""
     storage = FaultyStorage()
     theft = storage.inner.take_over([2, 3], "another process")
 
@@ -325,7 +329,7 @@ async def test_a_bug_while_a_load_is_carried_out_leaves_its_shard_loading(
 
 
 def ended_by_itself() -> Fault:
-    """What becomes of a call that waits for a task of the host's which somebody cancels."""
+    """What a call raises if it waits for a task of the host that somebody cancels."""
     return Fault(stores=False, error=asyncio.CancelledError())
 
 

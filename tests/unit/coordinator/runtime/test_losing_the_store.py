@@ -1,4 +1,4 @@
-"""Whatever a storage does to an append, each waiting request gets its answer, exactly once."""
+"""Whatever a storage does to an append, each waiting request gets exactly one answer."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ async def test_what_waits_is_answered_not_coordinator_once(
 async def _with_fault(
     world: World, fault: Callable[[], Fault], situation: Situation
 ) -> RecordingTicket:
-    """Bring the situation about so that the append under way when it returns is the one that is
-    lost.
+    """Bring about the situation so that the append in flight at the return is the one
+    that is lost.
     """
     ticket = await situation(world)
     # The append of the situation starts at the end of this turn: script it now.
@@ -162,7 +162,7 @@ async def test_a_late_append_of_the_old_epoch_is_refused() -> None:
 
 
 class Stubborn(FaultyStorage):
-    """Its first append of a commit cannot be cancelled, and returns as if nothing had been."""
+    """Its first append of a commit ignores a cancellation and returns later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ async def test_a_slow_append_delays_its_answers_and_loses_nothing() -> None:
 
 @virtual_time
 async def test_an_append_is_given_up_after_its_time_on_our_clock_which_may_stand_still() -> None:
-    """A process that was stopped lets its append have what is left of the time
+    """After a stop of the process an append has what is left of its time
     (docs/design.md#clocks).
     """
     async with a_coordinator() as world:
@@ -315,7 +315,7 @@ async def test_loading_retries_with_growing_pauses_for_as_long_as_it_takes() -> 
 async def test_the_pause_before_a_load_doubles_with_every_append_that_fails_up_to_its_limit() -> (
     None
 ):
-    """A store that loads and does not append: the first failure is loaded after at once."""
+    """A store that loads but does not append. The first failure is loaded after at once."""
     async with a_coordinator(retry_min_ms=100, retry_max_ms=1_000) as world:
         pauses_ms = []
         for _ in range(6):

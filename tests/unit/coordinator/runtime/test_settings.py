@@ -1,4 +1,4 @@
-"""The least values of a host's settings, each by its number: 0 where that turns something off."""
+"""The bounds of a host's settings. The least value is 0 if that turns something off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that must not be used any more: moved away, or written by somebody else."""
+"""A store that must not be used any more, because it was moved or another process wrote to it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_store_that_cannot_be_looked_at_goes_on() -> None:
 
 @virtual_time
 async def test_the_time_of_an_append_that_a_stop_gave_up_ends_in_silence() -> None:
-    """Its timer had been set anew, for our clock had stood still."""
+    """The append timer was set anew, because our clock had stood still."""
     failures: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     gate = Gate()
@@ -92,7 +92,7 @@ async def test_the_time_of_an_append_that_a_stop_gave_up_ends_in_silence() -> No
 
 @virtual_time
 async def test_a_stop_folds_nothing_of_a_store_that_was_moved() -> None:
-    """No shard lives, so each of thousands of tries would be an append of nothing."""
+    """No shard is loaded, so each of thousands of folds would be an empty append."""
     storage = MovableStorage()
     async with a_coordinator(storage) as world:
         await world.until(world.commit("g", 8))
