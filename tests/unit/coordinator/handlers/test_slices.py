@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedOffset
 from groupkeeper.coordinator.core.requests import ListedGroup, ListGroupsResult, OffsetFetchResult
 from groupkeeper.coordinator.core.stored_topics import StoredTopics
-from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SlicedReply
+from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SlicedReply, Slices
 from groupkeeper.protocol.packing import printed_topic_id
 from tests.helpers.wire.handling import FakeChannel, FakeTopics, begin, make_services, versions_of
 
@@ -107,17 +106,25 @@ def test_nothing_more_is_made_for_a_connection_that_has_closed() -> None:
     assert channel.replies == []
 
 
-def test_what_is_made_counts_as_held_until_the_rest_is_made() -> None:
-    services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, large(7)))
+def test_each_slice_counts_as_held_until_the_rest_is_made() -> None:
+    def slices() -> Slices:
+        yield b"one"
+        yield b"three"
+        return b"end"
+
+    services = make_services()
+    made: list[bytes] = []
     exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
-    assert exchange.cost_bytes > 0
-    run(channel)
-    (reply,) = channel.replies
-    assert exchange.cost_bytes <= len(reply)
+    SlicedReply(exchange, services, slices(), made.extend).advance()
+    assert exchange.cost_bytes == len(b"one")
+    channel.run_timers()
+    assert exchange.cost_bytes == len(b"onethree")
+    channel.run_timers()
+    assert made == [b"one", b"three", b"end"]
 
 
 def test_a_bug_in_a_later_slice_is_told_and_ends_the_reply() -> None:
-    def slices() -> Iterator[bytes]:
+    def slices() -> Slices:
         yield b"one"
         raise ValueError
 
