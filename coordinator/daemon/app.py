@@ -66,6 +66,7 @@ STOP_SHARE = 0.85
 replies not sent yet and a scrape that still runs.
 """
 REPLIES_SHARE = 0.1
+LOADING = "loading"
 IMPATIENT_AFTER_S = 1.0
 """A second signal within this time counts as the same one. A supervisor signals the whole process
 group, and `make` forwards its own signal as well. A later one comes from a person who does not want
@@ -177,7 +178,7 @@ class Daemon:
         self._started_s = time.monotonic()
         self._stopping = asyncio.Event()
         self._signalled_s: float | None = None
-        self._phase: str | None = "loading"
+        self._phase: str | None = LOADING
         """Why groups are not served, if the daemon itself is the reason."""
         self.has_been_ready = False
         self._failure = ""
@@ -273,6 +274,8 @@ class Daemon:
 
     def _why_not_ready(self) -> str | None:
         if self._phase is not None:
+            if self._phase == LOADING:
+                return self._coordinator.start_waits_for or LOADING
             return self._phase
         if not self._coordinator.is_ready:
             return (

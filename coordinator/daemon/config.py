@@ -415,7 +415,7 @@ class MetricsSettings(_Section):
     max_series: int = Field(
         default=10_000,
         ge=100,
-        description="Series in one scrape. Further ones are left out and counted in "
+        description="Series in one scrape, all counted. Further ones are left out and counted in "
         "groupkeeper_metrics_dropped_series_total, so that no client can flood your Prometheus.",
     )
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SLICE_MS: Final = 1.0
 """The time per turn of the loop for reading groups. With the last piece a turn stays below 2 ms."""
 
+RESERVED_SERIES: Final = 7
+"""Series that are always shown: six of the process, and the count of those left out."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -39,7 +42,7 @@ class Exposition:
         unknown = sources.keys() - {definition.name for definition in DEFINITIONS}
         assert not unknown, f"not defined: {unknown}"
         self._sources = sources
-        self._max_series = max_series
+        self._max_series = max(0, max_series - RESERVED_SERIES)
         self._walk = walk
         self._turn = asyncio.Lock()
         self._renderer: Renderer | None = None

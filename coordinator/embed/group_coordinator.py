@@ -226,12 +226,24 @@ class GroupCoordinator:
     @property
     def not_ready(self) -> str | None:
         """Why groups are not served, in one line. None if they are."""
+        if self.start_waits_for:
+            return self.start_waits_for
         if not self._life.is_running:
             return "the coordinator is not running"
         if self.refusal:
             return self.refusal
         loading = self._owner.loading_count()
         return f"{loading} of {len(self._owner.slots)} shards are loading" if loading else None
+
+    @property
+    def start_waits_for(self) -> str:
+        """Why a start goes on trying to open or to load the store. Empty if it does not."""
+        if self._life.waits_for_store:
+            what, problem = "the store cannot be opened yet", self._life.waits_for_store
+        else:
+            what = "the store cannot be loaded yet"
+            problem = self._owner.recovery.first_load_problem
+        return f"{what}, which is tried again: {problem}" if problem else ""
 
     @property
     def refusal(self) -> str:

@@ -53,6 +53,8 @@ class Life:
         """The loop of ``start``; every later call must come from it."""
         self._began: str | None = None
         """"started" or "stopped": the reason why a further start is refused."""
+        self.waits_for_store = ""
+        """Why the store could not be opened. Empty if it was opened, or not tried yet."""
         self._is_open = False
         self._starting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -135,8 +137,11 @@ class Life:
         retry_ms = self._config.retry_min_ms
         while True:
             try:
-                return await unless_cancelled(self._storage.open(identity))
+                await unless_cancelled(self._storage.open(identity))
+                self.waits_for_store = ""
+                return
             except StoreBusy as error:
+                self.waits_for_store = str(error)
                 _log.error("open_failed", error=str(error), retry_ms=retry_ms)
             await asyncio.sleep(retry_ms / 1000)
             retry_ms = min(2 * retry_ms, self._config.retry_max_ms)

@@ -66,6 +66,8 @@ class Recovery:
         """Called after a load of shards, before any of them answers."""
         self.refusal = ""
         """Why the store must not be used until a person has acted. Empty if it may be used."""
+        self.first_load_problem = ""
+        """Why the first load failed, until it works."""
         self.store_taken: Callable[[], None] = lambda: None
         """Called when another process writes to a store of which we are the sole owner."""
         self.is_stopping = False
@@ -88,6 +90,7 @@ class Recovery:
             self.begin(lane)
             await self._tasks[lane]
         self._has_loaded = True
+        self.first_load_problem = ""
 
     def begin(self, lane: Lane, delay_ms: int = 0) -> None:
         """Start to load the dropped slots of a lane, unless that is under way."""
@@ -200,6 +203,8 @@ class Recovery:
                 log.error("load_refused", error=str(error), retry_ms=delay_ms)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is retried
                 self.stats.loads_failed += 1
+                if not self._has_loaded:
+                    self.first_load_problem = str(error) or repr(error)
                 log.error("load_failed", error=str(error) or repr(error), retry_ms=delay_ms)
             finally:
                 lane.end_hold()

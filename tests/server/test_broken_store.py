@@ -89,6 +89,21 @@ def test_readyz_says_why_while_the_store_fails_and_that_it_is_back(daemon: Fault
         assert commit(client, "g", TOPIC, {0: 2}) == {0: ErrorCode.NONE}
 
 
+def test_readyz_says_why_a_start_waits_for_the_disk(daemon: FaultyDaemon) -> None:
+    daemon.directory.mkdir(exist_ok=True)
+    daemon.fault("full")
+    daemon.launch()
+    said = daemon.wait_for_log("open_failed")["error"]
+    assert said == "groupkeeper.db: the disk is full; make room"
+    status, text = daemon.get("/readyz")
+    assert (status, text) == (
+        503,
+        f"not ready: the store cannot be opened yet, which is tried again: {said}\n",
+    )
+    daemon.fault("")
+    wait_until(lambda: daemon.get("/readyz") == (200, "ready\n"), daemon)
+
+
 def test_a_stop_ends_with_0_although_an_append_never_returns(daemon: FaultyDaemon) -> None:
     daemon.settings["daemon.drain_timeout_ms"] = 1_000
     daemon.start()

@@ -141,6 +141,11 @@ def test_a_file_of_sqlite_that_finds_no_room_is_a_busy_store(
         explained(lambda: failing(code), tmp_path / "store.db")
 
 
+def test_a_write_of_sqlite_that_finds_no_room_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StoreBusy, match=r"store\.db: the disk is full; make room"):
+        explained(lambda: failing(sqlite3.SQLITE_FULL), tmp_path / "store.db")
+
+
 @pytest.mark.parametrize("number", FULL)
 def test_a_disk_is_full_where_a_few_pages_find_no_room(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch

@@ -463,6 +463,35 @@ async def test_a_moved_database_has_all_that_was_acknowledged(path: Path) -> Non
     assert await stored(elsewhere) == 7
 
 
+@pytest.mark.parametrize(
+    ("suffix", "advice"),
+    [
+        ("", "put back store.db and, if it is there, store.db-wal,"),
+        ("-wal", "put back store.db-wal if you have it,"),
+        *[
+            (suffix, f"store.db (it is in its place; store.db{suffix} need not be put back,")
+            for suffix in (".lock", "-shm")
+        ],
+    ],
+)
+async def test_the_advice_is_about_the_file_that_was_replaced(
+    path: Path, suffix: str, advice: str
+) -> None:
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    replaced = beside(path, suffix)
+    replaced.rename(path.parent / "elsewhere")
+    replaced.write_bytes(b"")
+    with pytest.raises(StoreRefused) as refusal:
+        await storage.check_place()
+    await storage.close()
+    assert str(refusal.value).startswith(f"{replaced}: was replaced by another file")
+    assert advice in str(refusal.value)
+    if suffix:
+        assert await stored(path) == 7
+
+
 async def test_a_write_ahead_log_in_the_place_of_ours_is_never_applied(path: Path) -> None:
     """An older copy, as from a backup: SQLite would put its pages over those of the database."""
     storage = SqliteOffsetStorage(path)

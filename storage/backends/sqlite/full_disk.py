@@ -19,9 +19,8 @@ from groupkeeper.storage.file_lock import FULL
 
 _T = TypeVar("_T")
 
-_BUSY_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
-"""Primary result codes of failures that may end without a change to the store."""
 _MAYBE_FULL_CODES: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+"""Primary result codes of failures that a full disk may cause, or something else."""
 
 _DAMAGED_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """Primary result codes of failures that a retry does not repair."""
@@ -41,10 +40,10 @@ def explained(work: Callable[[], _T], path: Path) -> _T:
     except sqlite3.Error as error:
         # errors of Python's own module have no code
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _BUSY_CODES:
+        if code == sqlite3.SQLITE_BUSY:
             raise StoreBusy(f"{path}: {error}") from error
-        if code in _MAYBE_FULL_CODES and is_full(path.parent):
-            raise StoreBusy(f"{path}: {error}: the disk is full; make room") from error
+        if code == sqlite3.SQLITE_FULL or (code in _MAYBE_FULL_CODES and is_full(path.parent)):
+            raise StoreBusy(f"{path}: the disk is full; make room ({error})") from error
         if code in _DAMAGED_CODES:
             raise StoreRefused(f"{path}: {error}; restore the last backup") from error
         raise StorageError(f"{path}: {error}") from error

@@ -90,8 +90,7 @@ class StoreFiles:
             if what:
                 self._lost = (
                     f"{path}: was {what} while this process used it. Nothing is acknowledged any "
-                    f"more. Stop this process, put back {self._path.name} and, if it is there, "
-                    f"{self._wal.name}, then start again"
+                    f"more. Stop this process, {self._what_to_do(path)}, then start again"
                 )
                 # Acknowledged changes may be only in the write-ahead log, which may not be beside
                 # the database any more. So they are copied into the database first.
@@ -100,6 +99,17 @@ class StoreFiles:
                     if path == self._wal:
                         self._set_aside_wal()
                 raise StoreRefused(self._lost)
+
+    def _what_to_do(self, path: Path) -> str:
+        if path == self._path:
+            return f"put back {path.name} and, if it is there, {self._wal.name}"
+        if path == self._wal:
+            return f"put back {path.name} if you have it"
+        # The database holds every change, and a start creates the lock and SQLite's index again.
+        return (
+            f"make sure that no other process uses {self._path.name} (it is in its place; "
+            f"{path.name} need not be put back, a start creates it again)"
+        )
 
     def _set_aside_wal(self) -> None:
         """Rename a write-ahead log that has replaced ours.

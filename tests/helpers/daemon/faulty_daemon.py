@@ -4,6 +4,7 @@ The environment names the file as ``FAULT_FILE``. It holds one of ``FAULTS``, or
 
 fail       every statement of the writer fails, as on a full or broken disk
 hang       an append never returns
+full       the store cannot be opened, as on a full disk
 stubborn   to close the store takes for ever and heeds no cancellation
 """
 
@@ -22,9 +23,10 @@ import groupkeeper.storage.backends.sqlite.store
 from groupkeeper.__main__ import main
 from groupkeeper.storage.backends.sqlite import tables as sqlite_tables
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import StoreBusy, StoreIdentity
 from tests.helpers.storage.writer_connection import connecting
 
-FAULTS = ("fail", "hang", "stubborn")
+FAULTS = ("fail", "full", "hang", "stubborn")
 
 
 def fault() -> str:
@@ -52,7 +54,13 @@ class FaultyConnection(sqlite3.Connection):
 
 
 class FaultyStorage(SqliteOffsetStorage):
-    """SQLite that may refuse to be closed."""
+    """SQLite that may refuse to be opened or closed."""
+
+    async def open(self, identity: StoreIdentity) -> None:
+        """Open, if there is room."""
+        if fault() == "full":
+            raise StoreBusy("groupkeeper.db: the disk is full; make room")
+        await super().open(identity)
 
     async def close(self) -> None:
         """Close, if allowed."""

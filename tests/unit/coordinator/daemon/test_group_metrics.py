@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
-from groupkeeper.coordinator.daemon.exposition import Exposition
+from groupkeeper.coordinator.daemon.exposition import RESERVED_SERIES, Exposition
 from groupkeeper.coordinator.daemon.group_metrics import (
     FAMILIES,
     PIECE_SERIES,
@@ -91,7 +91,7 @@ async def test_series_beyond_the_cap_are_left_out_and_counted() -> None:
     driver = ShardDriver(image=TopicImage.of(ORDERS))
     for number in range(10):
         driver.commit(f"g-{number}", {"orders": {0: 5}})
-    shown = await page(driver, "partitions", max_series=16)
+    shown = await page(driver, "partitions", max_series=16 + RESERVED_SERIES)
     assert sum(line.startswith("kafka_") for line in shown) == 16
     all_of_them = 1 + 2 * 2 + 10 * (1 + 2 + 2)
     assert shown[0] == f"groupkeeper_metrics_dropped_series_total {all_of_them - 16:.1f}"

@@ -7,7 +7,7 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from groupkeeper.coordinator.daemon.exposition import Exposition
+from groupkeeper.coordinator.daemon.exposition import RESERVED_SERIES, Exposition
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS, Source
 from groupkeeper.coordinator.runtime.stats import Histogram
 
@@ -66,15 +66,24 @@ def test_histograms_are_cumulative_and_count_what_is_beyond_the_last_bound():
 
 def test_series_beyond_the_cap_are_left_out_and_counted():
     many = {("api", str(version)): 1.0 for version in range(12)}
-    exposition = Exposition({"requests": lambda: many}, 10)
+    exposition = Exposition({"requests": lambda: many}, 10 + RESERVED_SERIES)
     shown = samples(exposition)
     assert sum(name.startswith("groupkeeper_requests") for name in shown) == 10
     assert shown["groupkeeper_metrics_dropped_series_total"] == 2
     assert samples(exposition)["groupkeeper_metrics_dropped_series_total"] == 4
 
 
+def test_a_page_has_no_more_series_than_its_bound_those_of_the_process_included():
+    many = {("api", str(version)): 1.0 for version in range(200)}
+    shown = scrape({"requests": lambda: many}, 100)
+    assert len(shown) == 100
+    assert shown["groupkeeper_metrics_dropped_series_total"] == 200 - (100 - RESERVED_SERIES)
+
+
 def test_a_histogram_is_shown_whole_or_not_at_all():
-    shown = scrape({"storage_flush_batch_size": lambda: Histogram((1.0, 2.0, 3.0))}, 5)
+    shown = scrape(
+        {"storage_flush_batch_size": lambda: Histogram((1.0, 2.0, 3.0))}, 5 + RESERVED_SERIES
+    )
     assert not any("storage_flush_batch_size" in name for name in shown)
     assert shown["groupkeeper_metrics_dropped_series_total"] == 6
 

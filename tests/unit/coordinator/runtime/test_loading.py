@@ -71,6 +71,24 @@ async def test_a_store_that_is_busy_is_opened_as_soon_as_it_is_not() -> None:
 
 
 @virtual_time
+@pytest.mark.parametrize(("call", "words"), [("open", "opened"), ("acquire", "loaded")])
+async def test_a_start_that_tries_again_says_why_until_it_works(call: str, words: str) -> None:
+    full = busy("/var/store.db: the disk is full; make room")
+    storage = FaultyStorage()
+    storage.script(call, full, full)
+    coordinator = GroupCoordinator(storage, a_config(), clock=VirtualClock())
+    start = asyncio.create_task(coordinator.start())
+    await asyncio.sleep(0.01)
+    assert coordinator.not_ready == (
+        f"the store cannot be {words} yet, which is tried again: {full.error}"
+    )
+    await start
+    assert coordinator.not_ready is None
+    assert coordinator.start_waits_for == ""
+    await coordinator.stop()
+
+
+@virtual_time
 async def test_a_start_that_waits_for_a_busy_store_can_be_given_up() -> None:
     storage = FaultyStorage()
     storage.script("open", *[busy()] * 100)
