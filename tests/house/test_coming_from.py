@@ -31,6 +31,11 @@ OTHER_NAMES = {
         "UpdateRegistration Deregister ClaimPartition ReleasePartition Topics CommitOffset "
         "FetchOffset FetchAllOffsets ResetOffsets Find"
     ),
+    "Kafka Go": (
+        "NewReader ReaderConfig BrokerAddrs Topic Partition Partitions Buffer RequestMaxWaitTime "
+        "RequestMinBytes RequestMaxBytes Reader Read Close Offset Message Key Value MessageIter "
+        "Next NewMultiIter NewConsulGroup ConsulConfig Name Addr Scheme Spread NewReaders"
+    ),
 }
 """Of the systems whose packages are larger than what their users of groups call."""
 

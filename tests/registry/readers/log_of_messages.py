@@ -44,7 +44,7 @@ class Watched:
     """A broker with a second listener behind a proxy that sees every request."""
 
     def __init__(self, directory: Path) -> None:
-        self.kafka = RealKafka(directory, {TOPIC: PARTITIONS, "empty": 1, "short": 2})
+        self.kafka = RealKafka(directory, {TOPIC: PARTITIONS, "empty": 1, "short": 2, "long": 1})
         inner, outer = free_port(), free_port()
         plain, seen = f"PLAINTEXT://127.0.0.1:{self.kafka.port}", "SEEN://127.0.0.1"
         self.kafka.settings = {

@@ -1,0 +1,55 @@
+"""What stands in Consul of groups of readers, without being a member of one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from groupkeeper.clients.readers.group_keys import PREFIX, GroupKeys, read_position
+from groupkeeper.storage.connections.consul import ConsulClient
+
+
+class PartitionRow(NamedTuple):
+    """A partition that has an owner or a position, or a member that has no partition."""
+
+    topic: str
+    partition: int | None
+    member: str | None
+    position: int | None
+
+
+async def list_groups(client: ConsulClient, prefix: str = PREFIX) -> list[tuple[str, int]]:
+    """Return the name of each group, and how many members it has now."""
+    roots = await client.keys(f"{prefix}/", "/")
+    names = sorted(root.removeprefix(f"{prefix}/").rstrip("/") for root in roots)
+    return [(name, len(members_of(await describe_group(client, name, prefix)))) for name in names]
+
+
+async def describe_group(
+    client: ConsulClient, name: str, prefix: str = PREFIX
+) -> list[PartitionRow]:
+    """Return the partitions and members of a group; nothing if Consul knows none.
+
+    Raises BadPosition with its key where a position is none.
+    """
+    keys = GroupKeys(name, prefix)
+    seen = await client.list(keys.root)
+    view = keys.view(seen.at_index, seen.entries)
+    positions: dict[tuple[str, int], int] = {}
+    for entry in seen.entries:
+        match entry.key.removeprefix(keys.root).split("/"):
+            case ["positions", topic, partition] if partition.isdigit():
+                positions[topic, int(partition)] = read_position(entry)
+            case _:
+                pass
+    owners = {(t, p): each.member for t, of_it in view.owners.items() for p, each in of_it.items()}
+    rows = [
+        PartitionRow(*at, owners.get(at), positions.get(at)) for at in sorted({*owners, *positions})
+    ]
+    busy = {(row.topic, row.member) for row in rows}
+    idle = [(t, m) for t, of_it in view.members.items() for m in of_it if (t, m) not in busy]
+    return [*rows, *(PartitionRow(topic, None, member, None) for topic, member in sorted(idle))]
+
+
+def members_of(rows: list[PartitionRow]) -> set[str]:
+    """The members of a group that is described so."""
+    return {row.member for row in rows if row.member is not None}

@@ -1,0 +1,1 @@
+"""``groupkeeper consul``."""

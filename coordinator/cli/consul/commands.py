@@ -1,0 +1,159 @@
+"""``groupkeeper consul``: groups of readers that find each other in Consul."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from groupkeeper.coordinator.cli.consul.options import (
+    DEFAULT_ADDRESS,
+    AddressOption,
+    ConfigOption,
+    GroupArgument,
+    TimeoutOption,
+    run,
+    secured,
+)
+from groupkeeper.coordinator.cli.extras import lacking
+from groupkeeper.coordinator.cli.failing import NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
+from groupkeeper.coordinator.cli.plain_text import plain
+
+if TYPE_CHECKING:
+    from groupkeeper.clients.readers.message import Message
+
+app = typer.Typer(help="Groups of readers in Consul.", no_args_is_help=True, rich_markup_mode=None)
+
+
+class _ConsulCommand(TyperCommand):
+    """Checks for missing packages before it runs. Its help works without them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        lack = lacking("consul")
+        if lack is not None:
+            fail(lack, USAGE)
+        return super().invoke(ctx)
+
+
+def _show(
+    output: Output, names: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
+) -> None:
+    """Print rows as a table, or as a list of objects."""
+    if output is Output.JSON:
+        keys = [name.lower() for name in names]
+        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
+    elif rows:
+        print_table(names, rows)
+    else:
+        typer.echo(nothing, err=True)
+
+
+@app.command("groups")
+def groups_command(
+    consul: AddressOption = DEFAULT_ADDRESS,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """List the groups, with how many members each has."""
+    from groupkeeper.clients.readers.group_list import list_groups
+    from groupkeeper.storage.connections.consul import ConsulClient
+
+    async def listed() -> list[tuple[str, int]]:
+        async with ConsulClient(consul, **secured(config)) as client:
+            return await list_groups(client)
+
+    _show(output, ("GROUP", "MEMBERS"), run(listed, timeout), "no groups")
+
+
+@app.command("members")
+def members_command(
+    group: GroupArgument,
+    consul: AddressOption = DEFAULT_ADDRESS,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Show who reads which partition, and from where the next reader begins.
+
+    A partition without a member is free; a member without a partition waits for one. Exits 4 if
+    there is no such group.
+    """
+    from groupkeeper.clients.readers.group_list import PartitionRow, describe_group
+    from groupkeeper.storage.connections.consul import ConsulClient
+
+    async def described() -> list[PartitionRow]:
+        async with ConsulClient(consul, **secured(config)) as client:
+            return await describe_group(client, group)
+
+    rows = run(described, timeout)
+    if not rows:
+        fail(f"there is no group {group!r} in Consul", NOTHING_MATCHED)
+    _show(output, ("TOPIC", "PARTITION", "MEMBER", "POSITION"), rows, "")
+
+
+@app.command("read")
+def read_command(  # noqa: PLR0913  the options of a command
+    group: GroupArgument,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="How many the topic has.")],
+    server: Annotated[
+        str, typer.Option("--server", metavar="HOST:PORT", help="Brokers, with commas.")
+    ] = "127.0.0.1:9092",
+    consul: AddressOption = DEFAULT_ADDRESS,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    most: Annotated[
+        int | None, typer.Option("--max-messages", min=1, help="End after so many.")
+    ] = None,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Keep the position behind what was printed.")
+    ] = False,
+) -> None:
+    """Read as a member of the group, which takes its share, and print each message on a line.
+
+    The other members hand over that share, and get it back when this command ends: after
+    --max-messages, or with Ctrl-C. Without --commit the next reader begins where this one did.
+    """
+    from groupkeeper.clients.readers.consul_group import ConsulGroup, Scheme
+
+    async def read() -> None:
+        member = ConsulGroup(group, consul, Scheme.SPREAD, **secured(config))
+        async with member:
+            share = await member.new_readers(server, topic, partitions)
+            count = 0
+            async with share.read() as messages:
+                async for message in messages:
+                    _print_message(message, output)
+                    if commit:
+                        await share.commit(message)
+                    count += 1
+                    if count == most:
+                        return
+
+    run(read)
+
+
+def _print_message(message: Message, output: Output) -> None:
+    key, value = (
+        None if each is None else each.decode(errors="backslashreplace")
+        for each in (message.key, message.value)
+    )
+    if output is Output.JSON:
+        row = message._asdict() | {"key": key, "value": value}
+        row["headers"] = [
+            (name, None if each is None else each.decode(errors="backslashreplace"))
+            for name, each in message.headers
+        ]
+        print(json.dumps(row), flush=True)
+    else:
+        texts = ("-" if each is None else plain(each) for each in (key, value))
+        print(message.partition, message.offset, *texts, sep="\t", flush=True)
+
+
+for _command in app.registered_commands:
+    _command.cls = _ConsulCommand
