@@ -74,6 +74,7 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) differential
 	REQUIRE_ALL=1 $(MAKE) test-clients
 	REQUIRE_ALL=1 $(MAKE) test-registry
+	REQUIRE_ALL=1 $(MAKE) test-registry BIN=.venv-oldest/bin REGISTRY='$(OLDEST_REGISTRY)'
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
 
 OTHERS := 'fastapi==0.115.*' 'structlog==24.4.*' 'aiokafka==0.12.*'
@@ -99,8 +100,10 @@ test-clients: .venv/installed-for-tests ## Kafka's command line and clients in J
 	WRITE_COMPATIBILITY=1 $(PYTEST) -q -m clients tests/conformance
 
 # A server in each worker, and a file in one of them.
+REGISTRY := tests/registry
+OLDEST_REGISTRY := tests/registry/zookeeper/test_registry.py tests/registry/zookeeper/test_session.py
 test-registry: .venv/installed-for-tests ## Registry and readers on a real ZooKeeper, Consul and Kafka; needs Java and Go
-	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m registry tests/registry
+	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m registry $(REGISTRY)
 
 # A JVM in each worker, and a file in one of them: what its tests share is computed once.
 test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log; needs Java 17
