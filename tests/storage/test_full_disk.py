@@ -86,15 +86,19 @@ async def test_what_was_left_of_a_segment_that_never_came_to_be_goes(store: Seal
     def indexes() -> list[str]:
         return sorted(path.name for path in store.log_dir.glob("dt=*/_events-*"))
 
-    before = indexes()
     store.at_step = fill
     owner = await store.owner()
     await store.append(owner, 0, [commit("g", 7)])
-    await owner.storage.close()
-    assert len(indexes()) == len(before) + 1
-    store.at_step = lambda step: None
-    owner = await store.owner()
+    store.now_ms += store.settings.segment_ms
+    await until(lambda: owner.storage.sealing_failures > 0)
+    # The segment that comes to be has another name: it also holds this event.
     await store.append(owner, 0, [commit("g", 8)])
+    assert len(indexes()) > len(store.files())
+    store.at_step = lambda step: None
+    store.now_ms += store.settings.segment_ms
+    await until(lambda: owner.storage.stats()["unsealed_rows"] == 0)
+    await owner.storage.close()
+    owner = await store.owner()  # a start looks for what earlier ones left
     await owner.storage.close()
     segments = [name.replace("events-", "_events-", 1) for name in store.files()]
     assert indexes() == [name.replace(".jsonl.gz", ".groups.gz") for name in segments]
