@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from groupkeeper.clients.zookeeper import offsets
-from groupkeeper.clients.zookeeper.errors import RunningInstances
+from groupkeeper.clients.zookeeper.errors import BrokenNode, InvalidName, RunningInstances
 from groupkeeper.clients.zookeeper.instance import RegistryInstance
 from groupkeeper.clients.zookeeper.link import Link
 from groupkeeper.clients.zookeeper.names import (
@@ -133,7 +133,13 @@ class RegistryGroup:
             node = await self._link.session().get(path)
         except NodeMissing:
             return None
-        return self.instance(text_of(path, node.data))
+        return self._owner(path, node.data)
+
+    def _owner(self, path: str, data: bytes) -> RegistryInstance:
+        try:
+            return self.instance(text_of(path, data))
+        except InvalidName as error:  # anybody may write anything there
+            raise BrokenNode(path, str(error)) from None
 
     async def watch_partition_owner(
         self, topic: str, partition: int
@@ -151,7 +157,7 @@ class RegistryGroup:
                     if not await session.exists(path, changed):
                         return Look(None, None)
                 else:
-                    return Look(self.instance(text_of(path, node.data)), node.changed_in)
+                    return Look(self._owner(path, node.data), node.changed_in)
 
         return await Watch.begin(self._link.session(), look)
 

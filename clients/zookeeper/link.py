@@ -138,17 +138,23 @@ class Link:
         renewed.set_result(Renewal(tuple(kept), tuple(refused)))
 
     async def _make(self, session: ZooKeeperSession, path: str, data: bytes) -> bool:
+        """Make a node again. Return False if another client has it, or does not let us."""
         while True:
-            with contextlib.suppress(NodeChanged, NodeMissing):
-                try:
-                    await session.create(path, data, ephemeral=True)
-                except NodeExists:
-                    node = await session.get(path)
-                    if node.owner not in self.past:
-                        return False
-                    await session.take_over(path, node._replace(data=data))
-                except (SessionLost, SessionClosed):
-                    raise
-                except ZooKeeperError:
-                    return False
-                return True
+            try:
+                return await self._make_or_take(session, path, data)
+            except (NodeChanged, NodeMissing):
+                continue
+            except (SessionLost, SessionClosed):
+                raise
+            except ZooKeeperError:
+                return False
+
+    async def _make_or_take(self, session: ZooKeeperSession, path: str, data: bytes) -> bool:
+        try:
+            await session.create(path, data, ephemeral=True)
+        except NodeExists:
+            node = await session.get(path)
+            if node.owner not in self.past:
+                return False
+            await session.take_over(path, node._replace(data=data))
+        return True

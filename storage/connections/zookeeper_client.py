@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import kazoo.client
 import kazoo.exceptions
+import kazoo.handlers.threading
 import kazoo.security
 
 from groupkeeper.storage.connections.zookeeper_errors import (
@@ -25,6 +26,12 @@ from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
 RECONNECT_DELAY_S: Final = 0.05
 MAX_RECONNECT_DELAY_S: Final = 1.0
 """Between attempts to connect: a session is short, and its owner waits."""
+
+CONNECT_TRIES: Final = 3
+MIN_ANSWER_S: Final = 1.0
+"""A server may accept a connection and say nothing: one that is just starting does, now and then.
+kazoo waits for it as long as the session lasts, which is then lost. Here a third is enough, or a
+second."""
 
 _KAZOO_LOG: Final = logging.getLogger("groupkeeper.kazoo")
 # a program that has set up no logging gets nothing of kazoo's on its terminal
@@ -76,24 +83,38 @@ def new_client(settings: ZooKeeperSettings, negotiated: Callable[[int], None]) -
         default_acl=access_list(settings),
         auth_data=[("digest", settings.digest)] if settings.digest is not None else [],
         logger=_KAZOO_LOG,
+        handler=_Handler(),
         **secured,
     )
-    _report_timeout(client, negotiated)
+    _shake_hands(client, negotiated)
     return client
 
 
-def _report_timeout(client: Any, negotiated: Callable[[int], None]) -> None:
-    """Learn the timeout that a server has chosen, which kazoo keeps to itself."""
+def _patience_s(timeout: float) -> float:
+    return min(timeout, max(MIN_ANSWER_S, timeout / CONNECT_TRIES))
+
+
+class _Handler(kazoo.handlers.threading.SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, with a limit for one attempt to connect."""
+
+    def create_connection(self, *args: Any, timeout: float, **named: Any) -> Any:
+        return super().create_connection(*args, timeout=_patience_s(timeout), **named)
+
+
+def _shake_hands(client: Any, negotiated: Callable[[int], None]) -> None:
+    """Limit the handshake, and learn the timeout that a server has chosen, which kazoo keeps to
+    itself.
+    """
     connection = client._connection
     invoke = connection._invoke
 
-    def invoke_and_report(timeout: float, request: Any, xid: int | None = None) -> Any:
-        answer = invoke(timeout, request, xid)
+    def limited_invoke(timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = invoke(_patience_s(timeout), request, xid)
         if isinstance(answer, tuple) and getattr(answer[0], "time_out", 0) > 0:
             negotiated(answer[0].time_out)
         return answer
 
-    connection._invoke = invoke_and_report
+    connection._invoke = limited_invoke
 
 
 def _authorities(ca_file: Path | None) -> str | None:

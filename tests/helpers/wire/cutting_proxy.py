@@ -17,6 +17,7 @@ class CuttingProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._passes = asyncio.Event()
         self._refuses = False
+        self._ignores = 0
 
     async def __aenter__(self) -> Self:
         self._passes.set()
@@ -43,6 +44,10 @@ class CuttingProxy:
         if refuses:
             self.cut()
 
+    def ignore(self, connections: int = 1) -> None:
+        """Accept the next connections, and never say a word on them."""
+        self._ignores = connections
+
     def swallow(self, swallows: bool = True) -> None:
         """Let nothing pass, without a word, as a broken network does."""
         if swallows:
@@ -53,6 +58,10 @@ class CuttingProxy:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refuses:
             writer.close()
+            return
+        if self._ignores:
+            self._ignores -= 1
+            self._writers.add(writer)
             return
         try:
             behind = await asyncio.open_connection("127.0.0.1", self._target_port)

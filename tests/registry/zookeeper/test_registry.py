@@ -219,6 +219,20 @@ async def test_a_claim_left_by_an_earlier_session_becomes_this_ones(servers, reg
     assert await group.partition_owner("orders", 0) == group.instance("a")
 
 
+@pytest.mark.parametrize("data", [b"", b"a/b", b"\xff"])
+async def test_an_owner_that_can_be_none_names_its_node(registry, raw, chroot, data):
+    path = f"{chroot}/consumers/billing/owners/orders/0"
+    await raw.create(path, data)
+    group = registry.group("billing")
+    for look in (
+        group.partition_owner("orders", 0),
+        group.watch_partition_owner("orders", 0),
+        group.owners(),
+    ):
+        with pytest.raises(BrokenNode, match=path):
+            await look
+
+
 # --- offsets --------------------------------------------------------------------------------------
 
 

@@ -146,6 +146,15 @@ async def test_a_short_cut_loses_nothing(proxy, through, other):
         assert await group.partition_owner("orders", 0) == instance
 
 
+async def test_a_server_that_accepts_and_says_nothing_does_not_use_up_the_session(proxy, through):
+    async with Registry(through, session_timeout_ms=6_000) as registry:
+        instance = await a_member(registry)
+        proxy.ignore()
+        proxy.cut()
+        assert await in_time(instance.registered())
+        assert await registry.group("billing").partition_owner("orders", 0) == instance
+
+
 async def test_writes_during_cuts_are_carried_out_once(proxy, through, other):
     async with Registry(through, session_timeout_ms=6_000) as registry:
         group = registry.group("billing")
@@ -290,6 +299,25 @@ async def test_what_another_has_by_then_is_not_taken_from_it(proxy, through, oth
         ]
         assert await instance.registered()
         assert await registry.group("billing").partition_owner("orders", 0) == theirs
+
+
+async def test_what_the_servers_still_keep_for_the_lost_session_is_taken_over(
+    proxy, through, zookeeper, other
+):
+    async with Registry(through, session_timeout_ms=20_000, reregister=True) as registry:
+        instance = await a_member(registry)
+        before = registry._link.session().id
+        renewed = asyncio.ensure_future(registry.wait_renewed())
+        await asyncio.sleep(0)
+        proxy.swallow()
+        # this side gives up long before the servers do
+        registry._link.session()._lose("a test says so")
+        proxy.swallow(False)
+        kept, refused = await in_time(renewed)
+        assert (len(kept), refused) == (2, ())
+        assert registry._link.session().id != before
+        assert await instance.registered()
+        assert await other.group("billing").partition_owner("orders", 0) is not None
 
 
 async def test_closing_a_registry_without_a_server_ends(proxy, through):
