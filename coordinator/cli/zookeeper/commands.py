@@ -69,6 +69,11 @@ def _show(
         typer.echo(nothing, err=True)
 
 
+def _say(output: Output, text: str, **facts: object) -> None:
+    """Print what was done, as a sentence or as an object; at once, for it may be waited for."""
+    print(plain(text) if output is Output.TABLE else json.dumps(facts), flush=True)
+
+
 async def _there(registry: Registry, name: str) -> RegistryGroup:
     """Return a group that exists; exit 4 if it does not."""
     group = registry.group(name)
@@ -227,6 +232,7 @@ def claim_command(  # noqa: PLR0913  the options of a command
     zookeeper: ServersOption = DEFAULT_SERVERS,
     config: ConfigOption = None,
     session_timeout: SessionOption = 6_000,
+    output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
     """Claim a partition for an instance, and hold it until Ctrl-C.
@@ -237,8 +243,8 @@ def claim_command(  # noqa: PLR0913  the options of a command
 
     async def hold(registry: Registry) -> None:
         await registry.group(group).instance(instance).claim_partition(topic, partition)
-        held = plain(f"{topic}-{partition} is claimed by {instance!r}")
-        print(f"{held} until this command ends (Ctrl-C)", flush=True)
+        held = f"{topic}-{partition} is claimed by {instance!r} until this command ends (Ctrl-C)"
+        _say(output, held, topic=topic, partition=partition, owner=instance)
         raise await registry.wait_lost()
 
     run((zookeeper, config, timeout), hold, session_timeout)
@@ -252,6 +258,7 @@ def release_command(  # noqa: PLR0913  the options of a command
     instance: InstanceOption,
     zookeeper: ServersOption = DEFAULT_SERVERS,
     config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
     """Release the claim of an instance, whoever made it. The instance is not told.
@@ -263,7 +270,7 @@ def release_command(  # noqa: PLR0913  the options of a command
         await registry.group(group).instance(instance).release_partition(topic, partition)
 
     run((zookeeper, config, timeout), release)
-    print(plain(f"{topic}-{partition} is released"))
+    _say(output, f"{topic}-{partition} is released", topic=topic, partition=partition, owner=None)
 
 
 @app.command("commit")
@@ -274,6 +281,7 @@ def commit_command(  # noqa: PLR0913  the options of a command
     offset: Annotated[int, typer.Argument(metavar="OFFSET", help="That of the next message.")],
     zookeeper: ServersOption = DEFAULT_SERVERS,
     config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
     """Store the offset of a partition. A running instance may overwrite it."""
@@ -285,11 +293,12 @@ def commit_command(  # noqa: PLR0913  the options of a command
 
     before = run((zookeeper, config, timeout), commit)
     was = "there was none" if before is None else f"it was {before}"
-    print(plain(f"{topic}-{partition}: {offset} ({was})"))
+    facts = {"topic": topic, "partition": partition, "offset": offset, "before": before}
+    _say(output, f"{topic}-{partition}: {offset} ({was})", **facts)
 
 
 @app.command("delete")
-def delete_command(
+def delete_command(  # noqa: PLR0913  the options of a command
     group: GroupArgument,
     offsets_only: Annotated[
         bool, typer.Option("--offsets", help="Delete its offsets, and leave the group.")
@@ -299,6 +308,7 @@ def delete_command(
     ] = False,
     zookeeper: ServersOption = DEFAULT_SERVERS,
     config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
     """Show what a group holds, and with --apply delete it.
@@ -316,15 +326,16 @@ def delete_command(
         return running, rows
 
     running, rows = run((zookeeper, config, timeout), delete)
-    if rows:
+    if rows and output is Output.TABLE:
         print_table(("TOPIC", "PARTITION", "OFFSET"), rows)
     what = f"the offsets of {group!r}" if offsets_only else f"the group {group!r} with its offsets"
     if running:
         fail(f"{group!r} has running instances ({', '.join(running)}): not deleted", FAILED)
-    if apply:
-        print(plain(f"Deleted {what}."))
-    else:
-        print(plain(f"Nothing was changed. To delete {what}, add --apply"))
+    keys = ("topic", "partition", "offset")
+    offsets = [dict(zip(keys, row, strict=True)) for row in rows]
+    facts = {"group": group, "deleted": apply, "offsets_only": offsets_only, "offsets": offsets}
+    told = f"Deleted {what}." if apply else f"Nothing was changed. To delete {what}, add --apply"
+    _say(output, told, **facts)
 
 
 app.command("migrate")(migrate.migrate_command)

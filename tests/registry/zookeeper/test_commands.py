@@ -104,6 +104,29 @@ async def test_the_same_as_json(servers, billing):
     assert await read("offsets", "shipping") == []
 
 
+async def test_what_is_done_is_told_as_json(servers, billing):
+    async def read(*arguments):
+        code, out, _ = await done(servers, *arguments, "-o", "json")
+        assert code == 0
+        return json.loads(out)
+
+    place = {"topic": "orders", "partition": 0}
+    committed = await read("commit", "billing", "orders", "0", "50")
+    assert committed == place | {"offset": 50, "before": 41}
+    released = await read("release", "billing", "orders", "0", "--instance", "a")
+    assert released == place | {"owner": None}
+    await billing.instance("a").deregister()
+    offsets = [place | {"offset": 50}, place | {"partition": 1, "offset": 7}]
+    there = {"group": "billing", "deleted": False, "offsets_only": False, "offsets": offsets}
+    assert await read("delete", "billing") == there
+    assert await read("delete", "billing", "--apply") == there | {"deleted": True}
+    async with started(
+        servers, *("claim", "billing", "orders", "0", "--instance", "a", "-o", "json")
+    ) as process:
+        line = await asyncio.wait_for(process.stdout.readline(), LIMIT_S)
+        assert json.loads(line) == place | {"owner": "a"}
+
+
 @pytest.mark.parametrize("command", ["instances", "owners", "offsets", "delete"])
 async def test_a_group_that_is_not_there_exits_4(servers, command):
     code, out, err = await done(servers, command, "nobody")
