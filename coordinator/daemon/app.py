@@ -35,6 +35,7 @@ from groupkeeper.coordinator.daemon.process import (
     Connections,
     DescriptorProbe,
     LoopLag,
+    MemoryTrim,
     StartFailed,
     bind,
     bound_address,
@@ -197,6 +198,7 @@ class Daemon:
         allowed = allowed_connections(settings)
         limits = server_limits(settings, allowed.kafka)
         self._kafka = KafkaServer(self._services(topics), limits, watch=watch)
+        self._kafka.budget.freed = MemoryTrim().soon
         self._lag = LoopLag()
         self._descriptors = DescriptorProbe(_log_no_descriptors)
         self._systemd = Systemd()

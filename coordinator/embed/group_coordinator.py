@@ -226,10 +226,8 @@ class GroupCoordinator:
     @property
     def not_ready(self) -> str | None:
         """Why groups are not served, in one line. None if they are."""
-        if self.start_waits_for:
-            return self.start_waits_for
-        if not self._life.is_running:
-            return "the coordinator is not running"
+        if self.start_waits_for or not self._life.is_running:
+            return self.start_waits_for or "the coordinator is not running"
         if self.refusal:
             return self.refusal
         loading = self._owner.loading_count()
@@ -238,12 +236,7 @@ class GroupCoordinator:
     @property
     def start_waits_for(self) -> str:
         """Why a start goes on trying to open or to load the store. Empty if it does not."""
-        if self._life.waits_for_store:
-            what, problem = "the store cannot be opened yet", self._life.waits_for_store
-        else:
-            what = "the store cannot be loaded yet"
-            problem = self._owner.recovery.first_load_problem
-        return f"{what}, which is tried again: {problem}" if problem else ""
+        return self._life.start_waits_for
 
     @property
     def refusal(self) -> str:
@@ -294,9 +287,7 @@ class GroupCoordinator:
         return self._listings.begin(request, ticket, places)
 
     def submit_all(self, requests: Sequence[Request], ticket: Ticket) -> None:
-        """Submit several requests and answer them together, in their order. For an OffsetFetch or a
-        DescribeGroups of many groups.
-        """
+        """Submit several requests and answer them together, in their order."""
         Many(len(requests), ticket).begin(self.submit, requests)
 
     def _route(self, group_id: str) -> Place:

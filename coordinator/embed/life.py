@@ -53,7 +53,7 @@ class Life:
         """The loop of ``start``; every later call must come from it."""
         self._began: str | None = None
         """"started" or "stopped": the reason why a further start is refused."""
-        self.waits_for_store = ""
+        self._open_problem = ""
         """Why the store could not be opened. Empty if it was opened, or not tried yet."""
         self._is_open = False
         self._starting: asyncio.Task[None] | None = None
@@ -63,6 +63,16 @@ class Life:
     def is_running(self) -> bool:
         """True if the store is open and no stop has begun."""
         return self._is_open and self._began == "started"
+
+    @property
+    def start_waits_for(self) -> str:
+        """Why a start goes on trying to open or to load the store. Empty if it does not."""
+        if self._open_problem:
+            what, problem = "the store cannot be opened yet", self._open_problem
+        else:
+            what = "the store cannot be loaded yet"
+            problem = self._owner.recovery.first_load_problem
+        return f"{what}, which is tried again: {problem}" if problem else ""
 
     def check_started(self) -> None:
         """Raise RuntimeError before the start, and in another event loop.
@@ -138,10 +148,10 @@ class Life:
         while True:
             try:
                 await unless_cancelled(self._storage.open(identity))
-                self.waits_for_store = ""
+                self._open_problem = ""
                 return
             except StoreBusy as error:
-                self.waits_for_store = str(error)
+                self._open_problem = str(error)
                 _log.error("open_failed", error=str(error), retry_ms=retry_ms)
             await asyncio.sleep(retry_ms / 1000)
             retry_ms = min(2 * retry_ms, self._config.retry_max_ms)

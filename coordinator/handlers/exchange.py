@@ -194,6 +194,11 @@ class Exchange(msgspec.Struct, eq=False):
         self.frame = b""
         self.asked = self.reply = None
 
+    @property
+    def is_released(self) -> bool:
+        """True if the connection is closed."""
+        return self.channel is _CLOSED
+
     def resolve(self, result: Any) -> None:
         """Render the result and send it. Called once."""
         try:

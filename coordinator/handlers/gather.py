@@ -85,8 +85,11 @@ class Gather:
             SlicedReply(self._exchange, self._services, part, made, self._bytes).advance()
 
     def _sliced(self, index: int, parts: list[bytes]) -> None:
-        self._exchange.channel.grew(self._exchange, len(parts[-1]))
-        self._made(index, b"".join(parts))
+        part = b"".join(parts)
+        freed_bytes = len(part) - len(parts[-1])  # the last one was never counted
+        parts.clear()
+        self._exchange.channel.grew(self._exchange, -freed_bytes)
+        self._made(index, part)
 
     def _made(self, index: int, part: bytes) -> None:
         self._parts[index] = part
@@ -104,4 +107,6 @@ class Gather:
         elif self._next < len(self._requests):
             exchange.on_closed = exchange.channel.later(0, self.begin)
         else:
-            exchange.send(self._finish(self._parts))
+            exchange.channel.grew(exchange, self._bytes)  # the copy of the parts in the reply
+            if not exchange.is_released:
+                exchange.send(self._finish(self._parts))

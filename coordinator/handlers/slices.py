@@ -65,7 +65,10 @@ class SlicedReply:
         if self._bytes > self._max_bytes:
             exchange.channel.refused(exchange, REPLY_TOO_LARGE)
         elif is_last:
-            self._done(self._parts)
+            # the parts and their copy in the reply are held together
+            exchange.channel.grew(exchange, sum(map(len, self._parts)))
+            if not exchange.is_released:
+                self._done(self._parts)
         else:
             exchange.channel.grew(exchange, len(part))
             exchange.on_closed = exchange.channel.later(0, self.advance)

@@ -27,6 +27,7 @@ connection is paused.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -37,6 +38,8 @@ from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
 SOFT_SHARE = 0.75
 ROOM_SHARE = 0.9375
 """Above the budget, the largest connections are closed until this share of it is held."""
+EASED_SHARE = 0.125
+"""Below this share, after more than twice as much was held, freed memory returns to the system."""
 TICK_S = 0.25
 """How often the budget looks for connections that wait for their peer, while much is held."""
 STALLED_TICKS = 20
@@ -45,6 +48,10 @@ STALLED_TICKS = 20
 _NO_LIMIT = 1 << 62
 
 _log = structlog.get_logger("groupkeeper.server")
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class Holder(Protocol):
@@ -76,6 +83,12 @@ class MemoryBudget:
         self.held_bytes = 0
         self.share_bytes = _NO_LIMIT
         """How much one connection may hold and still be read."""
+        self.freed: Callable[[], None] = _do_nothing
+        """Called when much memory was freed: little is held after much was held, or connections
+        were closed.
+        """
+        self._eased_bytes = int(max_bytes * EASED_SHARE)
+        self._was_high = False
         self._holders: set[Holder] = set()
         self._paused: set[Holder] = set()
         self._stats = stats
@@ -96,6 +109,11 @@ class MemoryBudget:
             self._paused.discard(holder)
         elif not before:
             self._holders.add(holder)
+        if self.held_bytes > 2 * self._eased_bytes:
+            self._was_high = True
+        elif self._was_high and self.held_bytes < self._eased_bytes:
+            self._was_high = False
+            self.freed()
         if self.held_bytes > self.soft_bytes:
             if held_bytes > before:
                 self._press(holder)
@@ -145,6 +163,7 @@ class MemoryBudget:
         )
         while by_size and self.held_bytes > self.max_bytes * ROOM_SHARE:
             by_size.pop().abort(CloseReason.MEMORY_BUDGET)
+        self.freed()
 
     def _tick(self) -> None:
         """Close connections that wait for their peer too long, and resume reading where there is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 from pathlib import Path
 
 from tests.helpers.daemon.daemon import Daemon
@@ -60,6 +61,62 @@ def test_peers_together_make_it_hold_no_more_than_the_budget(tmp_path: Path) -> 
         for peer in peers:
             peer.close()
         daemon.stop()
+
+
+def test_replies_that_nobody_reads_leave_nothing_behind(tmp_path: Path) -> None:
+    """What was freed lies between what is in use: glibc alone would keep most of it."""
+    settings = {"kafka.max_buffered_bytes": 4 * BUDGET_BYTES}
+    daemon = Daemon(
+        tmp_path, storage_url="memory:", settings=settings, topics={"orders": 3_200}
+    ).start()
+    peers: list[RawClient] = []
+    try:
+        port = int(daemon.bootstrap.rpartition(":")[2])
+        with RawClient(port, timeout_s=30) as client:
+            commit_metadata(client, 3_200)
+            before_kb = most_kb = rss_kb(daemon)
+            for _ in range(30):
+                peer = RawClient(port, timeout_s=30)
+                peers.append(peer)
+                peer.send("offset_fetch", 7, group_id="g", topics=None, require_stable=False)
+                heartbeat(client)
+                most_kb = max(most_kb, rss_kb(daemon))
+            assert daemon.metric("groupkeeper_buffered_bytes") <= 4 * BUDGET_BYTES
+            assert most_kb - before_kb < 8 * BUDGET_BYTES // 1024
+            for peer in peers:
+                peer.socket.close()
+            for _ in range(600):
+                if rss_kb(daemon) - before_kb < 4 * MOST_GROWTH_KB:
+                    return
+                time.sleep(0.05)
+            raise AssertionError(f"{rss_kb(daemon) - before_kb} KB more than before")
+    finally:
+        for peer in peers:
+            peer.socket.close()
+        daemon.stop()
+
+
+def commit_metadata(client: RawClient, partitions: int) -> None:
+    """Commit 4 KB of metadata to each partition, 200 at a time."""
+    for first in range(0, partitions, 200):
+        rows = [
+            {
+                "partition_index": partition,
+                "committed_offset": 1,
+                "committed_leader_epoch": -1,
+                "committed_metadata": "m" * 4_000,
+            }
+            for partition in range(first, first + 200)
+        ]
+        client.call(
+            "offset_commit",
+            8,
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[{"name": "orders", "partitions": rows}],
+        )
 
 
 def heartbeat(client: RawClient) -> None:
