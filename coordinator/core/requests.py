@@ -415,9 +415,15 @@ class EndSession(GroupWrite, frozen=True):
     result = ErrorCode
 
 
+class PartlyDeleted(AnyResult, frozen=True):
+    """The answer to a DeleteGroup of a large group. With COORDINATOR_LOAD_IN_PROGRESS a portion of
+    its offsets is deleted, and the same request deletes the next one.
+    """
+
+
 class DeleteGroup(GroupWrite, frozen=True):
     """Delete an Empty group and its offsets (docs/spec/administration.md#delete-groups). The answer
-    is a bare ErrorCode.
+    is a bare ErrorCode, or PartlyDeleted.
     """
 
     client: Client

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE, SlicedReply
-from groupkeeper.coordinator.runtime.tickets import Part
+from groupkeeper.coordinator.runtime.tickets import Part, whole
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.requests import Request
@@ -64,7 +64,8 @@ class Gather:
             index = self._next
             self._next += 1
             self._missing += 1
-            self._services.coordinator.submit(requests[index], Part(self.took, index))
+            submit = self._services.coordinator.submit
+            submit(requests[index], whole(submit, requests[index], Part(self.took, index)))
         self._submitting = False
         if not self._missing:
             self._advance()

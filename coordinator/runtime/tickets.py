@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Now, Request
+from groupkeeper.coordinator.core.requests import DeleteGroup, Now, PartlyDeleted, Request
 
 
 class Ticket(Protocol):
@@ -69,6 +69,34 @@ class Part:
         self._answered(self._which, result)
 
 
+class Whole:
+    """The ticket of a deletion that is done in portions. It submits the request again until nothing
+    is left, so that ``ticket`` gets the answer to all of it.
+    """
+
+    __slots__ = ("_request", "_submit", "_ticket")
+
+    def __init__(
+        self, submit: Callable[[Request, Ticket], None], request: Request, ticket: Ticket
+    ) -> None:
+        self._submit = submit
+        self._request = request
+        self._ticket = ticket
+
+    def resolve(self, result: Any) -> None:
+        if not isinstance(result, PartlyDeleted):
+            self._ticket.resolve(result)
+        elif result.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._submit(self._request, self)
+        else:  # its shard was dropped before the portion was durable
+            self._ticket.resolve(self._request.refused(result.error))
+
+
+def whole(submit: Callable[[Request, Ticket], None], request: Request, ticket: Ticket) -> Ticket:
+    """Return the ticket to submit a request with, so that ``ticket`` gets the whole answer."""
+    return Whole(submit, request, ticket) if isinstance(request, DeleteGroup) else ticket
+
+
 class Many:
     """Collects the answers of several requests into a list, in their order."""
 
@@ -82,7 +110,7 @@ class Many:
         if not requests:
             self._ticket.resolve([])
         for position, request in enumerate(requests):
-            submit(request, Part(self._answered, position))
+            submit(request, whole(submit, request, Part(self._answered, position)))
 
     def _answered(self, position: int, result: Result) -> None:
         self._results[position] = result

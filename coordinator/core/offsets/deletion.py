@@ -1,13 +1,15 @@
 """OffsetDelete and DeleteGroups. The log keeps the last value of each deleted offset.
 
 See docs/spec/offsets.md#delete and docs/spec/administration.md#delete-groups. A deletion too large
-for one step is done in portions. The client receives COORDINATOR_LOAD_IN_PROGRESS and retries until
-the rest fits.
+for one step is done in portions. A group is deleted by one request of a client: the runtime asks
+again until the rest fits (``runtime.tickets.Whole``). For single offsets the client receives
+COORDINATOR_LOAD_IN_PROGRESS and retries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, TypeAlias
 
 from groupkeeper.coordinator.core.dispatch import handles
@@ -18,7 +20,12 @@ from groupkeeper.coordinator.core.events import (
     of_client,
 )
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
-from groupkeeper.coordinator.core.groups.lost_offsets import Portion, StoredOffset, lost_topics
+from groupkeeper.coordinator.core.groups.lost_offsets import (
+    OFFSET_BYTES,
+    Portion,
+    StoredOffset,
+    lost_topics,
+)
 from groupkeeper.coordinator.core.offsets.ends import held_end
 from groupkeeper.coordinator.core.records import GroupRemoved, PartitionEnd
 from groupkeeper.coordinator.core.requests import (
@@ -27,6 +34,7 @@ from groupkeeper.coordinator.core.requests import (
     GroupState,
     OffsetDelete,
     OffsetDeleteResult,
+    PartlyDeleted,
 )
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
@@ -36,6 +44,10 @@ Rows: TypeAlias = list[tuple[int, ErrorCode]]
 
 MAX_DELETED_BYTES: Final = 8 * 1024 * 1024
 """What one step may delete, encoded: about 25,000 offsets, which take 40 ms of the event loop."""
+
+
+MAX_GROUP_BYTES: Final = 512 * 1024
+"""The same for a portion of a group. Several groups may be deleted in one turn."""
 
 
 @handles(DeleteGroup)
@@ -48,11 +60,11 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
     if group.state is not GroupState.EMPTY:
         shard.reply(ticket, ErrorCode.NON_EMPTY_GROUP)
         return
-    lost = list(group.stored_offsets())
-    fits = _portion(shard, group, lost)
+    lost = list(islice(group.stored_offsets(), MAX_GROUP_BYTES // OFFSET_BYTES + 1))
+    fits = _portion(shard, group, lost, MAX_GROUP_BYTES)
     if len(fits) < len(lost):
         _remove(shard, group, fits, request.client, "group_deleted")
-        shard.reply(ticket, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        shard.reply(ticket, PartlyDeleted(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return
     for pending in group.pending_members.values():
         shard.deadlines.clear(pending)
@@ -97,7 +109,7 @@ def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> 
                 lost[topic, partition] = (topic, partition, stored)
     if lost:
         going = list(lost.values())
-        fits = _portion(shard, group, going)
+        fits = _portion(shard, group, going, MAX_DELETED_BYTES)
         _remove(shard, group, fits, request.client, "deleted")
         if len(fits) < len(going):
             shard.reply(ticket, OffsetDeleteResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -163,9 +175,9 @@ def _subscribes(group: Group, topic: str) -> bool:
 
 
 def _portion(
-    shard: ShardState, group: Group, lost: Sequence[StoredOffset]
+    shard: ShardState, group: Group, lost: Sequence[StoredOffset], most_bytes: int
 ) -> Sequence[StoredOffset]:
-    most_bytes = min(shard.limits.max_step_bytes, MAX_DELETED_BYTES)
+    most_bytes = min(shard.limits.max_step_bytes, most_bytes)
     return Portion(len(lost), most_bytes).take(group.group_id, lost)
 
 

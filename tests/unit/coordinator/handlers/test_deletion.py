@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import DeleteGroup, OffsetDelete, OffsetDeleteResult
+from groupkeeper.coordinator.core.requests import (
+    DeleteGroup,
+    OffsetDelete,
+    OffsetDeleteResult,
+    PartlyDeleted,
+)
 from tests.helpers.wire.handling import (
     CLIENT_HOST,
     CLIENT_ID,
@@ -108,6 +113,22 @@ def test_a_group_that_is_named_twice_is_deleted_and_answered_once(version: int) 
     assert isinstance(coordinator, FakeCoordinator)
     assert [r.group_id for r in coordinator.requests] == ["a", "b"]
     assert [r["group_id"] for r in reply["results"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        (ErrorCode.NONE, 0),
+        (ErrorCode.NON_EMPTY_GROUP, 68),
+        (PartlyDeleted(ErrorCode.NOT_COORDINATOR), 16),
+    ],
+)
+def test_a_large_group_is_deleted_by_one_request(last: Any, code: int) -> None:
+    answers = [PartlyDeleted(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3 + [last]
+    services = make_services(lambda _: answers.pop(0))
+    reply = ask("delete_groups", 2, services=services, groups_names=["large"])
+    assert [(r["group_id"], r["error_code"]) for r in reply["results"]] == [("large", code)]
+    assert not answers
 
 
 def test_many_groups_are_deleted_a_window_at_a_time() -> None:

@@ -240,7 +240,7 @@ def test_a_group_too_large_for_one_step_is_deleted_in_portions():
 
 def test_a_large_group_is_deleted_in_portions_that_the_loop_can_bear(monkeypatch):
     """However much a storage takes in a step: 100,000 offsets held the loop for 140 ms."""
-    monkeypatch.setattr(deletion, "MAX_DELETED_BYTES", 5_000)
+    monkeypatch.setattr(deletion, "MAX_GROUP_BYTES", 5_000)
     driver = ShardDriver()
     for partition in range(12):
         driver.commit(topics=[("orders", "", [(partition, 100 + partition, -1, "m" * 600)])])
