@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 
 from groupkeeper.clients.readers.errors import PartitionLost
@@ -37,6 +38,11 @@ class Claim:
         self._key = keys.owner(topic, partition)
         self._ended: PartitionLost | None = None
         self._is_ours = True
+
+    @property
+    def is_lost(self) -> bool:
+        """True if it ended and is not ours any more."""
+        return self._ended is not None and not self._is_ours
 
     def look(self) -> None:
         """Notice that the session is over; called for every message."""
@@ -87,9 +93,14 @@ class Claim:
             else:
                 return EARLIEST if entry is None else read_position(entry)
 
-    async def release(self) -> None:
-        """Give the partition up, once nobody reads it here any more."""
-        await self._under_lock({"Verb": "delete", "Key": self._key})
+    async def release(self, patience_s: float | None = None) -> None:
+        """Give the partition up, once nobody reads it here any more.
+
+        If Consul does not answer for so long, the end of the session does it.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._under_lock({"Verb": "delete", "Key": self._key})
         self._is_ours = False
         self.on_release()
 

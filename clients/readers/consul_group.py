@@ -110,6 +110,8 @@ class ConsulGroup(Closing):
         if self.scheme is not Scheme.SPREAD:
             raise ValueError("new_readers is for a group of scheme 'spread'")
         member = await self._started()
+        if member.takes_part_in(topic):
+            raise ValueError(f"this group has a share of {topic!r} already")
         await member.join(topic, partitions, ReaderPlan(brokers, options))
         readers = SpreadReaders(member, topic, partitions)
         self._keep(readers)

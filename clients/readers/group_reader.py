@@ -14,6 +14,8 @@ from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST
 from groupkeeper.clients.readers.reader import Reader
 
 MOST_OFFSET = 2**63 - 1
+CLOSE_PATIENCE_S = 3.0
+"""How long a close waits for a Consul that is away; its election takes about that long."""
 
 
 class GroupReader(Reader):
@@ -60,8 +62,13 @@ class GroupReader(Reader):
         """
         errors = await self._end_all()
         self._claim.end(PartitionLost(self.topic, self.partition, "its reader was closed"))
-        await self._claim.release()
+        await self._claim.release(CLOSE_PATIENCE_S)
         raise_all(errors)
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the partition is not ours any more."""
+        return self._claim.is_lost
 
     def look(self) -> None:
         self._claim.look()

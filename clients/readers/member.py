@@ -86,6 +86,10 @@ class GroupMember:
                 raise NoPartitionFree(topic, partitions)
             await self.changed(view.at_index, again_soon=bool(free))
 
+    def takes_part_in(self, topic: str) -> bool:
+        """True between ``join`` and ``leave``."""
+        return topic in self._plans
+
     async def join(self, topic: str, partitions: int, plan: ReaderPlan) -> None:
         """Take part in the spreading of a topic."""
         self._plans[topic] = plan
@@ -141,8 +145,13 @@ class GroupMember:
         if self.error is not None:  # lost while Consul answered
             raise self.error
         self._claims[at] = claim
-        claim.on_release = lambda: self._claims.pop(at, None)
+        claim.on_release = lambda: self._forget(claim)
         return GroupReader(plan.brokers, claim, plan.options)
+
+    def _forget(self, claim: Claim) -> None:
+        at = claim.topic, claim.partition
+        if self._claims.get(at) is claim:  # and not one that was made since
+            del self._claims[at]
 
     async def _retried(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         """Call until Consul answers, or our session must be taken for lost."""

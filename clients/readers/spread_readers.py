@@ -93,18 +93,18 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         self._balancing = asyncio.create_task(self._balance())
 
     def __len__(self) -> int:
-        return len(self._readers)
+        return len(self.partitions)
 
     def __getitem__(self, index: int) -> GroupReader:  # type: ignore[override]
-        return self._readers[sorted(self._readers)[index]]
+        return self._readers[self.partitions[index]]
 
     def __iter__(self) -> Iterator[GroupReader]:
-        return iter([self._readers[each] for each in sorted(self._readers)])
+        return iter([self._readers[each] for each in self.partitions])
 
     @property
     def partitions(self) -> list[int]:
         """The partitions that this member has now."""
-        return sorted(self._readers)
+        return sorted(p for p, reader in self._readers.items() if not reader.is_lost)
 
     async def commit(self, message: Message) -> None:
         """Keep that this message was processed: the next reader of its partition begins behind it.
@@ -186,7 +186,8 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
             return False  # the view is older than we are
         wanted = spread(max([self._partitions, *members.values()]), members, owners)
         ours = wanted[self._member.id]
-        for partition in [each for each in self._readers if each not in ours]:
+        lost = {each for each, reader in self._readers.items() if reader.is_lost}
+        for partition in [p for p in self._readers if p not in ours or p in lost]:
             self._give_up(partition)
         was_refused = False
         for partition in ours:
@@ -203,7 +204,7 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         if reader is None:
             return False
         self._readers[partition] = reader
-        for iterator in self._iterators:
+        for iterator in self._iterators if not reader.is_lost else ():
             iterator.add(reader.read())
         self._change.set()
         return True

@@ -129,6 +129,29 @@ async def test_a_lock_that_somebody_deleted_ends_the_reader(
             await waiting
 
 
+async def test_a_share_takes_a_partition_again_whose_lock_somebody_deleted(
+    kafka: Watched, consul: RealConsul, name: str, client: ConsulClient
+) -> None:
+    async with group_of(consul, name, scheme="spread") as group:
+        share = await group.new_readers(kafka.bootstrap, "short", 2)
+        with pytest.raises(ValueError, match="a share of 'short' already"):
+            await group.new_readers(kafka.bootstrap, "short", 2)
+        messages = share.read()
+        committed = 0
+        for _ in range(20):
+            message = await anext(messages)
+            await share.commit(message)
+            committed += message.partition == 0
+        await client.delete(GroupKeys(name).owner("short", 0))
+        with pytest.raises(PartitionLost):
+            await read_on(messages)
+        async with asyncio.timeout(10):
+            while share.partitions != [0, 1]:
+                await share.changed()
+        assert {(await anext(share.read())).partition for _ in range(4)} <= {0, 1}
+        assert await offsets(share[0], 1) == [committed]
+
+
 async def test_a_position_that_is_none_is_told_with_its_key(
     kafka: Watched, consul: RealConsul, name: str, client: ConsulClient
 ) -> None:
