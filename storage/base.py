@@ -1,7 +1,7 @@
 """The contract between the coordinator and a storage backend.
 
-A backend stores records and events. Of a record it reads only the keys that the record sets and
-clears.
+A backend stores records and events. It looks only at the keys that a record sets and clears, not at
+its values.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ ShardId: TypeAlias = int
 LeaseEpoch: TypeAlias = int
 
 CLUSTER_SHARD: ShardId = -1
-"""The shard of everything that belongs to no group: topics, their ids, and configs."""
+"""The shard of records that belong to no group: topics, their ids, and configs."""
 
 
 class StorageError(Exception):
-    """A call to a backend failed. The message says what happened and what to do."""
+    """A call to a backend failed. The message says what happened and how to repair it."""
 
 
 class StoreRefused(StorageError):
-    """The store must not be used as it is, and a person has to act: another process uses it, a
-    newer version wrote it, or it has another cluster id or number of shards. A retry does not help.
+    """The store must not be used now, and an operator has to act. Examples: another process uses
+    it, a newer version wrote it, or it has another cluster id or number of shards. A retry does not
+    help.
     """
 
 
 class StoreBusy(StorageError):
-    """The store cannot be used now: its disk is full, or in use elsewhere. A retry helps."""
+    """The store cannot be used now: its disk is full, or another process uses the disk or the
+    store. A retry helps.
+    """
 
 
 class StoreIdentity(NamedTuple):
@@ -67,15 +70,18 @@ class StorageLimits(msgspec.Struct, frozen=True):
     False: one append writes one shard, and each shard has a lane of its own (ZooKeeper, Consul,
     Kafka)."""
     fold_after_requests: int = 0
-    """An append folds groups only if more requests than this are unfolded. Up to this number it is
-    given only the shards that write."""
+    """An append folds groups only if more requests than this are unfolded. Otherwise the caller
+    passes only the shards that write.
+    """
     sole_owner: bool = False
     """True: a lock keeps every other writer out while the store is open (SQLite). A fenced append
     then means that the lock was circumvented, and the runtime stops for good. Otherwise two owners
-    would take the lease from each other in turns, and both would acknowledge."""
+    would acquire the lease in turns, and both would acknowledge requests.
+    """
     keeps_topics: bool = True
     """True: the store keeps topics and their ids when the process ends. False: a missing topic may
-    only be one that this process was not told of, so its offsets are never deleted."""
+    exist in Kafka, so its offsets are never deleted.
+    """
     max_group_bytes: int | None = None
     """Largest encoded size of the saved state of a group. The core refuses a request that would
     exceed it. None: the backend has no limit of its own."""
@@ -94,8 +100,9 @@ class ShardAppend(NamedTuple):
     shard: ShardId
     fence: LeaseEpoch
     batches: Sequence[Batch]
-    """May be empty. Such an item writes nothing and only offers its shard to the fold, which folds
-    the oldest groups of all shards in the append."""
+    """May be empty. Such an item writes nothing. It only allows the append to fold the shard's
+    groups: an append folds the oldest groups of all its shards.
+    """
     saved: Callable[[str], SavedGroup | None]
     """Returns the saved state of a group, or None if the group does not exist. The state contains
     exactly the records of this append and of all earlier ones. The backend must call it before the
@@ -111,12 +118,13 @@ class Lease(NamedTuple):
 
 
 class LeaseStore(Protocol):
-    """The leases of shards. A backend with one lane has one epoch for all shards."""
+    """The leases of shards. A backend with one lane has a single epoch for all shards."""
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Acquire the shards that are free or already ours, each under a new, durable epoch.
 
-        After the return, every append with an older epoch is refused, however late it arrives.
+        After this call returns, every append with an older epoch is refused, even if it was sent
+        before.
         """
         ...
 
@@ -143,7 +151,9 @@ class OffsetStorage(LeaseStore, Protocol):
         ...
 
     async def close(self) -> None:
-        """Release everything. It may be called twice; every other call after it is an error."""
+        """Release everything. A second call does nothing. Any other call after the first raises an
+        error.
+        """
         ...
 
     def load(self, shards: Collection[ShardId]) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
@@ -179,8 +189,8 @@ class OffsetStorage(LeaseStore, Protocol):
         """Check the store if its last user did not close it. Return a line that says what is wrong,
         or None.
 
-        The check may take long and runs beside other calls. The runtime starts it when all shards
-        are loaded.
+        The check may take long, and other calls may run at the same time. The runtime starts it
+        when all shards are loaded.
         """
         ...
 
@@ -190,9 +200,9 @@ class LoadsGroups(Protocol):
     """Optional part of the contract, for a store that can read a group by its id but cannot list
     its groups.
 
-    ``load`` then yields the groups that the store knows without a name. After a failed append it
-    yields every group loaded so far, except groups whose data is unusable. Any other group is read
-    when a request first names it. Requests for this group wait until it is read.
+    ``load`` then yields only the groups that the store can find without an id. After a failed
+    append it yields every group loaded so far, except groups whose data is unusable. Any other
+    group is read when a request first names it. Requests for this group wait until it is read.
     """
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
@@ -215,15 +225,15 @@ class CanBeMoved(Protocol):
     async def check_place(self) -> None:
         """Raise StoreRefused if a file is no longer the one that was opened.
 
-        After that every call raises it, and every append and acquire is refused. The runtime calls
-        it each second.
+        After the first failure, every later call raises it too, and every append and acquire is
+        refused. The runtime calls it each second.
         """
         ...
 
 
 @runtime_checkable
 class KeepsEvents(Protocol):
-    """Optional part of the contract, for a store whose event log can be read from here."""
+    """Optional part of the contract, for a store that can read its own event log."""
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
         """Yield the durable events of a group from ``since_ms`` on (by ``ts_ms``), oldest first.

@@ -1,4 +1,4 @@
-"""Distinguish a cancelled task from a store whose call raises CancelledError by itself."""
+"""Distinguish a cancelled task from a store that raises CancelledError by itself."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def is_cancelled() -> bool:
 
 
 async def unless_cancelled(call: Awaitable[_T]) -> _T:
-    """Return the result of a call of the store.
+    """Return the result of a call to the store.
 
     Raises StorageError if the call raises CancelledError although the current task was not
-    cancelled. This happens, for example, if the call waits for a connection whose opener was
-    cancelled.
+    cancelled. This happens, for example, if the call waits for a connection, and the task that
+    opens the connection is cancelled.
     """
     try:
         return await call

@@ -47,7 +47,7 @@ class LockHeld(Exception):
     """Raised if another process, or this one, holds the lock."""
 
     def __init__(self, holder: str, *, is_ours: bool) -> None:
-        """``holder`` is the content of the file; ``is_ours`` is True if this process holds it."""
+        """``holder`` is the file's text. ``is_ours`` is True if this process holds the lock."""
         super().__init__(holder)
         self.holder = holder
         self.is_ours = is_ours
@@ -67,10 +67,10 @@ class LockedFile:
             _held[self.identity] = self
 
     def write(self, text: str) -> None:
-        """Replace the content. Errors are ignored, because only operators read it."""
+        """Replace the content. Errors are ignored, because only error messages use the content."""
         data = text.encode()
         with suppress(OSError):
-            # In this order no new block is needed if an earlier holder has left one.
+            # This order needs no new block on a full disk if an earlier holder's text is as long.
             os.pwrite(self._fd, data, 0)
             os.ftruncate(self._fd, len(data))
 
@@ -90,7 +90,9 @@ class LockedFile:
 
 
 class FileLock:
-    """The lock on ``<file>.lock``. The file has the holder's pid and host for error messages."""
+    """The lock on ``<file>.lock``. This file contains the holder's process id and host, for error
+    messages.
+    """
 
     def __init__(self, path: Path) -> None:
         """Acquire the lock for ``path`` without waiting. Raises StoreRefused if it is held."""
@@ -107,14 +109,15 @@ class FileLock:
         self.identity = self._file.identity
 
     def release(self) -> None:
-        """Release the lock. The file is not deleted: otherwise two processes could hold it."""
+        """Release the lock. The file stays: without it, two processes could hold the lock."""
         self._file.release()
 
 
 def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> LockedFile:
     """Lock a file for a store. Raises StoreRefused if the lock is held.
 
-    ``whose`` makes the message for a lock of another process, from the content of the file.
+    ``whose`` returns the message if another process holds the lock. Its argument is the text in the
+    file.
     """
     try:
         return LockedFile(path)
@@ -128,7 +131,9 @@ def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> Lock
 
 
 def cannot_open(path: Path, error: OSError) -> StorageError:
-    """Return the error for a file that cannot be opened or locked; StoreBusy if it may pass."""
+    """Return the error for a file that cannot be opened or locked. It is StoreBusy if a retry may
+    help.
+    """
     if error.errno in FULL:
         return StoreBusy(f"{path}: cannot be made ({error.strerror}); make room")
     if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
@@ -150,7 +155,8 @@ def _described(holder: str) -> str:
         return "a process that left no name"
     if not host:
         return f"process {pid}"
-    # In containers both may be process 1, because each container numbers its own processes.
+    # In two containers both processes may have the id 1, because each container numbers its own
+    # processes.
     own = pid == str(os.getpid()) and host == socket.gethostname()
     return f"process {pid} of host {host}" + (", in another container" if own else "")
 
@@ -159,12 +165,16 @@ def _described(holder: str) -> str:
 
 
 class ReadConnection(sqlite3.Connection):
-    """A connection to SQLite. No descriptor of its file is closed before it."""
+    """A connection to SQLite. While it is open, no lock descriptor of its file is closed."""
 
     identity: FileIdentity | None = None
 
     def close(self) -> None:
-        """Close the connection, and the descriptors that waited for it."""
+        """Close the connection.
+
+        If nothing else in this process uses the file, also close the descriptors that were kept
+        open for it.
+        """
         super().close()
         with _mutex:
             _readers.discard(self)
@@ -189,7 +199,7 @@ _mutex = threading.Lock()
 _held: dict[FileIdentity, LockedFile] = {}
 _readers: WeakSet[ReadConnection] = WeakSet()
 _spare: dict[FileIdentity, list[int]] = {}
-"""Descriptors without a lock that cannot be closed yet."""
+"""Descriptors whose locks were released, but which cannot be closed yet."""
 
 
 def _open_and_lock(path: Path) -> tuple[os.stat_result, int]:

@@ -1,8 +1,9 @@
-"""Check that the parts of a host's objects fit into Kafka's protocol.
+"""Check that objects from a host fit into Kafka's protocol.
 
-Single values are checked by ``coordinator/core/wire_values``, here are those that contain others. A
-host may pass any Python object. If one that does not fit were stored, no reply to a client could
-contain it. Values from a client fit because of their encoding.
+This module checks objects that contain others. ``coordinator/core/wire_values`` checks single
+values. A host may pass any Python object. If one that does not fit were stored, no reply to a
+client could contain it. Values from a client always fit, because they were decoded from the
+protocol.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 def checked(value: object, kind: type[_T], name: str = "") -> _T:
     """Return a value as a type that msgspec knows.
 
-    Buffers become bytes, numbers of numpy become plain numbers, other collections become lists.
+    Buffers become bytes, numbers of numpy become plain numbers, and other collections become lists.
     Raises TypeError for a part of another type, and ValueError for a number or a text that does not
-    fit into the protocol. The message says which part it is.
+    fit into the protocol. The message names that part.
     """
     name = name or kind.__name__
     try:
@@ -54,7 +55,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _plain(value: Any) -> object:
-    """Return a number of numpy, or a collection that is no list, as a type that msgspec knows."""
+    """Return a numpy number, or a collection that is not a list, as a type that msgspec knows."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Iterable):
@@ -73,9 +74,11 @@ def collection_of_texts(name: str, value: object) -> list[str]:
 
 
 def _misfit(name: str, value: object, kind: Any) -> Exception | None:
-    """Return the error that names the part which msgspec refuses; None if it is not found again.
+    """Return the error that names the part which msgspec refuses. Return None if the part is not
+    found.
 
-    An iterator in the value was consumed before, so a problem in it is not found.
+    If the value contains an iterator, it is already consumed, so a problem in its elements is not
+    found.
     """
     plain = msgspec.to_builtins(value, builtin_types=_BYTES, enc_hook=_shown)
     found = _problem(plain, kind)
@@ -84,7 +87,7 @@ def _misfit(name: str, value: object, kind: Any) -> Exception | None:
     problem, _, place = found.partition(" - at ")
     part: Any = plain
     for field, index in _STEP.findall(place):
-        if index == "...":  # msgspec does not say which key
+        if index == "...":  # msgspec does not name the key
             entries = dict(part)
             for key in entries:
                 part.clear()

@@ -20,17 +20,17 @@ class JobThread:
         """Start the thread for the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        # A daemon thread, so that the process can end while a disk hangs.
+        # A daemon thread does not keep the process alive while a disk hangs.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def submit(
         self, work: Callable[[], _T], then: Callable[[], None] | None = None
     ) -> asyncio.Future[_T]:
-        """Queue a job. The future gets its result or its exception.
+        """Queue a job. The future gets the job's result or its exception.
 
-        ``then`` runs on the thread after a job that did not raise, once its result was sent to the
-        loop. It must not raise.
+        ``then`` runs on the thread after each job that did not raise, after the job's result was
+        sent to the loop. It must not raise.
         """
         future: asyncio.Future[_T] = self._loop.create_future()
         self._jobs.put((work, future, then))
@@ -50,7 +50,8 @@ class JobThread:
                 result = work()
             except Exception as raised:  # noqa: BLE001 - the future gets it
                 error = raised
-            # If the loop is closed, nobody waits. The next jobs still run: one may release a lock.
+            # If the loop is closed, nobody waits for the result. The next jobs still run: one of
+            # them may release a lock.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
             if then is not None and error is None:

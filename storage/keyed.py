@@ -1,7 +1,7 @@
-"""The result of a sequence of records: each key with its last value (pure).
+"""Keep the last value of each key from a sequence of records (pure).
 
 Records have keys, and the last write wins (``coordinator.core.records``). A backend without history
-can keep only this. A load of any other backend must lead to the same state.
+can keep only these values. A load of any other backend must lead to the same state.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class KeyedRecords:
                 _set(self._configs, record.group_id, record if record.configs else None)
 
     def records(self) -> Iterator[Record]:
-        """Yield the smallest sequence of records that leads to this state."""
+        """Yield the smallest sequence of records that leads to the same state."""
         yield from self._topics.values()
         yield from self._configs.values()
         yield from self._ends.values()

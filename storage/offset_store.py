@@ -1,8 +1,8 @@
 """Store and fetch offsets without a coordinator, over any backend.
 
 This is for programs without Kafka clients, and for tools. It acquires the lease like any owner, so
-it cannot run beside a coordinator on the same store. Its writes are ordinary commits, so the event
-log has them. If a store cannot list its groups (``LoadsGroups``), a group is loaded on first use.
+it cannot use a store that a coordinator has open. Its writes are ordinary commits, so the event log
+has them. If a store cannot list its groups (``LoadsGroups``), a group is loaded on first use.
 
     async with OffsetStore(SqliteOffsetStorage("groups.db")) as offsets:
         await offsets.store_offset("billing", "orders", 0, OffsetAndMetadata(17, leader_epoch=3))
@@ -52,14 +52,14 @@ _Named: TypeAlias = tuple[str, Int32]
 NO_OFFSET = -1
 
 NO_GENERATION = -1
-"""The generation of a commit that no member makes."""
+"""The generation of a commit outside a group's membership."""
 
 DEFAULT_IDENTITY: Final = StoreIdentity("groupkeeper", 50)
-"""The identity of every store that a daemon or a host creates with default settings."""
+"""The identity of a store that a daemon or a host created with default settings."""
 
 
 class OffsetStore:
-    """Stores, fetches and deletes committed offsets, by group; one call at a time."""
+    """Stores, fetches and deletes committed offsets of groups. Calls run one after the other."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class OffsetStore:
         owner: str = "offset-store",
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        """Open nothing yet.
+        """Create the object without opening the store.
 
         ``identity`` is the cluster id and the number of shards with which the store was created.
         ``clock`` returns wall-clock milliseconds for commit times. Raises TypeError if ``storage``
@@ -128,11 +128,12 @@ class OffsetStore:
         offset: int | OffsetAndMetadata,
         metadata: str = "",
     ) -> None:
-        """Commit one offset. It is durable on return.
+        """Commit one offset. It is durable when the call returns.
 
         An ``OffsetAndMetadata`` also sets the leader epoch, the expire time and the commit time. A
-        commit time of -1 means now. Raises TypeError if the offset is neither that nor a number.
-        Raises ValueError if a number or a text does not fit into Kafka's protocol.
+        commit time of -1 means now. Raises TypeError if the offset is neither an
+        ``OffsetAndMetadata`` nor a number. Raises ValueError if a number or a text does not fit
+        into Kafka's protocol.
         """
         given = _given(offset, metadata)
         group_id, topic, partition = _place(group_id, topic, partition)
@@ -160,14 +161,16 @@ class OffsetStore:
             await self._write(group_id, commit)
 
     async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
-        """Return the committed offset of one partition; None if there is none."""
+        """Return the committed offset of one partition. Return None if there is none."""
         topic = text("topic", topic, most_bytes=None)
         partition = whole_number("partition", partition, least=0, most=INT32_MAX)
         async with self._turn:
             return (await self._shard(group_id)).offset(group_id, topic, partition)
 
     async def fetch_offsets(self, group_id: str) -> dict[TopicPartition, SavedOffset]:
-        """Return all committed offsets of a group by (topic, partition); empty for no group."""
+        """Return all committed offsets of a group by (topic, partition). Empty if the group does
+        not exist.
+        """
         return {
             (topic, partition): offset
             for topic, rows in (await self.fetch_group(group_id)).items()
@@ -183,9 +186,10 @@ class OffsetStore:
     async def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None
     ) -> None:
-        """Delete offsets of a group: all, or those of ``partitions``. It is durable on return.
+        """Delete all offsets of a group, or only those of ``partitions``. The deletion is durable
+        on return.
 
-        An offset that does not exist is no error. Raises TypeError if an element of ``partitions``
+        It is no error if an offset does not exist. Raises TypeError if an element of ``partitions``
         is not a (topic, partition).
         """
         named = None if partitions is None else set(checked(partitions, list[_Named], "partitions"))
@@ -195,7 +199,7 @@ class OffsetStore:
             if saved is None:
                 return
             there = [(t, p, o) for t, rows in saved.offsets.items() for p, o in rows.items()]
-            # A group that has only offsets is deleted with them.
+            # If a group has only offsets, the group is deleted when its last offset is deleted.
             is_all = named is None and saved.metadata is None
             if named is not None:
                 there = [each for each in there if each[:2] in named]
@@ -208,7 +212,7 @@ class OffsetStore:
                 )
 
     def _deleted(self, group_id: str, lost: Sequence[StoredOffset], is_all: bool) -> list[Event]:
-        """Return the events of a deletion, the same as of a deletion through a coordinator."""
+        """Return the same events as for a deletion through a coordinator."""
         who: dict[str, Any] = {
             "group_id": group_id,
             "generation_id": NO_GENERATION,
@@ -261,7 +265,7 @@ class OffsetStore:
 
 
 def _given(offset: Any, metadata: str) -> OffsetAndMetadata:
-    """Return the offset to store. Invalid values are refused, because fetches would return them."""
+    """Return the offset to store. Raises for invalid values, because fetches would return them."""
     if isinstance(offset, OffsetAndMetadata):
         if metadata:
             raise TypeError("metadata is named twice: the OffsetAndMetadata has its own")

@@ -60,7 +60,7 @@ def _store(url: str, append_timeout_ms: int, clock: Callable[[], int]) -> Sealab
 
 
 def rows_of(store: str | Path) -> OpenRows:
-    """Return a function that opens the rows of a store, which another process may have open.
+    """Return a function that opens the rows of a store, even while another process uses the store.
 
     ``store`` is a path, or a URL as in ``storage.url``. Raises StoreRefused for a URL whose rows no
     other process can read.
@@ -89,7 +89,7 @@ def read_events(
 
 
 def url_error(url: str) -> str | None:
-    """Return why a URL has no backend; None if it has one."""
+    """Return why a URL has no backend. Return None if it has one."""
     if url == _MEMORY or (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
         return None
     known = "use sqlite:///PATH or memory:"

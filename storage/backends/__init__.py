@@ -1,1 +1,1 @@
-"""Where data lies: memory, SQLite, a store of the host's own."""
+"""Storage backends: memory, SQLite, and a store of the host."""

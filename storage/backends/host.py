@@ -1,4 +1,4 @@
-"""Committed offsets in a store of the host's own: four methods over any database.
+"""Committed offsets in a store of the host, which needs only four methods over any database.
 
 The promises are weaker than those of the other backends, because the store promises less:
 
@@ -8,13 +8,13 @@ The promises are weaker than those of the other backends, because the store prom
   group is read when it is first named (``storage.base.LoadsGroups``), so the offsets of a group
   that is never named do not expire.
 - A commit of several partitions is several calls of ``store``. A crash between them leaves the
-  first ones. The client got no success for that commit, so it retries.
-- A write that takes too long is not cancelled, since nobody would know when it ends. Its group is
-  neither written nor read before it has ended. Other groups continue.
+  first offsets stored. The client got no success for that commit, so it retries.
+- A write that lasts too long is not cancelled, because the coordinator could not know when it
+  ends. Its group is neither written nor read before the write has ended. Other groups continue.
 - There is no fence: two processes over one store overwrite each other. Run only one.
-- Topics are not stored either. A configured topic is created at every start, under a new id, and
-  offsets belong to its name. Its end is the largest offset of the groups named so far. Offsets of a
-  missing or deleted topic stay in the host's store.
+- Topics are not stored. A configured topic is created at every start, under a new id. Offsets
+  belong to the topic's name. The end of a partition is the largest offset of the groups named so
+  far. Offsets of a missing or deleted topic stay in the host's store.
 - There is no event log, so no ``commit_log``.
 
 Long because each of its weaker promises is handled in the same few methods.
@@ -70,8 +70,8 @@ from groupkeeper.storage.keyed import KeyedRecords
 MAX_STEP_BYTES: Final = 16 * 1024 * 1024
 
 MAX_CALLS: Final = 32
-"""The number of groups that are written at the same time, or read by a load. The offsets of one
-group are written one by one.
+"""The number of groups that an append writes, or a load reads, at the same time. The offsets of one
+group are written one after the other.
 """
 
 READ_TIMEOUT_MS: Final = 5_000
@@ -89,9 +89,9 @@ class OffsetAndMetadata:
     """A committed offset as the host's store keeps it; times are wall-clock milliseconds."""
 
     offset: int
-    """-1 if this partition was deleted while others of its group stay. Store it like any other
-    offset. A committed -1 is the same, as for every client. Other negative offsets are normal
-    offsets.
+    """An offset of -1 means that this partition was deleted while other partitions of its group
+    remain. Store it like any other offset. If a client commits -1, it means the same. Other
+    negative offsets are normal offsets.
     """
     metadata: str = ""
     commit_time_ms: int = NO_TIMESTAMP
@@ -105,12 +105,12 @@ GroupOffsets: TypeAlias = Mapping[str, Mapping[int, OffsetAndMetadata]]
 
 
 class MetadataStore(Protocol):
-    """A host's store. Each method may be ``async``; one that is not runs on the loop, so it must
+    """A store of the host. A method may be ``async``. If it is not, it runs on the loop and must
     not block. If a method raises, the client gets a retriable error.
 
-    When a method has returned or raised, none of its writes may follow. The next call for the group
-    is made at once, and a late write, such as that of a thread after the store's own timeout, would
-    overwrite its result.
+    After a method has returned or raised, it must not write any more. The next call for the group
+    follows at once. A late write, for example by a thread after the store's own timeout, would
+    overwrite the result of that call.
 
     ``store`` and ``delete`` are never cancelled while the loop runs, however long they take.
     ``fetch`` and ``fetch_all`` may be cancelled. If a ``fetch_all`` continues after that, no other
@@ -124,7 +124,7 @@ class MetadataStore(Protocol):
     def store(
         self, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata
     ) -> Awaitable[None] | None:
-        """Write one offset, replacing the previous one. It must be durable on return."""
+        """Write one offset over the previous one. It must be durable when this returns."""
         ...
 
     def fetch(
@@ -138,8 +138,8 @@ class MetadataStore(Protocol):
         ...
 
     def delete(self, group_id: str) -> Awaitable[None] | None:
-        """Delete all offsets of a group; a missing group is no error. It must be durable on
-        return.
+        """Delete all offsets of a group; a missing group is no error. The deletion must be durable
+        when this returns.
         """
         ...
 
@@ -158,7 +158,7 @@ class _GroupWrite:
 
 
 class PersistentOffsetStorage:
-    """Keeps offsets in the host's ``MetadataStore``; its promises are in the head of this file."""
+    """Keeps offsets in the host's ``MetadataStore``. The head of this file lists its promises."""
 
     def __init__(self, store: MetadataStore, *, read_timeout_ms: int = READ_TIMEOUT_MS) -> None:
         """Raises TypeError if the store lacks one of the four methods, or is a class, not an
@@ -231,7 +231,7 @@ class PersistentOffsetStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Yield the records that this process knows: nothing at a start, all groups after a failed
+        """Yield the records that this process knows: none at a start, all groups after a failed
         append.
 
         Groups with an unfinished write are left out.
@@ -285,8 +285,8 @@ class PersistentOffsetStorage:
     async def _fetch_all(self, group_id: str) -> Any:
         """Fetch all offsets of a group.
 
-        A cancelled caller cancels the call and does not wait for its end; a later result is
-        ignored.
+        If the caller is cancelled, the call is cancelled too. The caller does not wait for its end,
+        and a later result is ignored.
         """
         found = _ask(self._store.fetch_all, group_id)
         if not inspect.isawaitable(found):
@@ -384,8 +384,8 @@ class PersistentOffsetStorage:
                 self._ends.setdefault(shard, KeyedRecords()).apply(record)
 
     def _forget(self, writes: Mapping[str, _GroupWrite]) -> None:
-        """Forget deleted groups. Not earlier: after a failed delete, a load must read the group
-        again.
+        """Forget deleted groups. This must not happen before the delete succeeds: after a failed
+        delete, a load must read the group again.
         """
         for group_id, write in writes.items():
             if write.deletes and not write.puts and self._groups[group_id] is None:
@@ -398,9 +398,9 @@ class PersistentOffsetStorage:
     async def _write_all(self, writes: Mapping[str, _GroupWrite]) -> None:
         """Write several groups at a time.
 
-        If one fails, wait for the running ones. If the append is cancelled, leave the running ones
-        to end by themselves: a thread would continue anyway, and write later than the client's next
-        answer. Groups not begun are not written.
+        If one fails, wait for the running writes. If the append is cancelled, the running writes
+        end by themselves: a thread would continue in any case, and could overwrite the result of
+        the client's next request. Groups whose write has not begun are not written.
         """
         waiting = deque(writes.items())
         under_way: set[asyncio.Task[None]] = set()
@@ -452,7 +452,7 @@ _ENDS_THE_LOOP: Final = (KeyboardInterrupt, SystemExit)
 def _call(
     calls: dict[str, asyncio.Task[_T]], group_id: str, call: Coroutine[Any, Any, _T]
 ) -> asyncio.Task[_T]:
-    """Start a call of the store for a group; ``calls`` holds it until it has ended."""
+    """Start a call to the store for a group. ``calls`` contains it until it has ended."""
     task = asyncio.get_running_loop().create_task(call)
     calls[group_id] = task
 
@@ -466,10 +466,10 @@ def _call(
 
 
 def _ask(method: Callable[..., Any], *args: Any) -> Any:
-    """Call a method of the host's.
+    """Call a method of the host's store.
 
-    Turns exceptions outside Exception, such as that of a cancelled task, into StorageError: they
-    would end a task of ours, and its requests would get no answer.
+    Exceptions outside Exception, such as that of a cancelled task, become StorageError. Otherwise
+    they would end a task of the coordinator, and its requests would get no answer.
     """
     try:
         return method(*args)
@@ -480,9 +480,10 @@ def _ask(method: Callable[..., Any], *args: Any) -> Any:
 
 
 async def _result(value: Any) -> Any:
-    """Return the result of a method, awaited if needed.
+    """Return the result of a method. Await it if needed.
 
-    Raises StorageError as ``_ask`` does, and if it was cancelled although the caller was not.
+    Raises StorageError like ``_ask``. Also raises it if the method was cancelled although the
+    caller was not.
     """
     if not inspect.isawaitable(value):
         return value

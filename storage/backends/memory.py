@@ -34,18 +34,18 @@ from groupkeeper.storage.keyed import KeyedRecords
 from groupkeeper.storage.segment_lines import EventDict, encode_line
 
 MAX_EVENTS = 100_000
-"""The number of events kept; at some 500 bytes each that is 50 MB."""
+"""The number of events kept. At about 500 bytes each, they need 50 MB."""
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
 
 LOAD_SLICE_RECORDS = 500
 
 HISTORY_SLICE_EVENTS = 5_000
-"""The number of events that are visited in one turn of the loop."""
+"""The number of events that one turn of the loop visits."""
 
 
 class KeptEvent(NamedTuple):
-    """One event of the ring, not rendered yet."""
+    """One event of the ring, before it is rendered."""
 
     stamp: Stamp
     seq: int
@@ -97,8 +97,8 @@ class MemoryOffsetStorage:
         return self.take_over(free, owner)
 
     def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Acquire the shards whoever holds them, as another process would from a seemingly dead
-        one.
+        """Acquire shards even if another owner holds them, as another process would from an owner
+        that seems dead.
         """
         self._last_epoch += 1
         for shard in shards:
@@ -107,7 +107,7 @@ class MemoryOffsetStorage:
         return {shard: Lease(shard, owner, self._last_epoch) for shard in shards}
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Return the shards that were taken over; a lease in memory does not expire."""
+        """Return the shards that another owner has acquired. A lease in memory does not expire."""
         self._check_open()
         return [lease.shard for lease in leases if not self._holds(lease)]
 
@@ -116,7 +116,7 @@ class MemoryOffsetStorage:
         self.give_back(leases)
 
     def give_back(self, leases: Collection[Lease]) -> None:
-        """Undo a ``take_over``; the epochs stay."""
+        """Undo a ``take_over``. The epochs do not change."""
         for lease in leases:
             if self._holds(lease):
                 del self._owners[lease.shard]
@@ -147,14 +147,14 @@ class MemoryOffsetStorage:
         return fenced
 
     def unfolded(self) -> int:
-        """Return 0, since every append is compacted at once."""
+        """Return 0: each append is compacted at once."""
         return 0
 
     def stats(self) -> dict[str, float]:
         return {"last_seq": self._last_seq, "events": len(self._events)}
 
     async def check_after_unclean_end(self) -> str | None:
-        """Return None: nothing survives the process, so nothing needs a check."""
+        """Return None: the content does not survive the process, so there is nothing to check."""
         return None
 
     def events(self, after_seq: int = 0) -> list[EventDict]:
@@ -181,7 +181,7 @@ class MemoryOffsetStorage:
             for event in batch_events(batch.records, batch.events):
                 self._last_seq += 1
                 kept = (stamp, self._last_seq, item.shard, item.fence, event)
-                # Without the constructor, which is Python code and would slow down every commit.
+                # Skips the constructor, which is Python code and would slow down every commit.
                 self._events.append(tuple.__new__(KeptEvent, kept))
 
     def _keep(
@@ -230,7 +230,7 @@ class MemoryRows:
         self._note = note
 
     def hold(self) -> None:
-        """Keep the current rows, whatever is appended later."""
+        """Keep the present rows. Later appends do not change them."""
         self._ring = self._ring.copy()
 
     def note(self) -> LogNote:
@@ -242,7 +242,7 @@ class MemoryRows:
         return LogEnds(ring[0].seq, ring[-1].seq) if ring else LogEnds(1, 0)
 
     def log_id_at(self, seq: int) -> str | None:
-        """Return the log of an event; None if the ring has dropped it."""
+        """Return the log id of an event. Return None if the ring has dropped the event."""
         ring = self._ring.copy()
         at = seq - ring[0].seq if ring else -1
         return ring[at].stamp.log_id if 0 <= at < len(ring) else None
@@ -252,7 +252,7 @@ class MemoryRows:
         if self._ring and self._ring[-1].seq > after_seq:
             ring = list(self._ring)
             new = ring[max(0, after_seq + 1 - ring[0].seq) :]
-            # no two appends share a stamp object, though their stamps may be equal
+            # each append has its own stamp object, even if two stamps are equal
             for _, group in groupby(new, key=lambda kept: id(kept.stamp)):
                 kept = list(group)
                 yield MemoryRow(kept[-1].seq, kept[0].seq, kept[-1].seq, kept)
@@ -261,9 +261,7 @@ class MemoryRows:
 
 
 class MemoryEvents:
-    """The events of a memory store. Only this process can read them, and the ring drops old
-    ones.
-    """
+    """The events of a memory store. Only this process can read them. The ring drops old events."""
 
     address: Address | None = None
 

@@ -1,6 +1,6 @@
-"""Events as readers see them: complete, flat dicts, with one schema for every backend (pure).
+"""Build events for readers: complete, flat dicts, with one schema for every backend (pure).
 
-The schema is ``storage.event_log.event_kinds``; a house test keeps the two equal.
+The schema is in ``storage.event_log.event_kinds``. A house test checks that both agree.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Stamp(NamedTuple):
 
 
 def count_events(records: Sequence[Record], events: Sequence[Event]) -> int:
-    """Return the number of events in a batch: its own, and one for each commit."""
+    """Return the number of events in a batch: its events, and one more for each commit."""
     return len(events) + [type(record) for record in records].count(OffsetsCommitted)
 
 
@@ -50,7 +50,7 @@ def batch_events(
 def event_dict(
     stamp: Stamp, seq: int, shard: int, lease_epoch: int, event: Event | OffsetsCommitted
 ) -> EventDict:
-    """Return one complete event, with every field of its kind, defaults included."""
+    """Return one complete event. It has every field of its kind, also those with default values."""
     row = stamp_fields(stamp)
     row |= {"seq": seq, "shard": shard, "lease_epoch": lease_epoch}
     if isinstance(event, OffsetsCommitted):

@@ -1,4 +1,4 @@
-"""Payloads of format version 1, written before 2026-11-22: still read, no longer written (pure).
+"""Decode payloads of format version 1. Versions before 2026-11-22 wrote them (pure).
 
 Only commits differ: their fields have the names of the core, and their topics have no field names.
 """

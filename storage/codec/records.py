@@ -58,7 +58,7 @@ class PayloadHead(msgspec.Struct, frozen=True):
     ts_ms: int
     clock_ms: int
     folded_row: int
-    """The last log row that was in the folded tables when the payload was written."""
+    """The fold had reached this row of the log when the payload was written."""
 
 
 class Payload(PayloadHead, frozen=True):
@@ -71,9 +71,9 @@ _H = TypeVar("_H", bound=PayloadHead)
 
 
 def checked_decoder(payload_type: type[_H]) -> Callable[[bytes], _H]:
-    """Return a function that decodes a payload, or only the fields of ``payload_type``.
+    """Return a function that decodes a whole payload, or only the fields of ``payload_type``.
 
-    It raises StorageError if this version of groupkeeper cannot read the payload.
+    The function raises StorageError if this version of groupkeeper cannot read the payload.
     """
     decode = msgspec.json.Decoder(payload_type).decode
 
@@ -195,7 +195,9 @@ def group_of(record: Record) -> str | None:
 
 
 def own_key(record: Record) -> tuple[str, bool]:
-    """Return the key of such a record, and True if the record sets it, False if it clears it."""
+    """Return the key of a record with a key of its own, and whether the record sets the key (True)
+    or clears it (False).
+    """
     match record:
         case PartitionEnd():
             return f"end/{record.topic_id}/{record.partition}", record.end_offset >= 0

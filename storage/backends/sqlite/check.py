@@ -19,7 +19,7 @@ class SqliteCheck:
         self._connection: sqlite3.Connection | None = None
 
     async def run(self) -> str | None:
-        """Return one line that says what is wrong with the file; None if it is sound."""
+        """Return a line that says what is wrong with the file. Return None if nothing is wrong."""
         thread = JobThread("sqlite-check")
         try:
             return await thread.submit(self._check)
@@ -29,7 +29,7 @@ class SqliteCheck:
     def interrupt(self) -> None:
         """Interrupt a running check. Its ``run`` then returns None."""
         if (connection := self._connection) is not None:
-            with suppress(sqlite3.ProgrammingError):  # it may have just ended by itself
+            with suppress(sqlite3.ProgrammingError):  # the check may have ended just before
                 connection.interrupt()
 
     def _check(self) -> str | None:
@@ -38,7 +38,7 @@ class SqliteCheck:
             found = [text for (text,) in connection.execute("PRAGMA quick_check(5)").fetchall()]
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-                return None  # interrupted, as the store is closing
+                return None  # the check was interrupted because the store is closing
             found = [str(error)]
         finally:
             self._connection = None

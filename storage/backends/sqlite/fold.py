@@ -1,9 +1,9 @@
 """Choose which groups the SQLite backend writes into its folded tables, and when (pure;
 docs/design.md#fold).
 
-The log alone holds all data. The fold limits how much of the log a load has to read. Beyond a
-threshold, each append also writes a few groups: those whose rows are out of date for the longest
-time. A large group is written in parts, one for each append.
+The log alone contains all data. The fold limits how much of the log a load has to read. Beyond a
+threshold, each append also writes a few groups. It chooses the groups whose folded rows have been
+out of date for the longest time. A large group is written in parts, one for each append.
 
 A group counts as folded only after the writer's thread has reported it. If a write fails, the group
 is retried later, and ``folded_row`` stays below its oldest change. The append does not fail.
@@ -30,7 +30,9 @@ MAX_SLICE_GROUPS = 1_000
 """SQLite allows 32,766 parameters in a statement, and a group needs three."""
 
 IDLE_SLICE_GROUPS = 64
-"""Minimum for an append that only folds. No request waits for it, but the loop encodes it."""
+"""The smallest number of groups for an append that only folds. No request waits for such an append,
+but the loop is busy while it encodes the groups.
+"""
 
 MIN_RETRY_SLICES = 8
 MAX_RETRY_SLICES = 1_024
@@ -42,7 +44,7 @@ _Saved: TypeAlias = Mapping[ShardId, Callable[[str], SavedGroup | None]]
 
 
 class FoldedGroup(NamedTuple):
-    """A group whose row is written; deleted if ``state`` is None."""
+    """A group to write into its row. If ``state`` is None, the row is deleted."""
 
     shard: ShardId
     group_id: str
@@ -55,14 +57,14 @@ class FoldedPart(NamedTuple):
     shard: ShardId
     group_id: str
     number: int
-    """Counts from 0. Part 0 also deletes the parts that an earlier attempt left."""
+    """Counts from 0. Part 0 also deletes parts that remain from an earlier attempt."""
     state: bytes
     head: bytes | None
     """The group's row, only in the last part. It makes this set of parts the valid one."""
 
 
 class FoldWork:
-    """The groups that one append folds. The writer's thread stores the result in it."""
+    """The groups that one append folds. The writer's thread stores the result here."""
 
     def __init__(self, row: int, has_keyed: bool) -> None:
         self.row = row
@@ -93,7 +95,7 @@ class Changes(NamedTuple):
 
 
 def changes_of(items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> Changes:
-    """Return the groups that an append, or a row of the log, sets or clears, each once."""
+    """Return each group that an append, or a row of the log, sets or clears, once."""
     groups: dict[GroupKey, None] = {}
     requests = 0
     for item in items:
@@ -133,7 +135,7 @@ class FoldMap:
     def __init__(
         self, fold_after: int = FOLD_AFTER_REQUESTS, part_bytes: int = MAX_PART_BYTES
     ) -> None:
-        """Start with everything folded. A load calls ``note`` for each row that is not."""
+        """Start with every group folded. A load calls ``note`` for each row that is not folded."""
         self._fold_after = fold_after
         self._part_bytes = part_bytes
         self._dirty: dict[ShardId, OrderedDict[str, int]] = {}
@@ -156,7 +158,7 @@ class FoldMap:
         self._retry_groups = MAX_SLICE_GROUPS
 
     def note(self, row: int, changes: Changes) -> int:
-        """Add the changes of a log row. Return how many groups it makes dirty that were clean."""
+        """Add the changes of a log row. Return the number of groups that were clean before."""
         made_dirty = 0
         for shard, group_id in changes.groups:
             dirty = self._dirty.get(shard)
@@ -171,7 +173,7 @@ class FoldMap:
         return made_dirty
 
     def folded_row(self, last_row: int) -> int:
-        """Return the row below the oldest unfolded change. A load reads the rows above it."""
+        """Return the row before the oldest unfolded change. A load reads the rows after it."""
         rows = [next(iter(dirty.values())) for dirty in self._dirty.values()]
         for work in self._works:
             if work.taken:
@@ -187,7 +189,7 @@ class FoldMap:
 
     @property
     def is_waiting(self) -> bool:
-        """True if a work has no known result yet."""
+        """True if the result of a work is not known yet."""
         return bool(self._works)
 
     # --- what an append folds ---------------------------------------------------------------------
@@ -195,11 +197,12 @@ class FoldMap:
     def work(
         self, items: Sequence[ShardAppend], row: int, changes: Changes, has_keyed: bool
     ) -> FoldWork:
-        """Add the row of an append; choose and encode the groups that it folds, oldest first.
+        """Add the row of an append. Choose and encode the groups that it folds, oldest change
+        first.
 
-        It chooses as many groups as the append makes dirty, but at least a minimum, so that the map
-        shrinks. Call it in the same turn of the loop as the encoding of the payload. The states
-        then contain exactly this and all earlier appends.
+        It chooses as many groups as the append makes dirty, but at least a minimum, so that the
+        number of dirty groups falls. Call it in the same turn of the loop as the encoding of the
+        payload. The states then contain exactly this append and all earlier ones.
         """
         made_dirty = self.note(row, changes)
         work = FoldWork(row, has_keyed or self._keyed_row is not None)
@@ -264,7 +267,7 @@ class FoldMap:
             del self._dirty[key[0]]
 
     def _go_on(self, work: FoldWork, saved: _Saved) -> int:
-        """Encode the next part of the large group from its present state. Return the part's size.
+        """Encode the next part of the large group in its present state. Return the part's size.
 
         A change after the first part makes the group dirty again, whichever part contains it. Until
         all parts are written, ``folded_row`` stays below the oldest change, and a load applies all
@@ -291,7 +294,7 @@ class FoldMap:
         return len(state) + len(head or b"")
 
     def _oldest(self, saved: _Saved) -> Iterator[tuple[GroupKey, int]]:
-        """Yield the dirty groups of these shards by their oldest change."""
+        """Yield the dirty groups of these shards, oldest change first."""
         ages = heapq.merge(*[self._ages(shard) for shard in saved if shard in self._dirty])
         for row, shard, group_id in ages:
             yield (shard, group_id), row
@@ -325,7 +328,8 @@ class FoldMap:
 
     def _succeeded(self, work: FoldWork) -> None:
         self.failures_in_a_row = 0
-        # A state that failed before is older than the one that was written now.
+        # If an older state of the group failed, it need not be retried: a newer state is written
+        # now.
         for key in work.taken:
             self._put_off.pop(key, None)
         large = self._large
@@ -343,7 +347,7 @@ class FoldMap:
             self._retry_groups = min(2 * self._retry_groups, MAX_SLICE_GROUPS)
 
     def _failed(self, work: FoldWork) -> None:
-        """Queue the groups for a retry, behind those that wait already."""
+        """Queue the groups for a retry, after those that wait already."""
         self.failures_in_a_row += 1
         failed = dict(work.taken)
         if work.part is not None and self._large is not None:

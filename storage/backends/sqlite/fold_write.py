@@ -1,4 +1,4 @@
-"""Write the fold of a SQLite store, on the writer's thread after the row of an append.
+"""Write the fold of a SQLite store. Runs on the writer's thread after the row of an append.
 
 No request waits for it. A failure is stored in the ``FoldWork``, and ``FoldMap.settle`` handles it.
 No append fails because of it.
@@ -16,7 +16,7 @@ from groupkeeper.storage.base import LeaseEpoch
 
 
 class FoldWriter:
-    """Writes works in their order. Used only on the writer's thread."""
+    """Writes the works in their order. Only the writer's thread uses it."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -25,7 +25,7 @@ class FoldWriter:
         """Keyed records that could not be written. The next work retries them."""
 
     def forget(self) -> None:
-        """Drop unwritten records before a load, which finds what is missing in the table."""
+        """Drop unwritten records before a load. The load finds the records that the table lacks."""
         self._left.clear()
 
     def write(

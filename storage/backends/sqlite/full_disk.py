@@ -1,8 +1,8 @@
-"""Find out if SQLite failed because the disk is full. It has several error codes for that.
+"""Find out if SQLite failed because the disk is full. SQLite reports this with several error codes.
 
-A write without room fails with SQLITE_FULL. If SQLite cannot create the write-ahead log or its
-index, the code is SQLITE_CANTOPEN or SQLITE_IOERR. The same is true if a sync has no room for
-earlier writes.
+A write fails with SQLITE_FULL. If SQLite cannot create the write-ahead log or its index, the code
+is SQLITE_CANTOPEN or SQLITE_IOERR. The code is also one of these if a sync has no room for earlier
+writes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from groupkeeper.storage.file_lock import FULL
 _T = TypeVar("_T")
 
 _MAYBE_FULL_CODES: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-"""Primary result codes of failures that a full disk may cause, or something else."""
+"""Primary result codes of failures that may have a full disk or another cause."""
 
 _DAMAGED_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """Primary result codes of failures that a retry does not repair."""
 
 PROBE_BYTES: Final = 256 * 1024
-"""More than a start writes: an index of 32 KB, and a write-ahead log of some pages."""
+"""A start writes less than this: an index of 32 KB, and a write-ahead log of some pages."""
 
 
 def explained(work: Callable[[], _T], path: Path) -> _T:
-    """Do the work, and return its result. Blocks: it may write a file to see if there is room.
+    """Call ``work`` and return its result. Blocks: after an error it may write a file to test for
+    room.
 
     An error of SQLite is raised as StoreBusy if a retry may help, as StoreRefused if an operator
     has to repair the file, and otherwise as StorageError.
@@ -38,7 +39,7 @@ def explained(work: Callable[[], _T], path: Path) -> _T:
     try:
         return work()
     except sqlite3.Error as error:
-        # errors of Python's own module have no code
+        # errors that Python's sqlite3 module raises itself have no code
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_BUSY:
             raise StoreBusy(f"{path}: {error}") from error

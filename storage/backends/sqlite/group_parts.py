@@ -12,13 +12,15 @@ MAX_PART_BYTES: Final = 512 * 1024
 """The loop needs up to 5 ms to encode this much."""
 
 _MEMBER_BYTES: Final = 4_096
-"""More than most members need. If a member needs less, a group may be split without need."""
+"""Most members need less than this. If so, a group may be split although one part is enough."""
 
 Offsets: TypeAlias = dict[str, dict[int, SavedOffset]]
 
 
 def is_one_part(group: SavedGroup, part_bytes: int) -> bool:
-    """Return True if a group certainly fits into one part. It is estimated without encoding."""
+    """Return True if a group certainly fits into one part. This estimates the size without
+    encoding.
+    """
     members = () if group.metadata is None else group.metadata.members
     left = part_bytes - _MEMBER_BYTES * len(members)
     for topic, partitions in group.offsets.items():
@@ -35,7 +37,7 @@ class GroupWalk:
     """A walk over the offsets of one group.
 
     The group may change during the walk, and may even be deleted and created again. The walk
-    returns every offset that exists from its beginning to its end exactly once.
+    returns each offset that exists during the whole walk exactly once.
     """
 
     def __init__(self) -> None:
@@ -56,7 +58,7 @@ class GroupWalk:
         for topic, partition in self._keys:
             stored = self._offsets.get(topic, {}).get(partition)
             if stored is None:
-                continue  # it was removed during the walk
+                continue  # the offset was deleted during the walk
             if topic not in taken:
                 taken[topic] = {}
                 size += topic_bytes(topic)

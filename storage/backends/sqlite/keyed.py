@@ -1,8 +1,9 @@
-"""The table ``keyed`` of the SQLite backend, for keyed records: topics, configs, ends.
+"""The table ``keyed`` of the SQLite backend, for keyed records: topics, configs and log ends.
 
-A second statement writes them, after the row of the log that has them. A crash or a full disk
-between both leaves only the row. After a load, ``folded_row`` could then move past that row: a new
-fold map knows only the groups. A load therefore writes what the table lacks.
+An append first writes its row of the log, then a second statement writes its keyed records here. A
+crash or a full disk between both leaves only the row. After a load, ``folded_row`` could then move
+past that row, because a new fold map knows only the groups. A load therefore writes the records
+that the table lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from groupkeeper.storage.base import Batch, LeaseEpoch, ShardAppend, ShardId
 from groupkeeper.storage.codec.records import WITH_OWN_KEY, encode_record, own_key
 
 KeyedRow: TypeAlias = tuple[ShardId, str, bytes | None]
-"""A row to write; deleted if its record is None."""
+"""A row to write. If its record is None, the row is deleted."""
 
 _ROWS_PER_STATEMENT = 1_000
 
@@ -26,9 +27,9 @@ _Changes: TypeAlias = dict[tuple[ShardId, str], Record | None]
 
 
 def keyed_changes(items: Sequence[ShardAppend]) -> list[KeyedRow]:
-    """Return the last record of each key in an append; None if the key was cleared.
+    """Return the last record of each key in an append, or None for a key that was cleared.
 
-    There are few of them, so each append writes all of its own, and no request waits for them.
+    Keyed records are few. So each append writes all of its own, and no request waits for that.
     """
     changes: _Changes = {}
     for item in items:
@@ -55,7 +56,7 @@ class LoadedKeys:
         _note(self._changes, shard, batches)
 
     def missing(self) -> list[KeyedRow]:
-        """Return the rows of the table that differ from the log."""
+        """Return the rows to write, so that the table agrees with the log."""
         found: list[KeyedRow] = []
         for (shard, key), record in self._changes.items():
             data = None if record is None else encode_record(record)
@@ -65,7 +66,9 @@ class LoadedKeys:
 
 
 def write_keyed(writer: sqlite3.Connection, keyed: Sequence[KeyedRow], epoch: LeaseEpoch) -> None:
-    """Write and delete rows, a thousand a statement. Changes nothing under an older lease."""
+    """Write and delete rows, up to a thousand in each statement. Changes nothing if the lease has a
+    newer epoch.
+    """
     set_ = [row for row in keyed if row[2] is not None]
     cleared = [row[:2] for row in keyed if row[2] is None]
     for part in _parts(set_):

@@ -26,9 +26,9 @@ from groupkeeper.storage.codec.records import (
 
 LOAD_CHUNK_ROWS = 256
 LOAD_CHUNK_BYTES = 128 * 1024
-"""The thread reads and decodes this much in one job of one or two milliseconds. Between two jobs
-the loop gets the interpreter lock. With only a few rows a job, a load of 20,000 rows spent more
-time on jobs than on rows.
+"""The thread reads and decodes this many bytes in one job of one or two milliseconds. Between two
+jobs the loop can run. With only a few rows in each job, a load of 20,000 rows spent more time on
+jobs than on rows.
 """
 
 _T = TypeVar("_T")
@@ -44,7 +44,7 @@ class Run(Protocol):
 
 
 class LogEnd(NamedTuple):
-    """The last row of the log, and where the fold is."""
+    """The last row of the log, and the last folded row."""
 
     row: int
     next_seq: int
@@ -86,7 +86,7 @@ class SqliteLoad:
     end: LogEnd
 
     def __init__(self, run: Run, path: Path, busy_timeout_s: float, fold: FoldMap) -> None:
-        """Use ``fold``, a map without changes, to collect each row that is not folded."""
+        """Load into ``fold``, which must be new. The load adds each row that is not folded."""
         self._run = run
         self._path = path
         self._busy_timeout_s = busy_timeout_s
@@ -181,7 +181,7 @@ def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:
 
 
 def _fetch_rows(rows: sqlite3.Cursor, path: Path) -> list[tuple[int, Payload]]:
-    """Read and decode the next rows of the log: many small ones, or one large one."""
+    """Read and decode the next rows of the log: many small rows, or one large row."""
     chunk: list[tuple[int, Payload]] = []
     left = LOAD_CHUNK_BYTES
     for number, data in rows:
@@ -200,7 +200,7 @@ def _fetch_groups(groups: sqlite3.Cursor, path: Path) -> list[tuple[ShardId, Rec
     chunk: list[tuple[ShardId, Record]] = []
     left = LOAD_CHUNK_BYTES
     for shard, data, group_id in groups:
-        decode_name(group_id)  # its parts have the same name
+        decode_name(group_id)  # its parts have the same damaged name
         try:
             chunk.append((shard, decode_saved(data)))
         except StorageError as error:

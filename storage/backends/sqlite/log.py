@@ -1,4 +1,4 @@
-"""The event source of a SQLite store. The writer's thread does its writes, in small portions."""
+"""The event source of a SQLite store. It writes on the writer's thread, a few rows at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from groupkeeper.storage.event_log.log_clock import LogClock
 from groupkeeper.storage.event_log.source import Address, LogHead
 
 TRIM_ROWS: Final = 32
-"""Rows that one statement deletes. An append waits for one such statement at most."""
+"""Rows that one statement deletes. An append waits for at most one such statement."""
 
 
 _TRIM: Final = """DELETE FROM log WHERE "row" IN (
@@ -44,7 +44,11 @@ class SqliteEvents:
         clock: LogClock,
         known_folded_row: Callable[[], int],
     ) -> None:
-        """Open nothing yet. ``known_folded_row`` is called on the loop, and may lag behind."""
+        """Create the source without opening it.
+
+        ``known_folded_row`` is called on the loop. It may return an older value than the current
+        one.
+        """
         self.clock = clock
         self.address: Address | None = Address(
             f"sqlite:///{path}", path.with_name(f"{path.name}.sealing")
@@ -85,7 +89,7 @@ class SqliteEvents:
 
 
 def last_log_id(connection: sqlite3.Connection) -> str | None:
-    """Return the log of the last event; None if no row has events."""
+    """Return the log id of the last event. Return None if no row has events."""
     found = connection.execute(
         'SELECT CAST(payload AS BLOB) FROM log WHERE count > 0 ORDER BY "row" DESC LIMIT 1'
     ).fetchall()
@@ -111,10 +115,10 @@ def _note_sealed(
 
 @contextmanager
 def _without_waiting(connection: sqlite3.Connection) -> Iterator[None]:
-    """Write without a sync, so that the writes become durable with the next append.
+    """Write without a sync. The writes become durable with the next append.
 
     A sync here would delay the next append. The order of writes is kept, because SQLite syncs its
-    write-ahead log as a whole. After a power cut, lost writes are repeated.
+    write-ahead log as a whole. If a power cut loses these writes, they are repeated.
     """
     connection.execute("PRAGMA synchronous = NORMAL")
     try:

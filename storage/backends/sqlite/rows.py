@@ -18,7 +18,7 @@ from groupkeeper.storage.event_log.source import LogEnds, LogNote
 from groupkeeper.storage.segment_lines import EventDict
 
 READ_ROWS: Final = 8
-"""Rows that are read at once. Only ``hold`` keeps a transaction open between two reads."""
+"""Rows that one query reads. Only ``hold`` keeps a transaction open between two queries."""
 
 _BUSY_TIMEOUT_S: Final = 5.0
 
@@ -44,7 +44,7 @@ class SqliteRows:
     """The rows of one store, read on their own connection."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file. Raises StoreRefused with a clear message if it is not a store."""
+        """Open the file. Raises StoreRefused if it is not a store."""
         if path.is_dir():
             raise StoreRefused(f"{path}: is a directory, and not the SQLite file of a store")
         if not path.exists():
@@ -119,7 +119,9 @@ class SqliteRows:
         return row, last_seq
 
     def _row_of(self, seq: int) -> int:
-        """Return the last row that begins at or below a seq. If any row holds the seq, it does."""
+        """Return the last row that begins at or below a seq. If a row contains the seq, it is this
+        one.
+        """
         ((low,),) = self._fetch('SELECT "row" FROM log ORDER BY "row" LIMIT 1')
         high, _ = self._newest()
         while low < high:

@@ -1,9 +1,9 @@
-"""The default backend: one SQLite file, one writer thread, one row an append
+"""The default backend: one SQLite file, one writer thread, one row for each append
 (docs/design.md#atomic).
 
 For every statement the writer thread competes with the loop for the interpreter lock. So an append
-is one statement, its fold a few more, and the loop encodes both. Readers in this and in other
-processes have their own connections, which a WAL allows.
+is one statement, its fold needs a few more, and the loop encodes both. Readers in this process and
+in others have their own connections, which a WAL allows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
-"""Far below SQLite's limit for a value (1 GB). A larger step would keep the loop busy too long."""
+"""Far below SQLite's limit for a value (1 GB). A larger step would block the loop for too long."""
 
 _T = TypeVar("_T")
 
@@ -62,7 +62,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Append(NamedTuple):
-    """One append as the loop has encoded it for the thread."""
+    """One append, encoded by the loop for the thread."""
 
     epoch: LeaseEpoch
     event_count: int
@@ -74,7 +74,7 @@ class _Append(NamedTuple):
 
 
 class SqliteOffsetStorage:
-    """Stores all shards in one file: one transaction an append, under one epoch."""
+    """Stores all shards in one file. Each append is one transaction; all shards share one epoch."""
 
     def __init__(  # noqa: PLR0913 - seams for tests
         self,
@@ -87,8 +87,10 @@ class SqliteOffsetStorage:
         part_bytes: int = MAX_PART_BYTES,
         connect: tables.Connect = tables.connect_writer,
     ) -> None:
-        """Open nothing yet. A group with more than ``part_bytes`` is folded in parts. ``connect``
-        opens the writer's connection; tests replace it.
+        """Create the storage without opening it.
+
+        A group with more than ``part_bytes`` is folded in parts. ``connect`` opens the writer's
+        connection; tests replace it.
         """
         self.limits = StorageLimits(
             max_step_bytes=MAX_STEP_BYTES,
@@ -96,7 +98,7 @@ class SqliteOffsetStorage:
             fold_after_requests=fold_after,
             sole_owner=True,
         )
-        # Two names of one file must lead to one lock.
+        # Two paths of the same file must lead to the same lock.
         self.path = Path(path).resolve()
         # The wait for another process's write lock must end before the append times out.
         self._busy_timeout_s = append_timeout_ms / 2 / 1000
@@ -151,9 +153,9 @@ class SqliteOffsetStorage:
         return unclean
 
     async def close(self) -> None:
-        """Mark the clean end, copy the WAL into the database, and release the lock.
+        """Record the clean end, copy the WAL into the database, and release the lock.
 
-        If the call is cancelled, the thread finishes this in the background.
+        If the call is cancelled, the thread finishes the close in the background.
         """
         if self._lock is None:
             return
@@ -168,9 +170,9 @@ class SqliteOffsetStorage:
 
     def _close(self, is_known: bool, lock: StoreFiles) -> None:
         if lock.is_lost:
-            self._is_marked = False  # the next start checks the file
+            self._is_marked = False  # the next start then checks the file
         try:
-            # This runs after the last fold, and the loop does not use the map any more.
+            # This runs after the last fold, and the loop no longer uses the map.
             self._fold.settle()
             self._close_connection(self._fold.folded_row(self._last_row) if is_known else 0)
         finally:
@@ -186,7 +188,7 @@ class SqliteOffsetStorage:
                 connection.execute("UPDATE store SET value = 0 WHERE key = 'running'")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error:
-            pass  # the WAL has the acknowledged changes; the next start sees an unclean end
+            pass  # the WAL contains the acknowledged changes; the next start sees an unclean end
         finally:
             connection.close()
 
@@ -196,7 +198,7 @@ class SqliteOffsetStorage:
         """Write a new epoch, which is valid for every shard. The lock on the file is the lease."""
         self._may_append = self._is_released = False
         self._epoch = epoch = await self._run(partial(self._raise_epoch, owner))
-        self._may_append = False  # an append in flight may have ended and set it
+        self._may_append = False  # an append that was under way may have set it
         return {shard: Lease(shard, owner, epoch) for shard in shards}
 
     def _raise_epoch(self, owner: str) -> LeaseEpoch:
@@ -219,7 +221,9 @@ class SqliteOffsetStorage:
             self._may_append = False
 
     def _known_folded_row(self) -> int:
-        """Return the row above which a load would read; 0 if the last append is in doubt."""
+        """Return the row after which a load would read. Return 0 if it is unknown whether the last
+        append was stored.
+        """
         return self._fold.folded_row(self._last_row) if self._may_append else 0
 
     # --- loading ---------------------------------------------------------------------------------
@@ -251,7 +255,7 @@ class SqliteOffsetStorage:
     # --- appending -------------------------------------------------------------------------------
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Write the items as one row, and some groups into the fold. Return the fenced shards."""
+        """Write the items as one row, and fold some groups. Return the fenced shards."""
         fenced = [item.shard for item in items if item.fence != self._epoch]
         ours = [item for item in items if item.fence == self._epoch]
         if not ours:
@@ -270,7 +274,7 @@ class SqliteOffsetStorage:
         else:
             row = await self._run(partial(self._append, append), partial(self._write_fold, append))
         if row is None:
-            self._is_marked = False  # another process has the store now
+            self._is_marked = False  # another process has acquired the store
             return [item.shard for item in items]
         if append.payload is None:
             self._settle_fold()
@@ -306,7 +310,7 @@ class SqliteOffsetStorage:
         )
 
     def _append(self, append: _Append) -> int | None:
-        """Write the row, on the thread. The replies wait for it. Returns None if fenced."""
+        """Write the row, on the thread. The replies wait for it. Return None if fenced."""
         writer = self._writer()
         if self._lock is not None:
             self._lock.check_before_append(writer)
@@ -315,7 +319,7 @@ class SqliteOffsetStorage:
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def _append_fold(self, append: _Append) -> int | None:
-        """Do an append that only folds, on the thread. Returns None if fenced."""
+        """Execute an append that only folds, on the thread. Return None if fenced."""
         self._check_files()
         writer = self._writer()
         ((epoch,),) = writer.execute("SELECT epoch FROM lease").fetchall()
@@ -323,7 +327,8 @@ class SqliteOffsetStorage:
             return None
         self._write_fold(append)
         if append.folded_row > self._saved_folded_row:
-            # There is no payload to write it into. As there, this fold does not count yet.
+            # This append has no payload that could contain ``folded_row``. This fold does not count
+            # yet.
             with suppress(sqlite3.Error):  # the next append writes it
                 save_folded_row(writer, append.folded_row, append.epoch)
                 self._saved_folded_row = append.folded_row
@@ -361,7 +366,8 @@ class SqliteOffsetStorage:
         }
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
-        from groupkeeper.storage.event_log.reader import group_history  # late: rarely needed
+        # imported late, because it is rarely needed
+        from groupkeeper.storage.event_log.reader import group_history
 
         return group_history(self.event_source().open_rows, group_id, since_ms=since_ms)
 
@@ -376,7 +382,7 @@ class SqliteOffsetStorage:
         return await self._check.run()
 
     async def check_place(self) -> None:
-        """Raise StoreRefused if a file of the store is not the one that was opened."""
+        """Raise StoreRefused if a file of the store is no longer the one that was opened."""
         await self._run(self._check_files)
 
     def _check_files(self) -> None:

@@ -24,13 +24,15 @@ from groupkeeper.storage.file_lock import (
 )
 
 CHECK_EVERY_S: Final = 1.0
-"""How long an append relies on the last check of the files, and on the append before it."""
+"""How long the result of a check is valid. An append also relies on the append before it for this
+time.
+"""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 class StoreFiles:
-    """The locks of a store, and the checks of its files."""
+    """The locks of a store, and the checks that its files are not replaced."""
 
     def __init__(self, path: Path) -> None:
         """Lock the store.
@@ -62,7 +64,7 @@ class StoreFiles:
 
     @property
     def is_lost(self) -> bool:
-        """True if a file was moved or replaced, so that the store is not marked as closed."""
+        """True if a file was moved or replaced. The store is then not marked as closed."""
         return bool(self._lost)
 
     def refuse_if_lost(self) -> None:
@@ -92,8 +94,8 @@ class StoreFiles:
                     f"{path}: was {what} while this process used it. Nothing is acknowledged any "
                     f"more. Stop this process, {self._what_to_do(path)}, then start again"
                 )
-                # Acknowledged changes may be only in the write-ahead log, which may not be beside
-                # the database any more. So they are copied into the database first.
+                # Some acknowledged changes may be only in the write-ahead log, and the moved
+                # database may be without it. So the changes are copied into the database first.
                 with suppress(sqlite3.Error, OSError):
                     writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
                     if path == self._wal:
@@ -112,12 +114,12 @@ class StoreFiles:
         )
 
     def _set_aside_wal(self) -> None:
-        """Rename a write-ahead log that has replaced ours.
+        """Rename a write-ahead log that has replaced our own.
 
-        The next start would apply it, and it may be older than the database.
+        The next start would apply it, although it may be older than the database.
         """
         aside = self._wal.with_name(self._wal.name + ".replaced")
-        with suppress(FileNotFoundError):  # ours was moved, and nothing is in its place
+        with suppress(FileNotFoundError):  # our own was moved, and no other file has its name
             os.rename(self._wal, aside)
             self._lost += f"; what was found as {self._wal.name} is {aside.name} from now on"
 
@@ -174,8 +176,8 @@ def _lock_database(path: Path) -> LockedFile:
 def _refuse_second_name(path: Path, status: os.stat_result) -> None:
     """Raise StoreRefused if the database has a second name.
 
-    The name of the write-ahead log comes from that of the database, so each name would have its
-    own log.
+    SQLite derives the name of the write-ahead log from that of the database. So each name would
+    have its own write-ahead log.
     """
     if status.st_nlink > 1:
         raise StoreRefused(
@@ -193,8 +195,8 @@ def _is_mounted(path: Path) -> bool:
     try:
         lines = _MOUNTS.read_bytes().splitlines()
     except OSError:
-        return False  # a system without it
+        return False  # a system without this file
     wanted = os.fsencode(path)
-    for byte in b"\\ \t\n":  # as the kernel writes them; the backslash first
+    for byte in b"\\ \t\n":  # decode the kernel's escapes, the backslash first
         wanted = wanted.replace(bytes([byte]), b"\\%03o" % byte)
     return any(line.split()[4:5] == [wanted] for line in lines)

@@ -1,8 +1,8 @@
-"""The names in the folded tables: groups, topics and configs.
+"""Repair the names of groups, topics and configs in the folded tables.
 
-A damaged page may hold a name that is not UTF-8 any more. Such a row belongs to no group, so its
-content would be lost without a word. The record of the row has the name too. So the row is named
-again, and the load is repeated.
+On a damaged page a name may no longer be UTF-8. Such a row would belong to no group, and its
+content would be lost without an error. The record in the row also contains the name. So the row
+gets that name again, and the load is repeated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def decode_name(data: bytes) -> str:
 
 
 def repair_names(writer: sqlite3.Connection, path: Path, epoch: LeaseEpoch) -> str:
-    """Name damaged rows as their records say. Return a sentence that names each of them.
+    """Give damaged rows the names in their records. Return a sentence that lists these names.
 
     Raises StoreRefused if a record cannot be read either.
     """
@@ -84,9 +84,9 @@ def _damaged(writer: sqlite3.Connection, names: _Names) -> list[tuple[int, Damag
 def _is_repaired(
     writer: sqlite3.Connection, path: Path, names: _Names, row: int, epoch: LeaseEpoch
 ) -> bool:
-    """Name a row. Return False if another process has the lease.
+    """Give a row its name. Return False if another process has the lease.
 
-    If a row has the right name already, it was written after the damage, and replaces this one.
+    If another row already has this name, it was written after the damage, and this row is deleted.
     """
     table, name, record, of_record = names
     ((data,),) = writer.execute(

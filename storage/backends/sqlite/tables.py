@@ -1,4 +1,4 @@
-"""The tables of the SQLite backend, their migrations, and the checks of who may open them."""
+"""The tables of the SQLite backend, their migrations, and the checks before a file is opened."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ APPLICATION_ID: Final = 0x67726B70
 """"grkp" in the header of the file, which marks our databases (``PRAGMA application_id``)."""
 
 Migration: TypeAlias = Sequence[str]
-"""The statements from one schema version to the next, which run in one transaction."""
+"""The statements that change the schema to the next version, in one transaction."""
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     (
         # The identity of the store (cluster_id, shards), and whether it is open (running).
         "CREATE TABLE store (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
-        # One lane, one lease: an append with another epoch is refused.
+        # A single lane has a single lease. An append with another epoch is refused.
         """CREATE TABLE lease (
             id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, owner TEXT NOT NULL
         )""",
         "INSERT INTO lease VALUES (1, 0, '')",
-        # One row an append; payload: storage/codec/records.py. The newest row is never deleted,
-        # because the next row and seq are computed from it.
+        # One row for each append; payload: storage/codec/records.py. The newest row is never
+        # deleted, because the next row and seq are computed from it.
         """CREATE TABLE log (
             "row" INTEGER PRIMARY KEY, first_seq INTEGER NOT NULL, count INTEGER NOT NULL,
             payload TEXT NOT NULL
@@ -48,7 +48,8 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             id INTEGER PRIMARY KEY CHECK (id = 1), folded_row INTEGER NOT NULL
         )""",
         "INSERT INTO fold VALUES (1, 0)",
-        # For operators. It shows the last fold, so newer commits may be missing.
+        # A view for operators. It shows the state after the last fold, so newer commits may be
+        # missing.
         """CREATE VIEW offsets AS
             SELECT g.shard, g.group_id, topic.key AS topic,
                    CAST(part.key AS INTEGER) AS "partition",
@@ -62,17 +63,20 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
                  json_each(topic.value) AS part""",
     ),
     (
-        # How far segments are sealed (event_log/sealing/settling). Rows up to there may be deleted.
+        # The position up to which events are sealed (event_log/sealing/settling). Sealed rows may
+        # be deleted.
         """CREATE TABLE sealed (
             id INTEGER PRIMARY KEY CHECK (id = 1), sealed_seq INTEGER NOT NULL
         )""",
         "INSERT INTO sealed VALUES (1, 0)",
-        # Which logs are this store's: stores may share a directory, and old rows are deleted.
+        # The logs that this store has written. Needed because stores may share a directory, and old
+        # rows are deleted.
         "CREATE TABLE sealed_logs (log_id TEXT PRIMARY KEY) WITHOUT ROWID",
     ),
     (
-        # A large group is stored in parts, so that no row is large. Its row here has only its
-        # metadata, and the number of the valid set of parts. 0: it is not split.
+        # A large group is stored in parts, so that no row is large. The group's row here has only
+        # its metadata, and the number of the valid set of parts. The number is 0 if the group is
+        # not split.
         "ALTER TABLE groups ADD COLUMN part_set INTEGER NOT NULL DEFAULT 0",
         """CREATE TABLE group_parts (
             shard INTEGER NOT NULL, group_id TEXT NOT NULL, part_set INTEGER NOT NULL,
@@ -103,8 +107,9 @@ APPEND: Final = """INSERT INTO log ("row", first_seq, count, payload)
     SELECT last."row" + 1, last.first_seq + last.count, ?, CAST(? AS TEXT)
     FROM (SELECT "row", first_seq, count FROM log ORDER BY "row" DESC LIMIT 1) AS last, lease
     WHERE lease.epoch = ?"""
-"""One append. One statement, which is its own transaction, computes row and seq from the last row
-and checks the epoch. (count, payload, epoch)"""
+"""The SQL of an append. This single statement is its own transaction. It computes row and seq from
+the last row and checks the epoch. Parameters: count, payload, epoch.
+"""
 
 _SAVE_GROUPS = """INSERT INTO groups (shard, group_id, state)
     SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
@@ -121,20 +126,24 @@ REMOVE_OTHER_PARTS: Final = """DELETE FROM group_parts
     WHERE shard = ? AND group_id = ? AND part_set IS NOT
         (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?)
     AND (SELECT epoch FROM lease) = ?"""
-"""Delete the parts of a group that are not valid. (shard, group_id, the same again, epoch)"""
+"""Delete the parts of a group that are not in the valid set. Parameters: shard, group_id, shard,
+group_id, epoch.
+"""
 
 SAVE_PART: Final = """INSERT INTO group_parts (shard, group_id, part_set, part, state)
     SELECT ?, ?, 1 + coalesce(
         (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?), 0), ?, CAST(? AS TEXT)
     WHERE (SELECT epoch FROM lease) = ?"""
-"""Write a part of a group into the set after the valid one.
-(shard, group_id, the same again, part, state, epoch)"""
+"""Write a part of a group into the set after the valid one. Parameters: shard, group_id, shard,
+group_id, part, state, epoch.
+"""
 
 END_PARTS: Final = """INSERT INTO groups (shard, group_id, state, part_set)
     SELECT ?, ?, CAST(? AS TEXT), 1 WHERE (SELECT epoch FROM lease) = ?
     ON CONFLICT (shard, group_id)
     DO UPDATE SET state = excluded.state, part_set = part_set + 1"""
-"""Make the next set of parts of a group the valid one. (shard, group_id, state, epoch)"""
+"""Make the next set of parts of a group the valid one. Parameters: shard, group_id, state, epoch.
+"""
 
 _SAVE_KEYED = """INSERT INTO keyed (shard, key, record)
     SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
@@ -149,27 +158,42 @@ SAVE_FOLDED_ROW: Final = """UPDATE fold SET folded_row = ?
 
 
 def save_groups(count: int) -> str:
-    """Return the SQL that writes groups: (shard, group_id, state) each, then the epoch."""
+    """Return the SQL that writes ``count`` groups.
+
+    Its parameters are shard, group id and state of each group, then the lease epoch.
+    """
     return _SAVE_GROUPS.format(rows=_rows("(?,?,?)", count))
 
 
 def remove_groups(count: int) -> str:
-    """Return the SQL that deletes groups: (shard, group_id) each, then the epoch."""
+    """Return the SQL that deletes ``count`` groups.
+
+    Its parameters are shard and id of each group, then the lease epoch.
+    """
     return _REMOVE_GROUPS.format(rows=_rows("(?,?)", count))
 
 
 def remove_parts(count: int) -> str:
-    """Return the SQL that deletes the parts of groups: (shard, group_id) each, then the epoch."""
+    """Return the SQL that deletes the parts of ``count`` groups.
+
+    Its parameters are shard and id of each group, then the lease epoch.
+    """
     return _REMOVE_PARTS.format(rows=_rows("(?,?)", count))
 
 
 def save_keyed(count: int) -> str:
-    """Return the SQL that writes keyed records: (shard, key, record) each, then the epoch."""
+    """Return the SQL that writes ``count`` keyed records.
+
+    Its parameters are shard, key and content of each record, then the lease epoch.
+    """
     return _SAVE_KEYED.format(rows=_rows("(?,?,?)", count))
 
 
 def remove_keyed(count: int) -> str:
-    """Return the SQL that deletes keyed records: (shard, key) each, then the epoch."""
+    """Return the SQL that deletes ``count`` keyed records.
+
+    Its parameters are shard and key of each record, then the lease epoch.
+    """
     return _REMOVE_KEYED.format(rows=_rows("(?,?)", count))
 
 
@@ -180,12 +204,15 @@ def _rows(row: str, count: int) -> str:
 # --- connections ---------------------------------------------------------------------------------
 
 Connect: TypeAlias = Callable[[Path, float], sqlite3.Connection]
-"""Opens the writer's connection: (path, busy timeout in seconds). Tests pass their own, to kill the
-process inside a statement."""
+"""Opens the writer's connection. Arguments: path, busy timeout in seconds. Tests pass a function
+that kills the process inside a statement.
+"""
 
 
 def connect_writer(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    """Open a connection on which every statement is its own transaction. One thread uses it."""
+    """Open a connection on which every statement is its own transaction. Only one thread may use
+    it.
+    """
     return sqlite3.connect(
         path,
         timeout=busy_timeout_s,
@@ -196,7 +223,7 @@ def connect_writer(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    """Open a read-only connection. Any process of the same user may do so at any time."""
+    """Open a read-only connection. Any process of the same user may call this at any time."""
     return connect_reading(
         path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
     )
@@ -205,7 +232,7 @@ def connect_reader(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 # --- opening -------------------------------------------------------------------------------------
 
 JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
-"""If a long read has made the WAL grow, it is cut to this size after a checkpoint."""
+"""A long read makes the WAL grow. After a checkpoint SQLite truncates the WAL to this size."""
 
 
 def refuse_other(connection: sqlite3.Connection, path: Path) -> bool:
@@ -248,7 +275,7 @@ def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None
 def migrate(
     connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS
 ) -> None:
-    """Migrate the tables to the last version, in one transaction a version."""
+    """Migrate the tables to the newest schema version, with one transaction for each version."""
     refuse_newer(connection, path, len(migrations))
     for version in range(_pragma(connection, "user_version"), len(migrations)):
         connection.execute("BEGIN IMMEDIATE")
@@ -265,13 +292,14 @@ def migrate(
 def identify(
     connection: sqlite3.Connection, path: Path, identity: StoreIdentity, stamp: Stamp
 ) -> bool:
-    """Write the identity into a new store, or check that of an old one. Mark the store as running.
+    """Write the identity into a new store, or check that of an existing one. Mark the store as
+    running.
 
-    Returns True if its last user did not close it. Raises StoreRefused for another identity.
+    Returns True if the last user did not close the store. Raises StoreRefused for another identity.
     """
     found = dict(connection.execute("SELECT key, value FROM store").fetchall())
     if not found:
-        # Row 0 holds no append: row 1 and seq 1 are computed from it.
+        # Row 0 contains no append. Row 1 and seq 1 are computed from it.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("INSERT INTO store VALUES ('shards', ?)", (identity.shards,))
         connection.execute("INSERT INTO store VALUES ('cluster_id', ?)", (identity.cluster_id,))
