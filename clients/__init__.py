@@ -1,1 +1,1 @@
-"""Members without a coordinator: a registry in ZooKeeper, and readers of single partitions."""
+"""Clients that need no coordinator: a registry in ZooKeeper, and readers of single partitions."""

@@ -1,7 +1,7 @@
-"""The brokers of a cluster: who leads a partition, and a connection to that one.
+"""The brokers of a cluster: find the leader of a partition, and connect to it.
 
-A reader asks for fixed versions, the oldest that Kafka 4 serves: all versions of aiokafka that we
-allow know them, and nothing later is needed to read.
+A reader sends requests in fixed versions, the oldest that Kafka 4 serves. All allowed versions of
+aiokafka know them, and reading needs nothing newer.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     import ssl
 
 Connection: TypeAlias = Any
-"""aiokafka's, which has no types of its own."""
+"""A connection of aiokafka, which has no types."""
 
 REQUEST_TIMEOUT_MS = 30_000
-"""As long as Kafka's consumers wait for an answer."""
+"""The same as in Kafka's consumers."""
 UNKNOWN_TOPIC = 3
 _DEFAULT_PORT = 9092
 
 
 @dataclass(frozen=True)
 class KafkaSecurity:
-    """How to speak to brokers that ask who one is."""
+    """How to connect to brokers that require authentication or TLS."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     ssl_context: ssl.SSLContext | None = None
@@ -41,15 +41,15 @@ class KafkaSecurity:
 
 
 class FixedVersion:
-    """A request of one version, as aiokafka's connections take it: from 0.13 they ask a request to
-    prepare itself, before that they take it as it is.
+    """A request of one version, for aiokafka's connections. From aiokafka 0.13 on they call
+    ``prepare``. Before that they send the request itself.
     """
 
     def __init__(self, request: Any) -> None:
         self._request = request
 
     def prepare(self, _versions: object) -> Any:
-        """The request itself, whatever versions the broker has."""
+        """Return the request, whatever versions the broker supports."""
         return self._request
 
     def __getattr__(self, name: str) -> Any:
@@ -57,14 +57,14 @@ class FixedVersion:
 
 
 class BrokerAddress(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> BrokerAddress:
-        """Read ``host``, ``host:port`` or ``[v6]:port``."""
+        """Parse ``host``, ``host:port`` or ``[v6]:port``."""
         host, colon, port = text.strip().rpartition(":")
         if not colon or text.endswith("]"):
             host, port = text.strip(), str(_DEFAULT_PORT)
@@ -88,13 +88,14 @@ class Brokers:
         self._learnt: list[BrokerAddress] = []
 
     async def connect_to_leader(self, topic: str, partition: int) -> Connection:
-        """Ask any broker who leads the partition, and return a connection to that one.
+        """Ask any broker for the partition's leader, and return a connection to the leader.
 
-        Raises NoSuchTopic and NoSuchPartition by what that broker knew at this moment.
+        Raises NoSuchTopic or NoSuchPartition if that broker does not know the topic or partition
+        now.
         """
         asked, connection = await self._connect_to_any()
         try:
-            request = MetadataRequest_v4([topic], False)  # makes no topic that nobody made
+            request = MetadataRequest_v4([topic], False)  # does not create the topic
             metadata = await connection.send(FixedVersion(request))
             leader = self._leader(metadata, topic, partition)
         except BaseException:
@@ -121,8 +122,8 @@ class Brokers:
         return nodes[leader]
 
     async def _connect_to_any(self) -> tuple[BrokerAddress, Connection]:
-        """Try every broker that is known, in an order of chance: all readers would else crowd
-        around the first.
+        """Try every known broker, in random order. Otherwise all readers would connect to the first
+        one.
         """
         known = list(dict.fromkeys([*self._bootstrap, *self._learnt]))
         problems = []

@@ -1,4 +1,4 @@
-"""The right to read one partition: the lock in Consul under the session of a member."""
+"""The right of a member to read one partition: a lock in Consul under the member's session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from groupkeeper.storage.connections.consul_session import ConsulSession
 
 
 class Claim:
-    """A partition that is ours until it is released, or the session or the key is gone."""
+    """A claimed partition. The claim ends when it is released, or when its session or key is
+    deleted.
+    """
 
     def __init__(
         self,
@@ -41,22 +43,22 @@ class Claim:
 
     @property
     def is_lost(self) -> bool:
-        """True if it ended and is not ours any more."""
+        """True if this member no longer owns the partition and the claim has ended."""
         return self._ended is not None and not self._is_ours
 
     def look(self) -> None:
-        """Notice that the session is over; called for every message."""
+        """End the claim if the session is over. Called for every message."""
         if self._ended is None and not self._session.is_good:
             self.lose(self._session.lost_because or "the session was not renewed in time")
 
     def check(self) -> None:
-        """Raise PartitionLost if nothing may be read any more."""
+        """Raise PartitionLost if the partition must not be read any more."""
         self.look()
         if self._ended is not None:
             raise self._ended
 
     def end(self, error: PartitionLost) -> None:
-        """Have the reading end. The partition stays ours, and commits are taken, until
+        """Stop reading with ``error``. This member still owns the partition, and may commit, until
         ``release``.
         """
         if self._ended is None:
@@ -64,14 +66,15 @@ class Claim:
             self.on_end(error)
 
     def lose(self, reason: str) -> None:
-        """It is not ours any more."""
+        """End the claim, because this member no longer owns the partition."""
         self._is_ours = False
         self.end(PartitionLost(self.topic, self.partition, reason))
 
     async def commit(self, offset: int) -> None:
-        """Keep the next offset to read, if the lock is still ours: Consul checks that as it writes.
+        """Store the next offset to read, if this member still holds the lock. Consul checks the
+        lock in the same transaction.
 
-        Raises PartitionLost otherwise.
+        Raises PartitionLost if the member does not hold it.
         """
         position = {
             "Verb": "set",
@@ -82,7 +85,7 @@ class Claim:
             raise PartitionLost(self.topic, self.partition, self._reason())
 
     async def position(self) -> int:
-        """Return the next offset to read; EARLIEST where none was ever committed."""
+        """Return the next offset to read. Return EARLIEST if no offset was ever committed."""
         backoff = Backoff()
         while True:
             self.check()
@@ -94,9 +97,9 @@ class Claim:
                 return EARLIEST if entry is None else read_position(entry)
 
     async def release(self, patience_s: float | None = None) -> None:
-        """Give the partition up, once nobody reads it here any more.
+        """Release the partition. Call this when nobody in this process reads it any more.
 
-        If Consul does not answer for so long, the end of the session does it.
+        If Consul does not answer within ``patience_s``, the end of the session releases it.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
@@ -105,7 +108,7 @@ class Claim:
         self.on_release()
 
     async def _under_lock(self, operation: Mapping[str, object]) -> bool:
-        """Carry out an operation if Consul knows the lock to be ours; False if it does not."""
+        """Execute an operation if this member holds the lock. Return False if it does not."""
         check = {"Verb": "check-session", "Key": self._key, "Session": self._session.id}
         backoff = Backoff()
         while self._is_ours and self._session.is_good:

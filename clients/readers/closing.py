@@ -1,4 +1,4 @@
-"""What has to be closed, and tells all that it met."""
+"""Objects that must be closed, and whose close raises every error that no other call has raised."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """``async with`` and ``close``, which raise every error that nobody was given."""
+    """Has ``close`` and ``async with``. Both raise the errors that no other call has raised."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End everything; raises an ExceptionGroup."""
+        """End all work. Raises an ExceptionGroup."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -26,15 +26,13 @@ class Closing(ABC):
         try:
             await self.close()
         except ExceptionGroup as met:
-            if isinstance(error, Exception):  # as a TaskGroup does: none hides another
+            if isinstance(error, Exception):  # like a TaskGroup: no error hides another
                 raise ExceptionGroup(met.message, [error, *met.exceptions]) from None
             raise
 
 
 def raise_all(errors: list[Exception], message: str = "readers met errors") -> None:
-    """Raise the errors in one group, those in groups among them one by one; nothing if there are
-    none.
-    """
+    """Raise the errors in one flat ExceptionGroup. Do nothing if there are none."""
     if errors:
         raise ExceptionGroup(message, _flat(errors))
 

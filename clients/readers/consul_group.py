@@ -1,4 +1,4 @@
-"""A group of readers that find each other in Consul, without a coordinator."""
+"""A group of readers that share partitions through Consul, without a coordinator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from groupkeeper.storage.connections.consul_session import ConsulSession, boot_t
 
 MOST_PARTITIONS = 100_000
 LOCK_DELAY_MS = 15_000
-"""Consul's own: a member whose session was ended behind its back has this long to notice."""
+"""Consul's default. If Consul ends a session early, its member has this time to notice before
+another member can claim its partitions.
+"""
 
 
 class Scheme(StrEnum):
@@ -30,10 +32,10 @@ class Scheme(StrEnum):
 
 
 class ConsulGroup(Closing):
-    """One member of a group; every process makes its own.
+    """One member of a group. Every process creates its own.
 
-    Nothing connects before the first reader is asked for. A lost session ends all readers; the next
-    reader that is asked for begins another.
+    It connects when the first reader is requested. If the session is lost, all readers end. The
+    next request for a reader begins a new session.
     """
 
     def __init__(  # noqa: PLR0913 - how to reach Consul, and how long to wait for it
@@ -55,7 +57,8 @@ class ConsulGroup(Closing):
         self._keys = GroupKeys(name, prefix)
         self._client = ConsulClient(addr, token=token, tls=tls, datacenter=datacenter)
         self._session_settings = ttl_ms, lock_delay_ms, clock
-        ConsulSession(self._client, *self._session_settings)  # refuses what Consul would refuse
+        # raises ValueError for settings that Consul would refuse
+        ConsulSession(self._client, *self._session_settings)
         self._member: GroupMember | None = None
         self._starting = asyncio.Lock()
         self._is_closed = False
@@ -70,9 +73,9 @@ class ConsulGroup(Closing):
         wait: bool = True,
         **options: Any,
     ) -> GroupReader:
-        """Claim a partition of the topic that nobody has, and return its reader.
+        """Claim a free partition of the topic, and return its reader.
 
-        It waits until one is free, or raises NoPartitionFree at once if it shall not wait. The
+        Waits until a partition is free. With ``wait=False`` it raises NoPartitionFree instead. The
         options are those of Reader: ``buffer``, ``max_wait_ms``, ``security`` and so on.
         """
         _check(topic, partitions)
@@ -100,11 +103,12 @@ class ConsulGroup(Closing):
         wait: bool = True,
         **options: Any,
     ) -> SpreadReaders:
-        """Take a share of the topic: even within one over all members, and again whenever a member
-        comes or goes.
+        """Join the members that share the topic, and return the readers of this member's share.
 
-        It waits until the others have handed over what is ours, or returns at once if it shall not
-        wait. The options are those of Reader.
+        The shares of any two members differ by at most one partition. They are computed again
+        whenever a member joins or leaves. Waits until the other members have handed over this
+        member's partitions. With ``wait=False`` it returns at once. The options are those of
+        Reader.
         """
         _check(topic, partitions)
         if self.scheme is not Scheme.SPREAD:
@@ -120,8 +124,8 @@ class ConsulGroup(Closing):
         return readers
 
     async def close(self) -> None:
-        """Close every reader, end the session, and raise an ExceptionGroup of the errors that were
-        met and that nobody was given.
+        """Close every reader and end the session. Raises an ExceptionGroup of the errors that no
+        call has raised yet.
         """
         self._is_closed = True
         given, self._given = self._given, []

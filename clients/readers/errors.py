@@ -1,14 +1,14 @@
-"""What ends a reader, an iterator, or a group of them."""
+"""The errors of readers, their iterators and their groups."""
 
 from __future__ import annotations
 
 
 class ReaderError(Exception):
-    """The root of every error here."""
+    """The base class of all errors here."""
 
 
 class CannotRead(ReaderError):
-    """The broker refused, and will refuse again: no permission, or bytes that cannot be read."""
+    """A retry does not help: the broker gives no permission, or its bytes are unreadable."""
 
 
 class NoSuchTopic(ReaderError):
@@ -31,7 +31,7 @@ class NoSuchPartition(ReaderError):
 
 
 class OffsetOutOfRange(ReaderError):
-    """The partition has no message at this offset, and never will have one there as the next."""
+    """The partition has no message at this offset, and the offset is not its end either."""
 
     def __init__(self, topic: str, partition: int, offset: int, first: int, end: int) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class OffsetOutOfRange(ReaderError):
 
 
 class NotReachable(ReaderError):
-    """No leader of the partition answered for as long as the reader was told to try."""
+    """No leader of the partition answered within ``give_up_ms``."""
 
 
 class PartitionLost(ReaderError):
@@ -68,11 +68,11 @@ class NoPartitionFree(ReaderError):
 
 
 class ReaderClosed(ReaderError):
-    """A closed reader reads no more."""
+    """Raised by a call after the reader or its group was closed."""
 
 
 class SessionEnded(PartitionLost):
-    """The session of this member is over, and each of its partitions is lost."""
+    """The session of this member is over, so all its partitions are lost."""
 
     def __init__(self, group: str, reason: str) -> None:
         ReaderError.__init__(self, f"our partitions of group {group!r} are lost: {reason}")
@@ -82,8 +82,8 @@ class SessionEnded(PartitionLost):
 
 
 class HandedOver(PartitionLost):
-    """Another member of the group reads the partition from now on, as its share."""
+    """Another member of the group reads the partition now, as part of its share."""
 
 
 class BadPosition(ReaderError):
-    """What Consul holds as a position is none."""
+    """The value that Consul has for a position is not a valid offset."""

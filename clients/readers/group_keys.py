@@ -1,8 +1,10 @@
-"""Where a group stands in Consul, and what stands there.
+"""The keys of a group in Consul, and their values.
 
-Below ``<prefix>/<group>/``: ``live/members/<topic>/<member>`` and
-``live/owners/<topic>/<partition>``, each deleted with the session of its member, and
-``positions/<topic>/<partition>``, which stays: the next offset to read, in digits.
+Below ``<prefix>/<group>/``:
+
+- ``live/members/<topic>/<member>`` and ``live/owners/<topic>/<partition>``: Consul deletes them
+  with the session of their member.
+- ``positions/<topic>/<partition>``: the next offset to read, in digits. It stays.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from groupkeeper.storage.connections.consul import ConsulEntry
 
 PREFIX = "groupkeeper/readers"
 LONGEST_NAME = 249
-"""As long as the name of a topic may be in Kafka."""
+"""The same limit as for the name of a topic in Kafka."""
 
 
 class OwnedPartition(NamedTuple):
-    """Who holds a partition."""
+    """The owner of a partition."""
 
     member: str
     session: str | None
@@ -31,12 +33,12 @@ class OwnedPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class ConsulGroupView:
-    """The members of a group and the owners of its partitions, at an index of Consul."""
+    """The members of a group and the owners of its partitions, as of an index of Consul."""
 
     at_index: int = 0
     owners: Mapping[str, Mapping[int, OwnedPartition]] = field(default_factory=dict)
     members: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By topic and member: how many partitions it knows the topic to have."""
+    """Topic -> member -> the number of partitions that the member gave for the topic."""
 
 
 class GroupKeys:
@@ -48,19 +50,19 @@ class GroupKeys:
         self.live = f"{self.root}live/"
 
     def owner(self, topic: str, partition: int) -> str:
-        """The lock of a partition; its value is the member."""
+        """Return the key of a partition's lock. Its value is the id of the member."""
         return f"{self.live}owners/{topic}/{partition}"
 
     def member(self, topic: str, member: str) -> str:
-        """One that shares the partitions of a topic."""
+        """Return the key of a member that shares the partitions of a topic."""
         return f"{self.live}members/{topic}/{member}"
 
     def position(self, topic: str, partition: int) -> str:
-        """The next offset to read."""
+        """Return the key of the next offset to read."""
         return f"{self.root}positions/{topic}/{partition}"
 
     def view(self, at_index: int, entries: Iterable[ConsulEntry]) -> ConsulGroupView:
-        """Read what is below ``live``; a key that is none of ours is passed over."""
+        """Read the entries below ``live``. Unknown keys are skipped."""
         owners: dict[str, dict[int, OwnedPartition]] = {}
         members: dict[str, dict[str, int]] = {}
         for entry in entries:
@@ -78,7 +80,7 @@ class GroupKeys:
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return a name that can be part of a key; raises ValueError for another."""
+    """Return a name that can be part of a key. Raises ValueError for any other name."""
     if name in ("", ".", "..") or len(name) > LONGEST_NAME or re.search(r"[/\x00-\x1f\x7f]", name):
         raise ValueError(
             f"{name[:LONGEST_NAME]!r} cannot name a {what}: 1 to {LONGEST_NAME} characters, no '/' "
@@ -88,7 +90,7 @@ def checked_name(name: str, what: str) -> str:
 
 
 def read_position(entry: ConsulEntry) -> int:
-    """Read a position; raises BadPosition with its key."""
+    """Read a position. Raises BadPosition, which names the key."""
     text = entry.value.decode(errors="replace")
     if not re.fullmatch(r"[0-9]{1,19}", text):
         raise BadPosition(f"{entry.key} holds {text[:40]!r}, which is no offset")

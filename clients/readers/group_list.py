@@ -1,4 +1,4 @@
-"""What stands in Consul of groups of readers, without being a member of one."""
+"""List and describe groups of readers in Consul, without joining them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PartitionRow(NamedTuple):
 
 
 async def list_groups(client: ConsulClient, prefix: str = PREFIX) -> list[tuple[str, int]]:
-    """Return the name of each group, and how many members it has now."""
+    """Return the name of each group, and the number of its present members."""
     roots = await client.keys(f"{prefix}/", "/")
     names = sorted(root.removeprefix(f"{prefix}/").rstrip("/") for root in roots)
     return [(name, len(members_of(await describe_group(client, name, prefix)))) for name in names]
@@ -27,9 +27,9 @@ async def list_groups(client: ConsulClient, prefix: str = PREFIX) -> list[tuple[
 async def describe_group(
     client: ConsulClient, name: str, prefix: str = PREFIX
 ) -> list[PartitionRow]:
-    """Return the partitions and members of a group; nothing if Consul knows none.
+    """Return the partitions and members of a group. Empty if Consul has none.
 
-    Raises BadPosition with its key where a position is none.
+    Raises BadPosition with the key if a position is invalid.
     """
     keys = GroupKeys(name, prefix)
     seen = await client.list(keys.root)
@@ -51,5 +51,5 @@ async def describe_group(
 
 
 def members_of(rows: list[PartitionRow]) -> set[str]:
-    """The members of a group that is described so."""
+    """Return the members in the description of a group."""
     return {row.member for row in rows if row.member is not None}

@@ -1,4 +1,6 @@
-"""A reader of a partition that is claimed: it knows where it was, and when it has to stop."""
+"""A reader of a claimed partition. It starts at the committed position and stops when the claim
+ends.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from groupkeeper.clients.readers.reader import Reader
 
 MOST_OFFSET = 2**63 - 1
 CLOSE_PATIENCE_S = 3.0
-"""How long a close waits for a Consul that is away; its election takes about that long."""
+"""How long a close waits if Consul does not answer. An election takes about that long."""
 
 
 class GroupReader(Reader):
-    """Reads the partition that its group claimed; made by ``ConsulGroup``."""
+    """Reads a partition that this member has claimed. ``ConsulGroup`` creates it."""
 
     def __init__(
         self, brokers: str | Sequence[str], claim: Claim, options: Mapping[str, Any]
@@ -30,10 +32,11 @@ class GroupReader(Reader):
         claim.on_end = self._have_all_end
 
     def read(self, offset: int | None = None) -> PartitionIter:
-        """Return a new iterator from this offset on; without one from the position that was last
-        committed by whoever it was, or else from the first message.
+        """Return a new iterator that starts at ``offset``.
 
-        It ends with PartitionLost when the partition may not be read here any more.
+        Without ``offset`` it starts at the last committed position, whichever member committed it,
+        or at the first message if there is none. The iterator raises PartitionLost when this member
+        must not read the partition any more.
         """
         self._claim.check()
         if offset is None:
@@ -43,22 +46,22 @@ class GroupReader(Reader):
         return self._iterate(offset, self)
 
     async def commit(self, offset: int) -> None:
-        """Keep this offset as where the next reader of the partition begins: behind the message
-        that was processed last.
+        """Store the offset at which the next reader of the partition starts. This is the offset
+        after the last processed message.
 
-        Raises PartitionLost if the partition is no longer ours; then nothing was kept.
+        Raises PartitionLost if this member no longer owns the partition. Nothing is stored then.
         """
         if not 0 <= offset <= MOST_OFFSET:
             raise ValueError(f"offset is {offset}: 0 to {MOST_OFFSET} is wanted")
         await self._claim.commit(offset)
 
     async def position(self) -> int:
-        """Return the offset that was last committed; EARLIEST where none was."""
+        """Return the last committed offset. Return EARLIEST if there is none."""
         return await self._claim.position()
 
     async def close(self) -> None:
-        """End every iterator, give the partition back, and raise an ExceptionGroup of the errors
-        that were met and that nobody was given.
+        """End every iterator and release the partition. Raises an ExceptionGroup of the errors that
+        no call has raised yet.
         """
         errors = await self._end_all()
         self._claim.end(PartitionLost(self.topic, self.partition, "its reader was closed"))
@@ -67,7 +70,7 @@ class GroupReader(Reader):
 
     @property
     def is_lost(self) -> bool:
-        """True if the partition is not ours any more."""
+        """True if this member no longer owns the partition."""
         return self._claim.is_lost
 
     def look(self) -> None:
@@ -78,8 +81,8 @@ class GroupReader(Reader):
             self._stopped.set()
 
     async def hand_over(self, error: PartitionLost) -> None:
-        """Have the reading end, wait until whoever reads has come back from the last message, and
-        give the partition up.
+        """Stop reading with ``error``, and wait until the last message is processed. Then release
+        the partition.
         """
         self._claim.end(error)
         self.over()

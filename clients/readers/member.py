@@ -1,4 +1,4 @@
-"""One member of a group: its session, what it claims, and what it sees of the others."""
+"""One member of a group: its session, its claims, and its view of the other members."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ from groupkeeper.storage.connections.consul import (
 from groupkeeper.storage.connections.consul_session import ConsulSession
 
 LOCK_DELAY_LOOK_S = 0.5
-"""Nothing tells of the end of a lock delay: a key that is free and yet refused is tried again."""
+"""Consul does not report the end of a lock delay. So a claim that Consul refused is retried after
+this time.
+"""
 
 
 @dataclass(frozen=True)
 class ReaderPlan:
-    """What the readers of a member are made of."""
+    """The brokers and options for the readers of a member."""
 
     brokers: str | Sequence[str]
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class GroupMember:
-    """Lives as long as its session."""
+    """A member of a group. It exists as long as its session."""
 
     def __init__(self, client: ConsulClient, keys: GroupKeys, session: ConsulSession) -> None:
         self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
@@ -54,13 +56,13 @@ class GroupMember:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin the session, and see the group once."""
+        """Begin the session, and read the state of the group once."""
         await self._session.open(f"groupkeeper reader of {self._keys.group}", self._session_lost)
         self._watching = asyncio.create_task(self._watch())
         await self.changed(0, again_soon=False)
 
     async def close(self) -> None:
-        """End the session; what is still claimed is locked for the lock delay."""
+        """End the session. Consul keeps its claims locked for the lock delay."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
@@ -70,14 +72,15 @@ class GroupMember:
     async def claim_any(
         self, topic: str, partitions: int, plan: ReaderPlan, *, wait: bool
     ) -> GroupReader:
-        """Claim a partition that nobody has, and return its reader."""
+        """Claim a free partition, and return its reader."""
         while True:
             view = self.view
             owned = view.owners.get(topic, {})
             free = [
                 p for p in range(partitions) if p not in owned and (topic, p) not in self._claims
             ]
-            # by chance, or many that come at once would all try the same one first
+            # in random order: otherwise members that start together would all try the same
+            # partition first
             for partition in random.sample(free, len(free)):
                 reader = await self._try(topic, partition, plan)
                 if reader is not None:
@@ -91,7 +94,7 @@ class GroupMember:
         return topic in self._plans
 
     async def join(self, topic: str, partitions: int, plan: ReaderPlan) -> None:
-        """Take part in the spreading of a topic."""
+        """Join the members that share a topic."""
         self._plans[topic] = plan
         value = json.dumps({"partitions": partitions}).encode()
         key = self._keys.member(topic, self.id)
@@ -99,7 +102,7 @@ class GroupMember:
             raise SessionEnded(self._keys.group, "its session could not be used")
 
     async def leave(self, topic: str) -> None:
-        """Take no part any more."""
+        """Leave the members that share a topic."""
         self._plans.pop(topic, None)
         if self._session.is_good:
             with contextlib.suppress(ConsulError):
@@ -110,9 +113,10 @@ class GroupMember:
         return await self._try(topic, partition, self._plans[topic])
 
     async def changed(self, behind: int, *, again_soon: bool) -> None:
-        """Wait for a view behind that one, or only for a moment.
+        """Wait for a view with a higher index than ``behind``. With ``again_soon`` wait only a
+        short time.
 
-        Raises what ended the member.
+        Raises the error that ended the member.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOCK_DELAY_LOOK_S if again_soon else None):
@@ -125,7 +129,7 @@ class GroupMember:
     async def _try(self, topic: str, partition: int, plan: ReaderPlan) -> GroupReader | None:
         at = topic, partition
         if at in self._claims:
-            return None  # the same session would be given the same lock again
+            return None  # Consul would give the lock to the same session a second time
         self._claims[at] = None
         claim = None
         try:
@@ -142,7 +146,7 @@ class GroupMember:
             self._claims.pop(at, None)
         if claim is None:
             return None
-        if self.error is not None:  # lost while Consul answered
+        if self.error is not None:  # the session was lost while the request was under way
             raise self.error
         self._claims[at] = claim
         claim.on_release = lambda: self._forget(claim)
@@ -154,7 +158,7 @@ class GroupMember:
             del self._claims[at]
 
     async def _retried(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call until Consul answers, or our session must be taken for lost."""
+        """Call until Consul answers. Raises if the session may be lost."""
         backoff = Backoff()
         while True:
             try:
@@ -178,7 +182,7 @@ class GroupMember:
             self._fail(error)
 
     def _look_at_claims(self) -> None:
-        """Lose what another has, or nobody: somebody deleted the key, or ended our session."""
+        """End each claim that another member owns now, or whose key does not exist any more."""
         for (topic, partition), claim in list(self._claims.items()):
             if claim is None or self.view.at_index < claim.at_index:
                 continue

@@ -1,4 +1,4 @@
-"""Iterators of messages: what each of them can do, and the one over a single partition."""
+"""Iterators of messages: their common interface, and the iterator over a single partition."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST, Batches
 class MessageIter(Closing):
     """An async iterator of messages, which has to be closed.
 
-    ``take`` and ``ready`` are its two halves: they let iterators of iterators look at many of them
-    without holding a message of any.
+    ``take`` and ``ready`` are the two halves of ``__anext__``. An iterator over several iterators
+    uses them to poll all without fetching a message from each.
     """
 
     @abstractmethod
     def take(self) -> Message | None:
-        """Return the next message if it is here.
+        """Return the next message if it is already here, else None.
 
-        Raises StopAsyncIteration after the close, and once the error that ended the iterator.
+        Raises the error that ended the iterator, once. Raises StopAsyncIteration after that, and
+        after the close.
         """
 
     @abstractmethod
     async def ready(self) -> None:
-        """Wait until ``take`` has something to return or to raise."""
+        """Wait until ``take`` can return a message or raise."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End everything that reads, and raise an ExceptionGroup of the errors that were met and
-        that nobody was given.
-        """
+        """Stop reading. Raises an ExceptionGroup of the errors that no call has raised yet."""
 
     def __aiter__(self) -> MessageIter:
         return self
@@ -49,12 +48,12 @@ class MessageIter(Closing):
         return message
 
     async def aclose(self) -> None:
-        """Close it, under the name that ``contextlib.aclosing`` calls."""
+        """Close the iterator. ``contextlib.aclosing`` calls this name."""
         await self.close()
 
 
 class MessageLog(Protocol):
-    """What an iterator reads from; ``PartitionLog`` is one."""
+    """The source of an iterator's messages, such as a ``PartitionLog``."""
 
     unsolved: dict[str, Exception]
 
@@ -64,20 +63,20 @@ class MessageLog(Protocol):
 
 
 class Guard(Protocol):
-    """Who decides whether a partition may be read."""
+    """Decides whether a partition may still be read."""
 
     def look(self) -> None:
-        """Called before each message: calls ``fail`` if it may not be read any more."""
+        """Called before each message. Calls ``fail`` if the partition must not be read any more."""
 
     def over(self) -> None:
-        """Called when an iterator gives no message any more, and the last one is done with."""
+        """Called when an iterator has ended and its last message is processed."""
 
 
 class PartitionIter(MessageIter):
-    """The messages of one partition, in their order.
+    """The messages of one partition, in order.
 
-    It asks for more once no more than ``buffer`` messages wait here; with 0, once none waits and
-    somebody waits for one.
+    It fetches the next messages when at most ``buffer`` unpacked messages are left. With
+    ``buffer=0`` it fetches only when none is left and a reader waits.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class PartitionIter(MessageIter):
 
     @property
     def is_reading(self) -> bool:
-        """True from the first message until its reader has come back and was told of the end."""
+        """True from the first message until ``take`` has reported the end or an error."""
         return self._has_given and not self._is_closed
 
     def take(self) -> Message | None:
@@ -139,7 +138,7 @@ class PartitionIter(MessageIter):
         raise_all(await self.end())
 
     async def end(self) -> list[Exception]:
-        """Close it, and return the errors that nobody was given instead of raising them."""
+        """Close the iterator. Return the errors that no call has raised yet."""
         self._is_closed = True
         self._messages.clear()
         self._batches = None
@@ -155,7 +154,7 @@ class PartitionIter(MessageIter):
         return [error, *errors] if error is not None else errors
 
     def fail(self, error: Exception) -> None:
-        """End the iterator with this error, before what still waits in it."""
+        """End the iterator with this error. Messages that were not taken yet are dropped."""
         self._messages.clear()
         self._batches = None
         self._error = error
@@ -164,7 +163,7 @@ class PartitionIter(MessageIter):
         self._arrived.set()
 
     def _end(self) -> None:
-        """Raise what ended the iterator, once; nothing did if it only has to wait."""
+        """Raise the error that ended the iterator, once. Do nothing if more messages may come."""
         error, self._error = self._error, None
         if error is not None:
             self._is_closed = True
@@ -175,7 +174,7 @@ class PartitionIter(MessageIter):
             raise StopAsyncIteration
 
     def _unpack(self) -> bool:
-        """Unpack batches until a message is here; False if there is none left."""
+        """Unpack batches until there is a message. Return False if there is none."""
         while not self._messages and self._batches is not None:
             batches = self._batches
             try:
@@ -222,5 +221,5 @@ class PartitionIter(MessageIter):
 
 
 def closed() -> ReaderClosed:
-    """The error of a reader that is used after its close."""
+    """Return the error for a call after the close."""
     return ReaderClosed("the reader, or the group, is closed")

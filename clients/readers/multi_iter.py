@@ -1,4 +1,4 @@
-"""One iterator over many, in fair turns."""
+"""An iterator over several iterators, in fair turns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from groupkeeper.clients.readers.message_iter import MessageIter
 
 
 class MultiIter(MessageIter):
-    """Merges iterators: each that has a message gives one in its turn.
+    """Merges iterators. In each round, every iterator that has a message returns one.
 
-    An iterator that fails ends this one with its error. With ``leave_out_failing`` it is left out,
-    and its error is raised by ``close``. Closing this one closes them all.
+    If an iterator fails, this one ends with its error. With ``leave_out_failing`` it is left out
+    instead, and ``close`` raises its error. Closing this iterator closes all of them.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class MultiIter(MessageIter):
 
     async def ready(self) -> None:
         self._woken = asyncio.get_running_loop().create_future()
-        # an ask that goes on is found again by the next call: cancelling it would lose a fetch
+        # a task that still runs is kept for the next call: cancelling it would lose a fetch
         await asyncio.wait([self._woken, *self._asks.values()], return_when=asyncio.FIRST_COMPLETED)
         for iterator in [each for each, ask in self._asks.items() if ask.done()]:
             ask = self._asks.pop(iterator)
-            if not ask.cancelled():  # as a close does, which take then finds
+            if not ask.cancelled():  # cancelled by a close, which the next ``take`` reports
                 ask.result()
 
     async def close(self) -> None:
@@ -70,12 +70,12 @@ class MultiIter(MessageIter):
         raise_all([*left_out, *errors])
 
     def _ask(self, iterator: MessageIter) -> None:
-        """Have it fetch, also while others have messages all the time."""
+        """Start a fetch of this iterator, even if the others always have messages."""
         if iterator not in self._asks or self._asks[iterator].done():
             self._asks[iterator] = asyncio.create_task(iterator.ready())
 
     def _failed(self, iterator: MessageIter, error: Exception) -> None:
-        """Raise what an iterator raised, or remember it for the close."""
+        """Raise the error of an iterator, or keep it for ``close``."""
         if not self._leaves_out:
             self._turns.clear()
             raise error
@@ -85,6 +85,6 @@ class MultiIter(MessageIter):
         raise StopAsyncIteration
 
     def _wake(self) -> None:
-        """Have ``ready`` return."""
+        """Make ``ready`` return."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)

@@ -1,4 +1,4 @@
-"""The log of one partition: fetches from its leader, which outlive a change of the leader."""
+"""Fetch messages of one partition from its leader, even if the leader changes."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from groupkeeper.clients.readers.message import Message
 from groupkeeper.storage.connections.backoff import Backoff
 
 EARLIEST = -2
-"""Where the partition begins now, as an offset to read from."""
+"""As an offset to read from: the first message of the partition."""
 LATEST = -1
-"""Where it ends now."""
+"""As an offset to read from: the end of the partition."""
 
 UNKNOWN_FOR_S = 3.0
-"""A new topic, and one whose broker starts, is unknown to some brokers for a moment."""
+"""For a moment some brokers do not know a new topic, or a topic whose broker is starting."""
 
 OFFSET_OUT_OF_RANGE = 1
 RETRIABLE = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 76, 78, 100, 103})
-"""The leader has moved, or is not ready: Kafka's table of errors calls these retriable."""
+"""Error codes that Kafka calls retriable: the leader has moved, or is not ready."""
 
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """What one Fetch asks for; the defaults are those of Kafka's consumers."""
+    """The limits of one Fetch. The defaults are those of Kafka's consumers."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 1_048_576
     give_up_ms: int | None = None
-    """How long to go on trying while no leader answers; None: for ever, as Kafka's consumers."""
+    """How long to retry while no leader answers. None: for ever, as Kafka's consumers do."""
 
     def __post_init__(self) -> None:
         for name in ("max_wait_ms", "min_bytes", "max_bytes"):
@@ -57,7 +57,7 @@ class FetchLimits:
 
 
 class Batches:
-    """The messages of one answer, batch by batch; a batch is unpacked when it is asked for."""
+    """The messages of one response. Each batch is unpacked when it is needed."""
 
     def __init__(self, topic: str, partition: int, offset: int, data: bytes) -> None:
         self.next_offset = offset
@@ -67,13 +67,14 @@ class Batches:
         self._records: Any = MemoryRecords(data)
 
     def has_more(self) -> bool:
-        """True if a batch is left to unpack."""
+        """True if a batch is not unpacked yet."""
         return bool(self._records.has_next())
 
     def unpack(self) -> Iterator[Message]:
-        """The messages of the next batch, from our offset on; none of a batch of control records.
+        """Return the messages of the next batch from the wanted offset on. A control batch has
+        none.
 
-        Raises CannotRead if its checksum is wrong.
+        Raises CannotRead if the batch's checksum is wrong.
         """
         batch = self._records.next_batch()
         if not batch.validate_crc():
@@ -82,7 +83,7 @@ class Batches:
                 f"{self._topic!r}/{self._partition} is wrong"
             )
         first, topic, partition = self.next_offset, self._topic, self._partition
-        # compaction takes messages out of a batch, and leaves its last offset
+        # compaction removes messages from a batch, but keeps its last offset
         self.next_offset = max(first, batch.next_offset)
         if batch.is_control_batch:
             return iter(())
@@ -94,7 +95,7 @@ class Batches:
 
 
 class PartitionLog:
-    """Asks the leader for messages, and looks for it again when it is another."""
+    """Requests messages from the leader. If the leader changes, it finds the new one."""
 
     def __init__(
         self, brokers: Brokers, topic: str, partition: int, limits: FetchLimits | None = None
@@ -111,7 +112,7 @@ class PartitionLog:
         """
 
     async def fetch(self, offset: int) -> Batches:
-        """Return what the leader has from this offset on, which may be nothing."""
+        """Return the leader's messages from this offset on. There may be none."""
         while True:
             try:
                 fetched = await self._fetch_once(offset)
@@ -122,7 +123,7 @@ class PartitionLog:
                 return fetched
 
     async def find(self, where: int) -> int:
-        """Return the offset that EARLIEST or LATEST is now."""
+        """Return the present offset of EARLIEST or LATEST."""
         while True:
             try:
                 offset = await self._find_once(where)
@@ -133,7 +134,7 @@ class PartitionLog:
                 return offset
 
     async def close(self) -> None:
-        """Close the connection, and wait until it is closed."""
+        """Close the connection, and wait for the end of the close."""
         connection, self._connection = self._connection, None
         if connection is not None:
             closed = connection.close()
@@ -188,7 +189,7 @@ class PartitionLog:
             self._backoff.succeeded()
 
     async def _again_later(self, error: Exception) -> None:
-        """Wait before the next try, or raise what no further try will mend."""
+        """Wait before the next try. Raises if no retry can help."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -216,6 +217,6 @@ class PartitionLog:
 
 
 def _is_final(error: KafkaError) -> bool:
-    """True if the broker will say the same again; a connection that broke says nothing."""
+    """Return True if the broker would answer the same again. A broken connection is not final."""
     code = getattr(error, "errno", None)
     return not error.retriable and isinstance(code, int) and code not in RETRIABLE | {1, -1}

@@ -12,14 +12,14 @@ from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST, FetchLim
 
 CLIENT_ID = "groupkeeper-reader"
 MOST_BUFFER = 1_000_000
-"""Messages; a larger buffer is memory that nobody counted."""
+"""In messages. A larger number is probably a mistake, and needs too much memory."""
 
 
 class Reader(Closing):
-    """Reads one partition, as often and from wherever it is asked to.
+    """Reads one partition, from any offset and any number of times.
 
-    Each iterator has a connection of its own, so that none waits for another. Nothing connects
-    before the first message is asked for.
+    Each iterator has its own connection, so no iterator waits for another. It connects when the
+    first message is requested.
     """
 
     def __init__(  # noqa: PLR0913 - what a Fetch has, by its names
@@ -51,20 +51,17 @@ class Reader(Closing):
         self.is_closed = False
 
     def read(self, offset: int = EARLIEST) -> PartitionIter:
-        """Return a new iterator that begins with this offset.
+        """Return a new iterator that starts at ``offset``.
 
-        Without one it begins with the first message that the partition has; LATEST is behind the
-        last. What it meets is raised by the iterator: NoSuchTopic, NoSuchPartition,
-        OffsetOutOfRange, CannotRead.
+        By default it starts at the first message of the partition. LATEST starts after the last
+        one. The iterator raises NoSuchTopic, NoSuchPartition, OffsetOutOfRange and CannotRead.
         """
         if offset < 0 and offset not in (EARLIEST, LATEST):
             raise ValueError(f"offset is {offset}: 0 or more, EARLIEST or LATEST is wanted")
         return self._iterate(offset)
 
     async def close(self) -> None:
-        """End every iterator, and raise an ExceptionGroup of the errors that they met and that
-        nobody was given.
-        """
+        """End every iterator. Raises an ExceptionGroup of the errors that no call has raised."""
         raise_all(await self._end_all())
 
     async def _end_all(self) -> list[Exception]:

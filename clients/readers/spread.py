@@ -1,4 +1,4 @@
-"""Who reads which partition: even within one, with the fewest moves. Pure."""
+"""Decide which member reads which partition, with even shares and the fewest moves (pure)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ def spread(
 ) -> dict[str, list[int]]:
     """Return the partitions that each member should have.
 
-    What somebody else than a member owns is left out until it is free. Every member computes this
-    by itself, and the answer stays the same while the partitions move towards it: who has more
-    than an even share gives away, and nobody is given more than its share on the way.
+    A partition whose owner is not a member is left out until it is free. Every member computes this
+    by itself. The result does not change while partitions move towards it: only a member with more
+    than an even share hands over partitions, and no member gets more than its share.
     """
     names = sorted(set(members))
     held: dict[str, list[int]] = {name: [] for name in names}
@@ -26,7 +26,7 @@ def spread(
     if not names:
         return {}
     least, more = divmod(len(free) + sum(map(len, held.values())), len(names))
-    # one more for those that have it already: each of them saves a move
+    # the larger shares go to members that have as many already: each of them saves a move
     favoured = set(sorted(names, key=lambda name: (len(held[name]) <= least, name))[:more])
     share = {name: least + (name in favoured) for name in names}
     surplus = [p for name in names for p in held[name][share[name] :]]

@@ -1,4 +1,4 @@
-"""The readers of one member's share, which changes as members come and go."""
+"""The readers of one member's share, which changes as members join and leave."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from groupkeeper.clients.readers.spread import spread
 
 
 class SpreadMember(Protocol):
-    """What a share asks of the member that it belongs to."""
+    """The part of a member that its share needs."""
 
     id: str
     view: ConsulGroupView
@@ -29,7 +29,7 @@ class SpreadMember(Protocol):
 
 
 class SpreadIter(MultiIter):
-    """The messages of a share, whatever it holds at a time, each partition from its position on."""
+    """The messages of all partitions in a share, each partition from its committed position on."""
 
     def __init__(self, forget: Callable[[SpreadIter], None]) -> None:
         super().__init__([])
@@ -38,13 +38,13 @@ class SpreadIter(MultiIter):
         self._is_closed = False
 
     def add(self, iterator: PartitionIter) -> None:
-        """Read this one too."""
+        """Also read from this iterator."""
         self._turns.append(iterator)
         self._all.append(iterator)
         self._wake()
 
     def fail(self, error: Exception) -> None:
-        """End with this error."""
+        """End the iterator with this error."""
         if not self._is_closed:
             self._error = error
             self._wake()
@@ -55,7 +55,7 @@ class SpreadIter(MultiIter):
         try:
             await super().close()
         except ExceptionGroup as met:
-            # one lost session loses every partition, and is told once
+            # a lost session ends every partition, but is raised only once
             rest = met.split(PartitionLost)[1] if was_told else met
             if rest is not None:
                 raise rest from None
@@ -67,7 +67,7 @@ class SpreadIter(MultiIter):
             super()._failed(iterator, error)
 
     def _all_ended(self) -> None:
-        """A share of nothing waits for one of something."""
+        """Wait if the share is empty now, because it may get a partition later."""
         error, self._error = self._error, None
         if error is not None:
             self._is_closed = True
@@ -77,7 +77,7 @@ class SpreadIter(MultiIter):
 
 
 class SpreadReaders(Closing, Sequence[GroupReader]):
-    """The readers that this member has now, in the order of their partitions."""
+    """The readers of this member's present share, in the order of their partitions."""
 
     def __init__(self, member: SpreadMember, topic: str, partitions: int) -> None:
         self.topic = topic
@@ -103,14 +103,14 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that this member has now."""
+        """The partitions in this member's present share."""
         return sorted(p for p, reader in self._readers.items() if not reader.is_lost)
 
     async def commit(self, message: Message) -> None:
-        """Keep that this message was processed: the next reader of its partition begins behind it.
+        """Record that this message was processed. The next reader of its partition starts after it.
 
-        It may be committed until the next message is asked for, also while its partition is being
-        handed over. Raises PartitionLost if the partition is no longer ours.
+        Call it before you request the next message. It also works while the partition is being
+        handed over. Raises PartitionLost if this member no longer owns the partition.
         """
         held = [*self._readers.values(), *self._giving_up]
         for reader in held:
@@ -119,10 +119,10 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         raise PartitionLost(message.topic, message.partition, "it was handed over")
 
     def read(self) -> SpreadIter:
-        """Return an iterator of all messages of the share, as it grows and shrinks.
+        """Return an iterator of all messages of the share. It follows every change of the share.
 
-        Each partition begins where it was last committed. What is handed over is left out; a lost
-        session ends the iterator with PartitionLost.
+        Each partition starts at its committed position. The iterator leaves out a partition when it
+        is handed over. If the session is lost, the iterator raises PartitionLost.
         """
         iterator = SpreadIter(self._iterators.discard)
         self._iterators.add(iterator)
@@ -133,21 +133,21 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         return iterator
 
     async def changed(self) -> None:
-        """Wait until the share is another than now."""
+        """Wait until the share changes."""
         self._change.clear()
         await self._change.wait()
         if self._error is not None:
             raise self._error
 
     async def settled(self) -> None:
-        """Wait until this member has all that it should have, and no more."""
+        """Wait until this member has exactly the partitions of its share."""
         await self._settled.wait()
         if self._error is not None:
             raise self._error
 
     async def close(self) -> None:
-        """Give every partition back, leave, and raise an ExceptionGroup of the errors that were met
-        and that nobody was given.
+        """Release every partition and leave the topic. Raises an ExceptionGroup of the errors that
+        no call has raised yet.
         """
         self.is_closed = True
         self._balancing.cancel()
@@ -155,7 +155,7 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         merged = [each.close() for each in list(self._iterators)]
         ended = await asyncio.gather(*merged, return_exceptions=True)
         closing = [each.close() for each in [*self._readers.values(), *self._giving_up]]
-        # the end of its iterators is what a hand-over waits for
+        # a hand-over waits until the iterators have ended
         ended += await asyncio.gather(*closing, *self._giving_up.values(), return_exceptions=True)
         self._readers.clear()
         await self._member.leave(self.topic)
@@ -177,13 +177,13 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
                 iterator.fail(error)
 
     async def _towards(self, view: ConsulGroupView) -> bool:
-        """Take one step towards our share; True if a free partition was refused, as it is within
-        Consul's lock delay.
+        """Claim and hand over partitions until this member has its share. Return True if Consul
+        refused a free partition, as it does within the lock delay.
         """
         members = view.members.get(self.topic, {})
         owners = {p: each.member for p, each in view.owners.get(self.topic, {}).items()}
         if self._member.id not in members:
-            return False  # the view is older than we are
+            return False  # the view does not contain this member yet
         wanted = spread(max([self._partitions, *members.values()]), members, owners)
         ours = wanted[self._member.id]
         lost = {each for each, reader in self._readers.items() if reader.is_lost}

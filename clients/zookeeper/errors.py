@@ -1,4 +1,4 @@
-"""What the registry refuses, under kazoo-go's names where it has one."""
+"""The errors of the registry. Where kazoo-go has the same error, the name is the same."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ __all__ = [
 
 
 class RegistryError(ZooKeeperError):
-    """A call to the registry was refused; the message is one line."""
+    """The registry refused a call. The message is one line."""
 
 
 class InvalidName(RegistryError, ValueError):
-    """The name of a group, topic or instance, or a number, cannot stand in a path."""
+    """The name of a group, topic or instance, or a number, cannot be part of a path."""
 
 
 class RunningInstances(RegistryError):
-    """A group is not deleted while instances of it are registered."""
+    """The group cannot be deleted, because instances of it are registered."""
 
 
 class InstanceAlreadyRegistered(RegistryError):
-    """There is a registration of this id."""
+    """An instance with this id is already registered."""
 
 
 class InstanceNotRegistered(RegistryError):
-    """There is no registration of this id."""
+    """No instance with this id is registered."""
 
 
 class RegistrationChanged(RegistryError):
-    """The registration was changed by another client between the look and the write."""
+    """Another client changed the registration between our read and our write."""
 
 
 class PartitionClaimedByOther(RegistryError):
@@ -63,15 +63,17 @@ class PartitionClaimedByOther(RegistryError):
 
 
 class PartitionNotClaimed(RegistryError):
-    """The partition is not claimed by this instance."""
+    """This instance has not claimed the partition."""
 
 
 class CommitConflict(RegistryError):
-    """Others committed the same offset again and again between our look and our write."""
+    """Other clients committed the same offset each time between our read and our write."""
 
 
 class BrokenNode(RegistryError, ValueError):
-    """A node holds what is no registration, offset or owner. The message names the node."""
+    """The content of a node is not a valid registration, offset or owner. The message names the
+    node.
+    """
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}")

@@ -1,4 +1,4 @@
-"""One consumer group: its instances, who owns what, and its offsets."""
+"""One consumer group: its instances, the owners of its partitions, and its offsets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from groupkeeper.storage.connections.zookeeper_errors import (
 )
 
 MIN_OFFSET: Final = -2
-"""Kafka's own -2 and -1 mean the earliest and the latest message; some libraries store them."""
+"""Some libraries store Kafka's -2 and -1, which mean the earliest and the latest message."""
 
 
 class InstanceList(tuple[RegistryInstance, ...]):
@@ -37,12 +37,12 @@ class InstanceList(tuple[RegistryInstance, ...]):
     __slots__ = ()
 
     def find(self, instance_id: str) -> RegistryInstance | None:
-        """Return the instance of this id, None if the list has none."""
+        """Return the instance of this id. Return None if the list does not contain it."""
         return next((each for each in self if each.id == instance_id), None)
 
 
 class RegistryGroup:
-    """A group, by its name; it need not exist."""
+    """A group, by its name. It need not exist."""
 
     def __init__(self, link: Link, name: str, no_offset: Literal[0, -1]) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class RegistryGroup:
         return hash(self._paths)
 
     async def exists(self) -> bool:
-        """Return whether the group is there."""
+        """Return True if the group exists."""
         return await self._link.session().exists(self._paths.root)
 
     async def create(self) -> None:
@@ -68,10 +68,15 @@ class RegistryGroup:
         await self._link.session().ensure(self._paths.root)
 
     async def delete(self) -> None:
-        """Delete the group with its offsets. Raises RunningInstances, then nothing was deleted."""
+        """Delete the group and its offsets. Raises RunningInstances if an instance is registered.
+
+        If the instance was registered before the call, nothing is deleted. If it registers during
+        the call, the offsets are already deleted.
+        """
         session = self._link.session()
         try:
-            # ZooKeeper deletes no node that has children, so no instance can come in between
+            # ZooKeeper does not delete a node with children. So no instance can register between
+            # the check and this delete.
             await session.delete(self._paths.ids)
         except NodeMissing:
             pass
@@ -94,11 +99,11 @@ class RegistryGroup:
     # --- instances --------------------------------------------------------------------------------
 
     async def instances(self) -> InstanceList:
-        """Return the registered instances; none if there is no such group."""
+        """Return the registered instances. Empty if the group does not exist."""
         return self._listed(await offsets.names_below(self._link.session(), self._paths.ids))
 
     async def watch_instances(self) -> Watch[InstanceList]:
-        """Watch which instances are registered. The group need not exist."""
+        """Watch the registered instances. The group need not exist."""
         return await Watch.begin(self._link.session(), self._look_at_instances)
 
     async def _look_at_instances(
@@ -117,17 +122,17 @@ class RegistryGroup:
         return InstanceList(self.instance(name) for name in names)
 
     def new_instance(self) -> RegistryInstance:
-        """Return an instance with an id of its own, ``host:uuid``."""
+        """Return an instance with a new, unique id, ``host:uuid``."""
         return self.instance(f"{socket.gethostname()}:{uuid.uuid4()}")
 
     def instance(self, instance_id: str) -> RegistryInstance:
-        """Return the instance of an id. Raises InvalidName."""
+        """Return the instance with this id. Raises InvalidName."""
         return RegistryInstance(self._link, self._paths, instance_id)
 
     # --- owners -----------------------------------------------------------------------------------
 
     async def partition_owner(self, topic: str, partition: int) -> RegistryInstance | None:
-        """Return who has claimed a partition, None if nobody has."""
+        """Return the instance that has claimed a partition. Return None if none has."""
         path = self._paths.owner(topic, partition)
         try:
             node = await self._link.session().get(path)
@@ -138,13 +143,13 @@ class RegistryGroup:
     def _owner(self, path: str, data: bytes) -> RegistryInstance:
         try:
             return self.instance(text_of(path, data))
-        except InvalidName as error:  # anybody may write anything there
+        except InvalidName as error:  # other programs may write any text there
             raise BrokenNode(path, str(error)) from None
 
     async def watch_partition_owner(
         self, topic: str, partition: int
     ) -> Watch[RegistryInstance | None]:
-        """Watch who has claimed a partition; nobody may have."""
+        """Watch the owner of a partition. The value is None while there is none."""
         path = self._paths.owner(topic, partition)
 
         async def look(
@@ -162,7 +167,7 @@ class RegistryGroup:
         return await Watch.begin(self._link.session(), look)
 
     async def owners(self) -> dict[str, dict[int, str]]:
-        """Return who has claimed what: topic -> partition -> the instance's id."""
+        """Return the owner of each claimed partition: topic -> partition -> id of the instance."""
         session = self._link.session()
         topics = await self.topics()
         found = await asyncio.gather(*(self._owners_of(session, topic) for topic in topics))
@@ -177,18 +182,18 @@ class RegistryGroup:
         return {partition: owner.id for partition, owner in pairs if owner is not None}
 
     async def topics(self) -> tuple[str, ...]:
-        """Return the topics of which a partition was ever claimed, sorted."""
+        """Return the topics that have or had a claimed partition, sorted."""
         return await offsets.names_below(self._link.session(), self._paths.owners)
 
     # --- offsets ----------------------------------------------------------------------------------
 
     async def commit_offset(self, topic: str, partition: int, offset: int) -> None:
-        """Store an offset: by convention that of the next message. Raises CommitConflict."""
+        """Store an offset, by convention the offset of the next message. Raises CommitConflict."""
         checked_number("offset", offset, MAX_OFFSET, MIN_OFFSET)
         await offsets.commit(self._link.session(), self._paths.offset(topic, partition), offset)
 
     async def fetch_offset(self, topic: str, partition: int) -> int:
-        """Return an offset; 0 or -1, as the registry is set, if there is none."""
+        """Return an offset. If there is none, return the registry's ``no_offset``: 0 or -1."""
         path = self._paths.offset(topic, partition)
         found = await offsets.fetch(self._link.session(), path)
         return self._no_offset if found is None else found
@@ -198,7 +203,7 @@ class RegistryGroup:
         return await offsets.fetch_all(self._link.session(), self._paths)
 
     async def delete_offset(self, topic: str, partition: int) -> None:
-        """Delete one offset, if it is there."""
+        """Delete one offset, if it exists."""
         path = self._paths.offset(topic, partition)
         await offsets.delete_below(self._link.session(), path)
 

@@ -21,11 +21,13 @@ from groupkeeper.storage.connections.zookeeper import ZooKeeperSession
 from groupkeeper.storage.connections.zookeeper_errors import NodeChanged, NodeExists, NodeMissing
 
 Subscription: TypeAlias = Iterable[str] | Mapping[str, int] | Registration
-"""Topics, topics with their streams, or a whole registration."""
+"""Topics, topics with their number of streams, or a whole registration."""
 
 
 class RegistryInstance:
-    """An instance, by its id; it need not exist. Two of one id are one to everybody."""
+    """An instance, by its id. It need not be registered. Two objects with the same id are the same
+    instance.
+    """
 
     def __init__(self, link: Link, paths: GroupPaths, instance_id: str) -> None:
         self.id = checked_name("instance", instance_id)
@@ -45,7 +47,7 @@ class RegistryInstance:
     # --- the registration -------------------------------------------------------------------------
 
     async def registered(self) -> bool:
-        """Return whether there is a registration of this id."""
+        """Return True if the instance is registered."""
         return await self._link.session().exists(self._path)
 
     async def registration(self) -> Registration:
@@ -57,8 +59,9 @@ class RegistryInstance:
         return Registration.decode(self._path, node.data)
 
     async def watch_registration(self) -> Watch[Registration | None]:
-        """Watch the registration; None stands for none. Raises InstanceNotRegistered if there is
-        none to begin with.
+        """Watch the registration. The value is None while there is none.
+
+        Raises InstanceNotRegistered if there is none at first.
         """
         watch = await Watch.begin(self._link.session(), self._look)
         if watch.current is None:
@@ -79,7 +82,9 @@ class RegistryInstance:
                 return Look(Registration.decode(self._path, node.data), node.changed_in)
 
     async def register(self, subscription: Subscription) -> None:
-        """Register until the session ends, or ``deregister``. Raises InstanceAlreadyRegistered."""
+        """Register until ``deregister`` or the end of the session. Raises
+        InstanceAlreadyRegistered.
+        """
         registration = _registration(subscription)
         session = self._link.session()
         try:
@@ -118,8 +123,8 @@ class RegistryInstance:
             self._hold(registration)
 
     async def deregister(self) -> None:
-        """Remove the registration as it was found. Raises InstanceNotRegistered,
-        RegistrationChanged.
+        """Delete the registration. Raises InstanceNotRegistered. Raises RegistrationChanged if
+        another client changes it during the call.
         """
         session = self._link.session()
         try:
@@ -146,10 +151,11 @@ class RegistryInstance:
     # --- claims -----------------------------------------------------------------------------------
 
     async def claim_partition(self, topic: str, partition: int) -> None:
-        """Own a partition until the session ends, or ``release_partition``.
+        """Claim a partition until ``release_partition`` or the end of the session.
 
-        No error if this instance has it. A claim that an earlier session of this instance left
-        becomes this session's, for it would end with the other. Raises PartitionClaimedByOther.
+        Does nothing if this instance already owns the partition. If the claim belongs to an earlier
+        session of this instance, the present session takes it over in one step. Otherwise the claim
+        would end with the earlier session. Raises PartitionClaimedByOther.
         """
         path = self._paths.owner(topic, partition)
         session = self._link.session()
@@ -160,7 +166,7 @@ class RegistryInstance:
     async def _claim(
         self, session: ZooKeeperSession, path: str, topic: str, partition: int
     ) -> bool:
-        """Return False if another client changed the claim in between."""
+        """Claim a partition. Return False if another client changed the claim during the call."""
         try:
             await session.create(path, self.id.encode(), ephemeral=True)
         except NodeExists:
@@ -176,7 +182,7 @@ class RegistryInstance:
         return True
 
     async def release_partition(self, topic: str, partition: int) -> None:
-        """Give a partition up. Raises PartitionNotClaimed unless this instance has it."""
+        """Release a partition. Raises PartitionNotClaimed if this instance does not own it."""
         path = self._paths.owner(topic, partition)
         session = self._link.session()
         self._link.held.pop(path, None)

@@ -1,4 +1,6 @@
-"""The session that all objects of a registry share, and what it has to make again if it is lost."""
+"""The session that all objects of a registry share. It can be replaced by a new one when it is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,21 @@ from groupkeeper.storage.connections.zookeeper_errors import (
 from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
 
 RETRY_S: Final = 0.2
-"""Between attempts to get a new session; each of them waits for a server itself."""
+"""Pause between two attempts to get a new session. Each attempt already waits for a server."""
 
 
 class Renewal(NamedTuple):
-    """What became of registrations and claims in a new session."""
+    """The result of repeating the registrations and claims in a new session."""
 
     kept: tuple[str, ...]
-    """The nodes that were made again."""
+    """The nodes that were created again."""
     refused: tuple[str, ...]
-    """The nodes that another client has now."""
+    """The nodes that could not be created again, for example because another client has them now.
+    """
 
 
 class Link:
-    """One session, or with ``reregisters`` one after the other."""
+    """The present session. With ``reregisters`` a lost session is followed by a new one."""
 
     def __init__(self, settings: ZooKeeperSettings, *, reregisters: bool) -> None:
         self.settings = settings
@@ -61,7 +64,7 @@ class Link:
         self._life = asyncio.create_task(self._live(session))
 
     async def close(self) -> None:
-        """End the session, and make no other."""
+        """End the session for good."""
         if self._life is not None:
             self._life.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -83,12 +86,14 @@ class Link:
         return self._session
 
     async def wait_lost(self) -> SessionLost:
-        """Wait until the present session is lost."""
+        """Wait until the present session is lost. Return the reason."""
         assert self._lost is not None, "the registry is not open"
         return await asyncio.shield(self._lost)
 
     async def wait_renewed(self) -> Renewal:
-        """Wait until the present session is lost and the next one has what it had."""
+        """Wait until the present session is lost and a new one has repeated its registrations and
+        claims.
+        """
         assert self._renewed is not None, "the registry is not open"
         return await asyncio.shield(self._renewed)
 
@@ -110,17 +115,19 @@ class Link:
                 return
             self.past.add(number)
             session = await self._next()
-            with contextlib.suppress(SessionLost):  # then it is the next one's turn
+            # if this session is lost too, the next one repeats them
+            with contextlib.suppress(SessionLost):
                 await self._renew(session)
 
     async def _next(self) -> ZooKeeperSession:
         while True:
-            with contextlib.suppress(ZooKeeperError):  # no server yet, or one that refuses us
+            # no server is reachable yet, or a server refuses us
+            with contextlib.suppress(ZooKeeperError):
                 return await self._opened()
             await asyncio.sleep(RETRY_S)
 
     async def _renew(self, session: ZooKeeperSession) -> None:
-        """Make everything again before anybody is given the new session."""
+        """Repeat all registrations and claims before anyone can use the new session."""
         kept, refused = [], []
         try:
             for path, data in list(self.held.items()):
@@ -138,7 +145,9 @@ class Link:
         renewed.set_result(Renewal(tuple(kept), tuple(refused)))
 
     async def _make(self, session: ZooKeeperSession, path: str, data: bytes) -> bool:
-        """Make a node again. Return False if another client has it, or does not let us."""
+        """Create a node again. Return False if another client has it, or ZooKeeper refuses the
+        call.
+        """
         while True:
             try:
                 return await self._make_or_take(session, path, data)

@@ -1,4 +1,4 @@
-"""Where the classic consumers keep what, and which names can stand there (pure)."""
+"""The paths of the classic consumers' nodes, and the names that are allowed in them (pure)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 from groupkeeper.clients.zookeeper.errors import BrokenNode, InvalidName
 
 MAX_NAME_BYTES: Final = 1_000_000
-"""With its path it has to fit into one request to ZooKeeper, which is 1 MiB."""
+"""The name and its path must fit into one request to ZooKeeper, which is at most 1 MiB."""
 MAX_PARTITION: Final = 2**31 - 1
 MAX_OFFSET: Final = 2**63 - 1
 CONSUMERS: Final = "consumers"
 
 _NOT_IN_A_PATH: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
-"""What ZooKeeper refuses in a path (PathUtils.validatePath)."""
+"""Characters that ZooKeeper refuses in a path (PathUtils.validatePath)."""
 
 
 def checked_name(what: str, name: str) -> str:
@@ -43,7 +43,7 @@ def _problem(name: str) -> str:
 
 
 def checked_number(what: str, number: int, most: int, least: int = 0) -> int:
-    """Return the number. Raises InvalidName if it is none, or out of range."""
+    """Return the number. Raises InvalidName if it is not an integer, or is out of range."""
     if type(number) is not int or not least <= number <= most:
         raise InvalidName(f"the {what} must be a number from {least} to {most}, not {number!r}")
     return number
@@ -91,7 +91,7 @@ def _partition(topic: str, partition: int) -> str:
 
 
 def text_of(path: str, data: bytes) -> str:
-    """Return what a node holds as text. Raises BrokenNode."""
+    """Return the content of a node as text. Raises BrokenNode."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Committed offsets in ZooKeeper: one node a partition, its offset in decimal."""
+"""Committed offsets in ZooKeeper: one node for each partition, with the offset in digits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from groupkeeper.storage.connections.zookeeper_errors import (
 )
 
 COMMIT_TRIES: Final = 50
-"""Each failed one means that another client committed the same offset in between."""
+"""An attempt fails only if another client committed the same offset at the same time."""
 CONFLICT_PAUSE_S: Final = 0.01
-"""At most, drawn: two that commit at the same moment part."""
+"""The longest pause before a retry. The pause is random, so that two clients do not collide again.
+"""
 
 
 async def commit(session: ZooKeeperSession, path: str, offset: int) -> None:
@@ -40,7 +41,7 @@ async def commit(session: ZooKeeperSession, path: str, offset: int) -> None:
 
 
 async def fetch(session: ZooKeeperSession, path: str) -> int | None:
-    """Return an offset, None if there is none. Raises BrokenNode."""
+    """Return an offset. Return None if there is none. Raises BrokenNode."""
     try:
         node = await session.get(path)
     except NodeMissing:
@@ -65,13 +66,13 @@ async def _of_topic(session: ZooKeeperSession, paths: GroupPaths, topic: str) ->
 
 
 async def reset(session: ZooKeeperSession, paths: GroupPaths) -> None:
-    """Delete every offset of a group, and the topics that held them."""
+    """Delete every offset of a group, and the nodes of their topics."""
     for topic in await names_below(session, paths.offsets):
         await delete_below(session, f"{paths.offsets}/{topic}")
 
 
 async def names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
-    """Return the children of a node, sorted; none if it does not exist."""
+    """Return the children of a node, sorted. Empty if the node does not exist."""
     try:
         return (await session.children(path)).names
     except NodeMissing:
@@ -79,7 +80,9 @@ async def names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
 
 
 async def delete_below(session: ZooKeeperSession, path: str) -> None:
-    """Delete a node with everything below it, also what others make there meanwhile."""
+    """Delete a node and everything below it, including nodes that others create there during the
+    call.
+    """
     while True:
         for name in await names_below(session, path):
             await delete_below(session, f"{path}/{name}")

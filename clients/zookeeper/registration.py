@@ -1,4 +1,4 @@
-"""What an instance says of itself in ZooKeeper: a line of JSON (pure)."""
+"""The registration of an instance in ZooKeeper: one line of JSON (pure)."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ VERSION: Final = 1
 
 
 class SubscriptionPattern(StrEnum):
-    """How the keys of a subscription are meant."""
+    """How to read the keys of a subscription."""
 
     STATIC = "static"
-    """Names of topics."""
+    """The keys are names of topics."""
     WHITE_LIST = "white_list"
-    """A regular expression: the topics that match it."""
+    """The key is a regular expression. The instance reads the topics that match it."""
     BLACK_LIST = "black_list"
-    """A regular expression: the topics that do not match it."""
+    """The key is a regular expression. The instance reads the topics that do not match it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A subscription, and when it was made."""
+    """A subscription and its time."""
 
     pattern: SubscriptionPattern
     subscription: Mapping[str, int]
-    """Topic, or regular expression -> streams of this instance that read it."""
+    """Topic or regular expression -> the number of streams with which this instance reads it."""
     timestamp: int
-    """Seconds since 1970. Java's consumers write milliseconds; they are read as they stand."""
+    """Seconds since 1970. Java's consumers write milliseconds, which are not converted."""
     version: int = VERSION
 
     @classmethod
     def static(cls, topics: Iterable[str] | Mapping[str, int], timestamp: int) -> Self:
-        """Subscribe to topics; without numbers, with one stream each. Raises InvalidName."""
+        """Subscribe to topics, by default with one stream each. Raises InvalidName."""
         if isinstance(topics, str):
             raise InvalidName("topics must be a list of names, not one text")
         named = topics.items() if isinstance(topics, Mapping) else ((each, 1) for each in topics)
@@ -58,18 +58,20 @@ class Registration:
     def matching(
         cls, pattern: SubscriptionPattern, expression: str, streams: int, timestamp: int
     ) -> Self:
-        """Subscribe by a regular expression. Its syntax is that of who reads it."""
+        """Subscribe by a regular expression, in the syntax of the program that reads the
+        registration.
+        """
         checked_number("streams", streams, MAX_PARTITION)
         if not expression:
             raise InvalidName("the expression is empty")
         return cls(pattern, {expression: streams}, timestamp)
 
     def at(self, timestamp: int) -> Self:
-        """Return the same with another time."""
+        """Return a copy with another time."""
         return replace(self, timestamp=timestamp)
 
     def encode(self) -> bytes:
-        """Return the JSON that kazoo-go writes: the same order, without spaces."""
+        """Return the JSON that kazoo-go writes: fields in the same order, without spaces."""
         fields = {
             "pattern": str(self.pattern),
             "subscription": dict(sorted(self.subscription.items())),
@@ -80,7 +82,7 @@ class Registration:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> Self:
-        """Read a registration; unknown fields are skipped. Raises BrokenNode with the path."""
+        """Decode a registration. Unknown fields are skipped. Raises BrokenNode with the path."""
         try:
             found = json.loads(text_of(path, data))
         except (json.JSONDecodeError, RecursionError) as error:
@@ -105,14 +107,14 @@ def _pattern(path: str, value: Any) -> SubscriptionPattern:
 
 def _subscription(path: str, value: Any) -> dict[str, int]:
     if value is None:
-        return {}  # as Go writes one without topics
+        return {}  # a Go program writes null if there are no topics
     if not isinstance(value, dict):
         raise BrokenNode(path, "the subscription is not an object of topics and numbers")
     return {topic: _integer(path, f"subscription of {topic!r}", n) for topic, n in value.items()}
 
 
 def _integer(path: str, what: str, value: Any) -> int:
-    if isinstance(value, str):  # Java's consumers write the timestamp so
+    if isinstance(value, str):  # Java's consumers write the timestamp as a string
         return number_of(path, value)
     if type(value) is not int:
         raise BrokenNode(path, f"{what} {value!r} is not a whole number")

@@ -1,15 +1,14 @@
-"""Consumer groups in ZooKeeper, as kazoo-go and the classic consumers keep them.
+"""Consumer groups in ZooKeeper, stored as kazoo-go and the classic consumers do.
 
-.. code-block:: python
-
-    async with Registry("zk1:2181,zk2:2181/kafka") as registry:
+async with Registry("zk1:2181,zk2:2181/kafka") as registry:
         me = registry.group("billing").new_instance()
         await me.register(["orders"])
         await me.claim_partition("orders", 0)
 
-A registry is one session. When that is lost, every registration and claim of it is gone, and every
-object of this registry raises SessionLost: open a new one. With ``reregister=True`` the registry
-does it itself, and makes again what it had, as far as nobody else has it by then.
+A registry is one session. When the session is lost, ZooKeeper deletes its registrations and claims,
+and every object of this registry raises SessionLost: open a new Registry. With ``reregister=True``
+the registry opens a new session itself. It repeats its registrations and claims, except those that
+another client now holds.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ class GroupList(tuple[RegistryGroup, ...]):
     __slots__ = ()
 
     def find(self, name: str) -> RegistryGroup | None:
-        """Return the group of this name, None if the list has none."""
+        """Return the group of this name. Return None if the list does not contain it."""
         return next((each for each in self if each.name == name), None)
 
 
 class Registry:
-    """The groups below one connection string. Use it with ``async with``, or open and close it."""
+    """The groups below a connection string. Use ``async with``, or ``open`` and ``close``."""
 
     def __init__(  # noqa: PLR0913  what a connection needs
         self,
@@ -76,7 +75,7 @@ class Registry:
         return self
 
     async def close(self) -> None:
-        """End the session: its registrations and claims are gone at once. Watches end."""
+        """End the session. Its registrations and claims are deleted at once, and watches end."""
         await self._link.close()
 
     async def __aenter__(self) -> Self:
@@ -92,13 +91,13 @@ class Registry:
         return GroupList(self.group(name) for name in names)
 
     def group(self, name: str) -> RegistryGroup:
-        """Return the group of a name, which need not exist. Raises InvalidName."""
+        """Return the group of this name. It need not exist. Raises InvalidName."""
         return RegistryGroup(self._link, name, self._no_offset)
 
     async def wait_lost(self) -> SessionLost:
-        """Wait until the session is lost, and return why."""
+        """Wait until the session is lost. Return the reason."""
         return await self._link.wait_lost()
 
     async def wait_renewed(self) -> Renewal:
-        """With ``reregister``: wait until a session was lost and the next one is ready."""
+        """Wait until a lost session is replaced by a new one. Needs ``reregister``."""
         return await self._link.wait_renewed()

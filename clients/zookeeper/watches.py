@@ -1,4 +1,4 @@
-"""Watches: what stands there now, and each change of it."""
+"""Watches: the current value of something in ZooKeeper, and its value after each change."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ Seen = TypeVar("Seen")
 
 
 class Look(NamedTuple, Generic[Seen]):
-    """What a look found, and the mark that another one has after a change."""
+    """The value that was read, and a mark that differs after each change."""
 
     value: Seen
     mark: object
 
 
 Looking: TypeAlias = Callable[[ZooKeeperSession, Callable[[], None]], Awaitable[Look[Seen]]]
-"""Reads, and asks for a call after the next change."""
+"""Reads a value, and registers a callback for its next change."""
 
 
 class Watch(Generic[Seen]):
-    """Yields what is there after each change, with the next change already watched.
+    """Yields the value after each change. It watches for the next change before it yields.
 
-    Changes that follow each other faster than they are read are one. It raises SessionLost when the
-    session is lost, and ends when the watch or the registry is closed.
+    If several changes happen before you read, you get only the last value. It raises SessionLost
+    when the session is lost, and ends when the watch or the registry is closed.
     """
 
     current: Seen
-    """What the last look found."""
+    """The value that was read last."""
 
     def __init__(self, session: ZooKeeperSession, look: Looking[Seen]) -> None:
         self._session = session
@@ -42,7 +42,7 @@ class Watch(Generic[Seen]):
 
     @classmethod
     async def begin(cls, session: ZooKeeperSession, look: Looking[Seen]) -> Self:
-        """Take the first look."""
+        """Read the first value, and watch it."""
         watch = cls(session, look)
         watch.current, watch._mark = await look(session, watch._on_change)
         return watch
@@ -51,7 +51,7 @@ class Watch(Generic[Seen]):
         self._changed.set()
 
     async def close(self) -> None:
-        """End the iterator, also one that waits."""
+        """End the iterator, even if a task waits for its next value."""
         self._is_closed = True
         self._session.forget(self._on_change)
         self._changed.set()
@@ -81,7 +81,7 @@ class Watch(Generic[Seen]):
             except SessionClosed:
                 raise StopAsyncIteration from None
             except BaseException:
-                self._changed.set()  # the change is not yet seen: the next call looks again
+                self._changed.set()  # this change was not read, so the next call reads again
                 raise
             if found.mark != self._mark:
                 self.current, self._mark = found

@@ -1,1 +1,1 @@
-"""Connections to outside servers and their retries; stores and clients share them."""
+"""Connections to other servers, with retries. Stores and clients share them."""

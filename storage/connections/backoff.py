@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""The pause before the next retry."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass
 class Backoff:
-    """Doubles with each failure, up to a limit; a success starts over.
+    """Doubles the pause after each failure, up to a limit. A success starts over.
 
-    A fifth of each wait is chance, so that what failed together does not come back together.
+    A fifth of each pause is random, so that clients that failed together do not retry together.
     """
 
     first_ms: int = 100
@@ -18,7 +18,7 @@ class Backoff:
     failures: int = 0
 
     def next_s(self) -> float:
-        """Count one failure and return how long to wait."""
+        """Count one failure and return the pause in seconds."""
         wait_ms = min(self.most_ms, self.first_ms << min(self.failures, 30))
         self.failures += 1
         return wait_ms / 1000 * random.uniform(0.8, 1)  # noqa: S311 - spreads load, guards nothing

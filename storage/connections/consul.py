@@ -1,7 +1,7 @@
 """A connection to Consul: keys, sessions and locks over its HTTP API, and blocking queries.
 
-It raises ConsulUnavailable for what may be mended by another try, and never tries again by itself:
-only its callers know for how long that makes sense. ``watch`` is the exception.
+It raises ConsulUnavailable for errors after which a retry may help. Only ``watch`` retries by
+itself, because only the caller knows for how long a retry makes sense.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ import httpx2
 from groupkeeper.storage.connections.backoff import Backoff
 
 LEAST_TTL_MS = 10_000
-"""Consul refuses a session that lives shorter."""
+"""Consul refuses a session with a shorter TTL."""
 MOST_TTL_MS = 86_400_000
 MOST_LOCK_DELAY_MS = 60_000
-"""Consul shortens a longer one without a word."""
+"""Consul silently shortens a longer lock delay."""
 MOST_OPERATIONS = 64
-"""Of one transaction."""
+"""The most operations in one transaction."""
 
 _ANSWER_S = 10.0
-"""A write waits for a majority of servers, whose election takes some seconds."""
+"""A write waits for a majority of servers, and their election takes some seconds."""
 _BLOCK_S = 60.0
 """How long one blocking query waits; Consul adds up to a sixteenth of it."""
 
 
 class ConsulError(Exception):
-    """The root of the errors here."""
+    """The base class of the errors here."""
 
 
 class ConsulUnavailable(ConsulError):
-    """No agent or no leader answered; another try may be answered."""
+    """No agent or no leader answered. A retry may help."""
 
 
 class ConsulRefused(ConsulError):
-    """Consul answered that it will not: no permission, or a request that makes no sense."""
+    """Consul refused the request: no permission, or an invalid request."""
 
 
 class SessionGone(ConsulError):
@@ -58,14 +58,14 @@ class ConsulEntry(NamedTuple):
 
 
 class ConsulView(NamedTuple):
-    """The keys below a prefix, as they stood at an index."""
+    """The keys below a prefix, as of an index."""
 
     at_index: int
     entries: tuple[ConsulEntry, ...]
 
 
 class ConsulClient:
-    """Speaks to one agent of Consul."""
+    """A client of one Consul agent."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ConsulClient:
             params={"dc": datacenter} if datacenter else {},
             verify=tls or ssl.create_default_context(),
             timeout=httpx2.Timeout(_ANSWER_S),
-            # blocking queries hold connections; the others must not wait behind them
+            # blocking queries keep their connections, and other requests must not wait for them
             limits=httpx2.Limits(max_connections=64, max_keepalive_connections=16),
         )
 
@@ -102,14 +102,14 @@ class ConsulClient:
         await self.close()
 
     async def get(self, key: str) -> ConsulEntry | None:
-        """Return a key as the leader of a majority knows it, or None."""
+        """Return a key as the leader knows it, or None."""
         answer = await self._ask("GET", _path(key), {"consistent": ""})
         return None if answer.status_code == 404 else _entries(answer)[0]
 
     async def list(self, prefix: str, *, behind: int = 0) -> ConsulView:
         """Return the keys that begin with the prefix.
 
-        With an index it waits up to a minute for a view behind that one.
+        With an index it waits up to a minute for a view with a higher index.
         """
         params = {"recurse": ""}
         timeout = _ANSWER_S
@@ -118,11 +118,11 @@ class ConsulClient:
             timeout += _BLOCK_S * 17 / 16
         answer = await self._ask("GET", _path(prefix), params, timeout=timeout)
         entries = () if answer.status_code == 404 else _entries(answer)
-        # Consul's documentation: an index is above zero, or the next query would not wait
+        # Consul's documentation: an index is above zero, otherwise the next query would not wait
         return ConsulView(max(1, int(answer.headers.get("x-consul-index", 1))), entries)
 
     async def keys(self, prefix: str, separator: str) -> tuple[str, ...]:
-        """Return the keys below a prefix up to the next separator, each once."""
+        """Return the keys below a prefix, cut off after the next separator, each once."""
         params = {"keys": "", "separator": separator}
         answer = await self._ask("GET", _path(prefix), params)
         return () if answer.status_code == 404 else tuple(answer.json())
@@ -130,7 +130,7 @@ class ConsulClient:
     async def watch(self, prefix: str) -> AsyncIterator[ConsulView]:
         """Yield the keys below a prefix now, and again after every change.
 
-        Changes that follow each other closely may be one. It goes on while Consul is unavailable.
+        Several quick changes may be yielded as one. It retries while Consul is unavailable.
         """
         index, backoff = 0, Backoff(most_ms=2_000)
         while True:
@@ -141,7 +141,7 @@ class ConsulClient:
                 continue
             backoff.succeeded()
             if view.at_index < index:
-                index = 0  # a restored snapshot counts from an earlier index
+                index = 0  # after a restore from a snapshot the index may be lower
             elif view.at_index != index:
                 index = view.at_index
                 yield view
@@ -155,13 +155,15 @@ class ConsulClient:
         acquire: str | None = None,
         release: str | None = None,
     ) -> bool:
-        """Write a key; False if the index is another (``cas``), or another holds the lock."""
+        """Write a key. Return False if the key has another index (``cas``), or another session
+        holds the lock.
+        """
         named = {"cas": cas, "acquire": acquire, "release": release}
         params = {name: str(each) for name, each in named.items() if each is not None}
         return bool((await self._ask("PUT", _path(key), params, content=value)).json())
 
     async def delete(self, key: str, *, cas: int | None = None, recurse: bool = False) -> bool:
-        """Delete a key, or all that begin with it; False if the index is another."""
+        """Delete a key, or all that begin with it. Return False if the key has another index."""
         params = {} if cas is None else {"cas": str(cas)}
         return bool(
             (await self._ask("DELETE", _path(key), params | ({"recurse": ""} if recurse else {})))
@@ -169,8 +171,8 @@ class ConsulClient:
         )  # fmt: skip
 
     async def transact(self, *operations: Mapping[str, Any]) -> int | None:
-        """Carry out all operations or none; return the index of the last, or None if one of them
-        does not hold. Raises SessionGone if one of them would lock for a session that is over.
+        """Execute all operations or none. Return the index of the last operation, or None if one of
+        them fails. Raises SessionGone if one of them would lock for a session that is over.
         """
         body = [{"KV": {**each, **_encoded(each)}} for each in operations]
         answer = await self._ask("PUT", "/v1/txn", json=body)
@@ -183,9 +185,9 @@ class ConsulClient:
     async def create_session(
         self, name: str, ttl_ms: int, lock_delay_ms: int, behavior: Literal["delete", "release"]
     ) -> str:
-        """Return the id of a new session, which depends on its renewal alone and on no check.
+        """Return the id of a new session. It depends only on its renewal, not on a health check.
 
-        The check of a node would end it within the time in which its owner may still rely on it.
+        A health check could end it while its owner still relies on it.
         """
         body = {
             "Name": name,
@@ -197,12 +199,12 @@ class ConsulClient:
         return str((await self._ask("PUT", "/v1/session/create", json=body)).json()["ID"])
 
     async def renew_session(self, session: str, timeout_s: float) -> bool:
-        """Renew it; False if it does not exist any more."""
+        """Renew a session. Return False if it no longer exists."""
         answer = await self._ask("PUT", f"/v1/session/renew/{session}", timeout=timeout_s)
         return answer.status_code != 404
 
     async def destroy_session(self, session: str) -> None:
-        """End it; what it still holds is locked for the lock delay."""
+        """End a session. Its locks stay blocked for the lock delay."""
         await self._ask("PUT", f"/v1/session/destroy/{session}")
 
     async def _ask(

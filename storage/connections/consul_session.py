@@ -1,7 +1,8 @@
-"""A session of Consul that is renewed for as long as it is wanted, and says when it is lost.
+"""A session of Consul that is renewed until it is closed, and reports its loss.
 
-Consul keeps a session for its TTL at the least, from the last renewal on. So a renewal counts from
-when it was sent, and who was not answered for a TTL takes the session for lost, before Consul does.
+Consul keeps a session for at least its TTL after the last renewal. Here a renewal counts from the
+moment when it was sent. If no renewal was answered for a TTL, the session counts as lost here,
+before Consul ends it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from groupkeeper.storage.connections.consul import (
 )
 
 RENEWALS_A_TTL = 3
-"""Two may fail before the session is in danger."""
+"""Two of them may fail before the session is in danger."""
 
 
 def boot_time() -> float:
-    """Seconds that also count while the machine sleeps, and while the process is stopped."""
+    """Return seconds of a clock that also runs while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -59,13 +60,14 @@ class ConsulSession:
 
     @property
     def is_good(self) -> bool:
-        """True while Consul is sure to have it; cheap, for every message."""
+        """True while Consul certainly keeps the session. Cheap: every message checks it."""
         return self.lost_because is None and self._clock() < self._good_until_s
 
     async def open(self, name: str, on_lost: Callable[[str], None]) -> None:
-        """Create it, and renew it from now on; ``on_lost`` is called at most once, with a reason.
+        """Create the session and start its renewals. ``on_lost`` is called at most once, with a
+        reason.
 
-        Its keys are deleted when it ends.
+        Consul deletes the session's keys when it ends.
         """
         sent_s = self._clock()
         self.id = await self._client.create_session(
@@ -76,7 +78,7 @@ class ConsulSession:
         self._renewing = asyncio.create_task(self._renew())
 
     async def close(self) -> None:
-        """End it. Who cannot reach Consul leaves that to Consul."""
+        """End the session. If Consul does not answer, the session ends by its TTL."""
         if self._renewing is None:
             return
         self._renewing.cancel()
@@ -87,11 +89,11 @@ class ConsulSession:
                 await self._client.destroy_session(self.id)
 
     def doubt(self) -> None:
-        """Renew it now: something of ours is gone, and perhaps it is."""
+        """Renew the session now: one of its keys is gone, so the session may be gone too."""
         self._in_doubt.set()
 
     def lose(self, reason: str) -> None:
-        """Take it for lost."""
+        """Treat the session as lost."""
         if self.lost_because is None:
             self.lost_because = reason
             self._on_lost(reason)

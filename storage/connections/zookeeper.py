@@ -1,16 +1,17 @@
 """One session with ZooKeeper, for asyncio.
 
-kazoo works with threads. They stay behind this file: its results and watches cross to the loop by
-``call_soon_threadsafe``, and no method here blocks. A session dies once and stays dead: what kazoo
-would renew by itself, without telling who owned the ephemeral nodes, is ended here.
+kazoo works with threads, and only this module deals with them. Results and watches reach the loop
+by ``call_soon_threadsafe``, and no method here blocks. A lost session is never continued. kazoo
+would begin a new one without telling the owners of ephemeral nodes, so this module stops it.
 
-A session is lost when a server says so, and also when no server has answered for as long as one
-keeps a session. The second rule counts from the moment at which an answered request was sent, so
-this side never believes longer than the servers that the session lives. A process that was stopped
-learns of it with its first call.
+A session is lost when a server says so. It is also lost when no server has answered for the session
+timeout. This time counts from the moment when the last answered request was sent. So this client
+never assumes longer than the servers that the session lives. A process that was stopped learns of
+the loss in its first call.
 
-Calls that only read are sent again after a dropped connection. For a call that writes, the outcome
-is then unknown: it is sent again, and the second answer is judged by what stands in the node.
+If the connection breaks, calls that only read are sent again. After a write it is unknown whether
+the write was done. So it is sent again, and if the second attempt is refused, the content of the
+node shows whether the first one succeeded.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
 from groupkeeper.storage.connections.zookeeper_watches import Bells
 
 MAX_REQUEST_BYTES: Final = 0xFFFFF - 4096
-"""A server cuts the connection at more than jute.maxbuffer (1 MiB); the rest is for headers."""
+"""A server closes the connection after more than jute.maxbuffer (1 MiB). The rest is for headers.
+"""
 BEATS: Final = 3
-"""Requests that keep a session alive, in the time that one lasts: two may be lost."""
+"""Requests in one session timeout that keep the session alive. Two of them may be lost."""
 RETRY_S: Final = 0.05
-"""Between a dropped connection and the same call again. kazoo then waits until it is connected."""
+"""Pause before a call is repeated after a broken connection. The repeated call waits in kazoo for a
+new connection.
+"""
 
 _ANY_VERSION: Final = -1
 _DROPPED: Final = (kazoo.exceptions.ConnectionLoss, kazoo.exceptions.OperationTimeoutError)
@@ -57,14 +61,16 @@ _ENDED: Final = (kazoo.exceptions.SessionExpiredError, kazoo.exceptions.Connecti
 
 
 class Node(NamedTuple):
-    """What a node holds."""
+    """The content of a node."""
 
     data: bytes
     version: int
     changed_in: int
-    """The transaction of the last change, which differs for a node that was created again."""
+    """The transaction of the last change. It also differs if the node was deleted and created
+    again.
+    """
     owner: int
-    """The session that made it, if it is ephemeral; else 0."""
+    """The session that created the node, if it is ephemeral; else 0."""
 
 
 class Children(NamedTuple):
@@ -73,11 +79,11 @@ class Children(NamedTuple):
     names: tuple[str, ...]
     """Sorted."""
     changed_in: int
-    """The transaction in which a child last came or went."""
+    """The transaction that created or deleted a child last."""
 
 
 class ZooKeeperSession:
-    """A session; opened by ``open`` or by ``async with``, ended by ``close`` or by its loss."""
+    """A session. ``open`` or ``async with`` begins it. ``close`` or a loss ends it."""
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._settings = settings
@@ -121,7 +127,7 @@ class ZooKeeperSession:
             connected.cancel()
         sent = self._loop.time()
         await self._again("/", self._client.exists_async, "/")
-        # not from the moment of the connection: this side hears of it later than the servers
+        # not the moment of the connection, because the servers count from an earlier moment
         self._good_until = sent + self._timeout_s
 
     async def close(self) -> None:
@@ -139,13 +145,13 @@ class ZooKeeperSession:
 
     @property
     def id(self) -> int:
-        """The session's number, as the owner of an ephemeral node has it."""
+        """The id of the session, which is also the owner of its ephemeral nodes."""
         identity = self._client.client_id
         return 0 if identity is None else int(identity[0])
 
     @property
     def timeout_ms(self) -> int:
-        """How long the servers keep the session without a word of ours; they have the last say."""
+        """How long the servers keep a session without a request. The servers decide this value."""
         return round(self._timeout_s * 1000)
 
     @property
@@ -160,11 +166,11 @@ class ZooKeeperSession:
         return await asyncio.shield(self._ended)
 
     def _negotiated(self, timeout_ms: int) -> None:
-        """Called by kazoo's thread when a server has said how long the session lasts."""
+        """Store the session timeout that a server has chosen. Called on kazoo's thread."""
         self._timeout_s = timeout_ms / 1000
 
     def _on_state(self, state: str) -> None:
-        """Called by a thread of kazoo."""
+        """Process a change of kazoo's state. Called on a thread of kazoo."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._new_state, state)
 
@@ -186,7 +192,7 @@ class ZooKeeperSession:
         )
 
     def _end(self, why: ZooKeeperError) -> None:
-        """Let every call and every watch know; happens once."""
+        """End the session, with all calls and watches. Does nothing the second time."""
         if not self._ended.done():
             self._ended.set_result(why)
         for future in self._waiting:
@@ -199,7 +205,7 @@ class ZooKeeperSession:
             self._stopping = self._loop.create_task(asyncio.to_thread(stop_client, self._client))
 
     async def _beat(self) -> None:
-        """Keep the session alive, and know until when it lives for certain."""
+        """Keep the session alive, and compute until when it certainly lives."""
         while self.why_ended is None:
             pause_s = RETRY_S
             with contextlib.suppress(_Dropped, ZooKeeperError, TimeoutError):
@@ -209,18 +215,20 @@ class ZooKeeperSession:
             await asyncio.sleep(pause_s)
 
     def forget(self, changed: Callable[[], None]) -> None:
-        """Call a watch no more."""
+        """Stop calling a watch."""
         self._bells.forget(changed)
 
     # --- calls ------------------------------------------------------------------------------------
 
     async def exists(self, path: str, changed: Callable[[], None] | None = None) -> bool:
-        """Return whether there is a node; ``changed`` is called once when that or it changes."""
+        """Return True if a node exists. ``changed`` is called once, when the node is next created,
+        changed or deleted.
+        """
         watch = self._bells.watch("data", path, changed)
         return await self._again(path, self._client.exists_async, path, watch=watch) is not None
 
     async def get(self, path: str, changed: Callable[[], None] | None = None) -> Node:
-        """Read a node; ``changed`` is called once after its next change. Raises NodeMissing."""
+        """Read a node. ``changed`` is called once, after the next change. Raises NodeMissing."""
         watch = self._bells.watch("data", path, changed)
         data, stat = await self._again(path, self._client.get_async, path, watch=watch)
         return Node(data or b"", stat.version, stat.mzxid, stat.ephemeralOwner or 0)
@@ -234,7 +242,7 @@ class ZooKeeperSession:
         return Children(tuple(sorted(names)), stat.pzxid)
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        """Create a node and the parents that it lacks. Raises NodeExists."""
+        """Create a node and its missing parents. Raises NodeExists."""
         _require_small(path, data)
         again = False
         while True:
@@ -252,13 +260,13 @@ class ZooKeeperSession:
                 await asyncio.sleep(RETRY_S)
 
     async def ensure(self, path: str) -> None:
-        """Create a node and its parents, as far as they do not exist."""
+        """Create a node and its parents, if they do not exist."""
         if path:
             with contextlib.suppress(NodeExists):
                 await self.create(path)
 
     async def set(self, path: str, data: bytes, version: int) -> None:
-        """Replace what a node of this version holds. Raises NodeChanged, NodeMissing."""
+        """Replace the content of a node if it has this version. Raises NodeChanged, NodeMissing."""
         _require_small(path, data)
         again = False
         while True:
@@ -277,7 +285,7 @@ class ZooKeeperSession:
                 await asyncio.sleep(RETRY_S)
 
     async def delete(self, path: str, version: int = _ANY_VERSION) -> None:
-        """Delete a node of this version. Raises NodeChanged, NodeMissing, NodeNotEmpty."""
+        """Delete a node if it has this version. Raises NodeChanged, NodeMissing, NodeNotEmpty."""
         again = False
         while True:
             try:
@@ -292,9 +300,9 @@ class ZooKeeperSession:
                 await asyncio.sleep(RETRY_S)
 
     async def take_over(self, path: str, node: Node) -> None:
-        """Replace an ephemeral node by one of this session with the same data, in one step.
+        """Replace an ephemeral node by a node of this session with the same data, in one step.
 
-        Raises NodeChanged or NodeMissing if the node is not the given one any more.
+        Raises NodeChanged or NodeMissing if the node has changed.
         """
 
         def commit() -> Any:
@@ -317,7 +325,7 @@ class ZooKeeperSession:
             return
 
     async def _is_mine(self, path: str, data: bytes, ephemeral: bool) -> bool:
-        """Return whether a node is what a call of unknown outcome would have created."""
+        """Return True if the node is as a call of unknown outcome would have created it."""
         try:
             node = await self.get(path)
         except NodeMissing:
@@ -325,7 +333,7 @@ class ZooKeeperSession:
         return node.data == data and node.owner == (self.id if ephemeral else 0)
 
     async def _again(self, path: str, start: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """Call until it is answered; only for what changes nothing."""
+        """Repeat a call until it is answered. Only for calls that change nothing."""
         while True:
             try:
                 return await self._once(path, start, *args, **named)
@@ -333,7 +341,7 @@ class ZooKeeperSession:
                 await asyncio.sleep(RETRY_S)
 
     async def _once(self, path: str, start: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """Call once. Raises our errors, and ``_Dropped`` if the outcome is unknown."""
+        """Call once. Raises our errors, or ``_Dropped`` if the outcome is unknown."""
         async with self._room:
             ended = self.why_ended
             if ended is not None:
@@ -357,7 +365,7 @@ class ZooKeeperSession:
             self._waiting.discard(future)
 
     def _cross(self, future: asyncio.Future[Any], result: Any) -> None:
-        """Called by a thread of kazoo, with an answer."""
+        """Process an answer. Called on a thread of kazoo."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(_settle, future, result)
 

@@ -1,4 +1,4 @@
-"""kazoo's client, made from our settings; its errors, and how its threads end."""
+"""Create kazoo's client from our settings, translate its errors, and stop its threads."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
 
 RECONNECT_DELAY_S: Final = 0.05
 MAX_RECONNECT_DELAY_S: Final = 1.0
-"""Between attempts to connect: a session is short, and its owner waits."""
+"""The longest pause between two attempts to connect. A session is short, and its owner waits."""
 
 CONNECT_TRIES: Final = 3
 MIN_ANSWER_S: Final = 1.0
-"""A server may accept a connection and say nothing: one that is just starting does, now and then.
-kazoo waits for it as long as the session lasts, which is then lost. Here a third is enough, or a
-second."""
+"""A server that is starting may accept a connection and never answer. kazoo would wait for it until
+the session is lost. Here an attempt lasts a third of the timeout, but at least this time."""
 
 _KAZOO_LOG: Final = logging.getLogger("groupkeeper.kazoo")
-# a program that has set up no logging gets nothing of kazoo's on its terminal
+# without this, kazoo's log would appear on the terminal of a program that configures no logging
 _KAZOO_LOG.addHandler(logging.NullHandler())
 
 _ERRORS: Final[dict[type[Exception], type[ZooKeeperError]]] = {
@@ -56,7 +55,7 @@ _SAY: Final[dict[type[ZooKeeperError], str]] = {
 
 
 def refusal(path: str, result: object) -> ZooKeeperError | None:
-    """Return our error for one of kazoo's about a node, None for everything else."""
+    """Return our error for an error of kazoo about a node. Return None for any other error."""
     kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(result, theirs)), None)
     return None if kind is None else kind(f"{path}: {_SAY[kind]}")
 
@@ -95,15 +94,15 @@ def _patience_s(timeout: float) -> float:
 
 
 class _Handler(kazoo.handlers.threading.SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, with a limit for one attempt to connect."""
+    """kazoo's threads, with a time limit for each attempt to connect."""
 
     def create_connection(self, *args: Any, timeout: float, **named: Any) -> Any:
         return super().create_connection(*args, timeout=_patience_s(timeout), **named)
 
 
 def _shake_hands(client: Any, negotiated: Callable[[int], None]) -> None:
-    """Limit the handshake, and learn the timeout that a server has chosen, which kazoo keeps to
-    itself.
+    """Limit the time of the handshake, and read the timeout that the server has chosen. kazoo does
+    not publish this timeout.
     """
     connection = client._connection
     invoke = connection._invoke
@@ -120,13 +119,13 @@ def _shake_hands(client: Any, negotiated: Callable[[int], None]) -> None:
 def _authorities(ca_file: Path | None) -> str | None:
     if ca_file is not None:
         return str(ca_file)
-    import ssl  # only if TLS is used
+    import ssl  # imported only if TLS is used
 
     return ssl.get_default_verify_paths().cafile
 
 
 def access_list(settings: ZooKeeperSettings) -> list[Any]:
-    """Return the access list of what a session creates, as kazoo has it."""
+    """Return the access list for new nodes, in kazoo's form."""
     letters = ("read", "write", "create", "delete", "admin")
     return [
         kazoo.security.make_acl(
@@ -137,7 +136,7 @@ def access_list(settings: ZooKeeperSettings) -> list[Any]:
 
 
 def stop_client(client: Any) -> None:
-    """End kazoo's threads; waits for those that are connecting."""
+    """Stop kazoo's threads. Waits for threads that are connecting."""
     with contextlib.suppress(kazoo.exceptions.WriterNotClosedException):
         client.stop()
         client.close()

@@ -1,10 +1,10 @@
-"""What a session with ZooKeeper can end with, by names that say which call met it."""
+"""The errors of a session with ZooKeeper."""
 
 from __future__ import annotations
 
 
 class ZooKeeperError(Exception):
-    """A call to ZooKeeper failed; the message is one line and names the node."""
+    """A call to ZooKeeper failed. The message is one line and names the node."""
 
 
 class ServerUnreachable(ZooKeeperError):
@@ -12,7 +12,7 @@ class ServerUnreachable(ZooKeeperError):
 
 
 class SessionLost(ZooKeeperError):
-    """The session has ended. Every ephemeral node that it made is gone, or will be soon."""
+    """The session has ended. All its ephemeral nodes are deleted, or will be soon."""
 
 
 class SessionClosed(ZooKeeperError):
@@ -20,7 +20,7 @@ class SessionClosed(ZooKeeperError):
 
 
 class NodeMissing(ZooKeeperError):
-    """There is no such node, or no parent for it."""
+    """The node, or its parent, does not exist."""
 
 
 class NodeExists(ZooKeeperError):

@@ -1,4 +1,4 @@
-"""How to reach ZooKeeper, and as whom (pure)."""
+"""The address, limits, credentials and access lists of a session with ZooKeeper (pure)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Final
 
 DEFAULT_PORT: Final = 2181
 MIN_SESSION_MS: Final = 100
-"""A session is refreshed three times in this time, by threads of Python."""
+"""Python threads refresh a session three times in this time."""
 SESSION_TIMEOUT_MS: Final = 6_000
-"""How long the servers keep ephemeral nodes of a silent client. The classic consumers' value. The
-servers may choose another one; theirs counts."""
+"""How long the servers keep the ephemeral nodes of a silent client. This is the value of the
+classic consumers. The servers may choose another value, which then counts.
+"""
 CONNECT_TIMEOUT_MS: Final = 15_000
-"""How long ``open`` waits for a session: a restarted ensemble elects a leader within that."""
+"""How long ``open`` waits for a session. A restarted ensemble needs less to elect a leader."""
 PERMISSIONS: Final = "cdrwa"
 """Create, delete, read, write, administer: the letters of ZooKeeper's own command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """One line of a node's access list: who may do what."""
+    """One line of a node's access list: an identity and its permissions."""
 
     scheme: str
     id: str
@@ -33,14 +34,14 @@ class AccessRule:
 
 
 ANYONE: Final = (AccessRule("world", "anyone"),)
-"""Everybody may do everything, as kazoo-go and the classic consumers create their nodes."""
+"""Everybody may do everything. kazoo-go and the classic consumers create their nodes so."""
 CREATOR_ONLY: Final = (AccessRule("auth", ""),)
-"""Only who has the credentials of the session that creates a node may use it."""
+"""Only clients with the credentials of the creating session may use a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperTls:
-    """TLS to the servers. Without ``ca_file`` the system's authorities are trusted."""
+    """TLS to the servers. Without ``ca_file`` the system's certificate authorities are trusted."""
 
     ca_file: Path | None = None
     cert_file: Path | None = None
@@ -52,7 +53,7 @@ class ZooKeeperTls:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAddress:
-    """The servers of a connection string, and the node below which everything lies."""
+    """The servers of a connection string, and the node below which all nodes are."""
 
     hosts: tuple[str, ...]
     chroot: str
@@ -64,14 +65,15 @@ class ZooKeeperAddress:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """Where a session goes, and its limits."""
+    """The address, limits, credentials and access list of a session."""
 
     address: ZooKeeperAddress
     session_timeout_ms: int = SESSION_TIMEOUT_MS
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS
     max_outstanding: int = 500
-    """Calls sent and not answered. Half of what a server accepts from all its clients
-    (globalOutstandingLimit)."""
+    """The most calls without an answer. This is half of the number that a server accepts from all
+    its clients (globalOutstandingLimit).
+    """
     digest: str | None = field(default=None, repr=False)
     """``user:password`` for access lists of the scheme digest."""
     access: tuple[AccessRule, ...] = ANYONE

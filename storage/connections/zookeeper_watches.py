@@ -1,7 +1,8 @@
-"""Watches that cross from kazoo's threads to the loop.
+"""Deliver watches from kazoo's threads to the loop.
 
-ZooKeeper's watches fire once, and kazoo remembers each callable until then. So all who watch one
-node share one callable: watching a quiet node a thousand times leaves one behind, not a thousand.
+ZooKeeper's watches fire once, and kazoo remembers each callable until then. So all watches of one
+node share one callable. Otherwise a thousand watches of a quiet node would leave a thousand
+callables in kazoo.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Bells:
     def watch(
         self, kind: Kind, path: str, changed: Callable[[], None] | None
     ) -> Callable[[object], None] | None:
-        """Return what kazoo is to call, from any thread; ``changed`` is then called on the loop."""
+        """Return the callable for kazoo, which may call it on any thread. ``changed`` is then
+        called on the loop.
+        """
         if changed is None:
             return None
         bell = self._bells.get((kind, path))
@@ -34,22 +37,22 @@ class Bells:
         return bell.fire
 
     def forget(self, changed: Callable[[], None]) -> None:
-        """Call this one no more."""
+        """Stop calling this listener."""
         for bell in self._bells.values():
             bell.listeners.discard(changed)
 
     def ring_all(self) -> None:
-        """Call all of them: the session has ended."""
+        """Call all listeners, because the session has ended."""
         for bell in list(self._bells.values()):
             bell.ring()
 
     def post(self, bell: _Bell) -> None:
-        """Cross to the loop."""
+        """Schedule the bell on the loop."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(bell.ring)
 
     def remove(self, bell: _Bell) -> None:
-        """Take a bell away that has rung: the next watch makes another."""
+        """Remove a bell that has rung. The next watch creates another."""
         if self._bells.get((bell.kind, bell.path)) is bell:
             del self._bells[bell.kind, bell.path]
 
@@ -62,11 +65,11 @@ class _Bell:
         self.listeners: set[Callable[[], None]] = set()
 
     def fire(self, _event: object) -> None:
-        """Called by a thread of kazoo, once."""
+        """Called once, on a thread of kazoo."""
         self._bells.post(self)
 
     def ring(self) -> None:
-        """Call who listens; runs on the loop."""
+        """Call the listeners. Runs on the loop."""
         self._bells.remove(self)
         listeners, self.listeners = self.listeners, set()
         for changed in listeners:
