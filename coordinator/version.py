@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 CLI_CLIENT_ID = "groupkeeper-cli"
-"""The client id of our command line. DescribeGroups tells it more than Kafka has fields for."""
+"""The client id of our command line. A DescribeGroups answer to it also has what the group waits
+for.
+"""
 
 VERSION = "0.2.0.dev2"

@@ -30,7 +30,7 @@ AGAIN: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Errors that pass, so the request is retried."""
+"""Temporary errors. The request is retried."""
 
 
 class ServerError(Exception):

@@ -1,5 +1,5 @@
-"""The end of a command whose output cannot be written: its reader is gone (``| head -1``), or the
-disk is full.
+"""Ends a command whose output cannot be written: the reader has ended (``| head -1``), or the disk
+is full.
 """
 
 from __future__ import annotations

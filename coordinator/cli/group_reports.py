@@ -1,4 +1,4 @@
-"""The groups of a cluster for people, read over the Kafka protocol."""
+"""Reads the groups of a cluster over the Kafka protocol, for output to people."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class MemberReport:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A partition that the group has committed or that is assigned to a member."""
+    """A partition that has a committed offset, or is assigned to a member."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""``groupkeeper health``: ask a running daemon whether it serves groups; for containers."""
+"""``groupkeeper health`` asks a running daemon whether it serves groups. Containers use it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class ClusterFeed:
             self._topics.raise_ends(shard.ends())
 
     def durable(self, write: Write) -> None:
-        """Process a durable write: every shard knows of it before the client receives its
+        """Process a durable write. Every shard has the change before the client receives its
         answer.
         """
         topics = self._topics

@@ -16,7 +16,7 @@ from groupkeeper.coordinator.core.routing import shard_of
 
 
 class GroupConfigStore:
-    """Configs of groups by group, and their overrides by shard."""
+    """The configs of each group, and the overrides of each shard."""
 
     def __init__(self, shards: int, limits: CoreLimits) -> None:
         """Start without configs. ``shards`` is the number of shards of groups."""

@@ -1,9 +1,9 @@
 """The topics of static mode: their image, and the end of each partition.
 
-See docs/design.md#static-mode. Topics are records in the cluster shard; this module has only what
-is durable of them. An end is the largest offset that a group ever committed, or that the config
-names. It only grows, when an append is durable, and is deleted with its topic. The module knows
-nothing of the runtime, which feeds it.
+See docs/design.md#static-mode. Topics are records in the cluster shard; this module has only the
+durable ones. An end is the largest offset that a group ever committed, or that the config names. It
+only grows, when an append is durable, and is deleted with its topic. The module knows nothing of
+the runtime, which feeds it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Topics:
     # --- For the coordinator ----------------------------------------------------------------------
 
     def bind(self, submit: Submit) -> None:
-        """Set where changes are submitted."""
+        """Set the function that submits changes of topics."""
         self._submit = submit
 
     async def ensure_configured(self) -> None:

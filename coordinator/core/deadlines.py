@@ -1,4 +1,4 @@
-"""Deadlines as data: nothing to cancel, and moving one is an assignment.
+"""Deadlines are data. There is no timer to cancel, and an assignment moves a deadline.
 
 See docs/design.md#deadlines. Every deadline has at most one valid entry in a heap. Moving a
 deadline later leaves its entry unchanged: when the entry reaches the top of the heap, it is put

@@ -49,7 +49,9 @@ class AnyRequest(msgspec.Struct, frozen=True):
     """The type of its result. A refusal is made from an error code alone."""
     route: ClassVar[ShardRoute]
     parks: ClassVar[bool]
-    """Its answer may come in a later step. Only requests that park have their type of result."""
+    """Its answer may come in a later step. A request that never parks has another type of
+    result.
+    """
     reads: ClassVar[bool]
     """It writes nothing, and its step has no answer to another request."""
     waits: ClassVar[bool]

@@ -26,7 +26,7 @@ def quoted_reason(reason: str | None) -> str | None:
 
 
 class ClientFields(TypedDict):
-    """What an event says of who asked."""
+    """The fields of an event that name its client."""
 
     client_id: str
     client_host: str
@@ -56,7 +56,7 @@ _STORED: Final = {
     "generation_id": "generation",
     "group_instance_id": "instance_id",
 }
-"""Field -> its name in the log, where it stays what it was."""
+"""Field -> its name in the log. Names in the log never change."""
 
 
 class _Event(
@@ -206,7 +206,7 @@ class EndTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class EndOffset(_Event, frozen=True, kw_only=True, tag="end_offset"):
-    """A sample of partitions' ends in several topics: those that changed since the last sample."""
+    """A sample of the ends of partitions: those that changed since the last sample."""
 
     topics: list[EndTopic]
 
@@ -220,7 +220,7 @@ class ShardLoaded(_Event, frozen=True, kw_only=True, tag="shard_loaded"):
 
 
 class AdminAction(_Event, frozen=True, kw_only=True, tag="admin_action"):
-    """An administrator changed something other than an offset."""
+    """An administrator changed topics, or the configs of a group."""
 
     action: str
     target: str = ""

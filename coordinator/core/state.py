@@ -1,4 +1,6 @@
-"""What the functions of the core work on: the groups of one shard, and the current step."""
+"""The state that the functions of the core change: the groups of one shard, and the current
+step.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """All offsets of a large group, for an answer that is made in slices.
 
 The stored offsets are copied, but not turned into rows: 100,000 offsets take 2 ms instead of 50. A
-commit during the answer is shown as a whole by the next answer.
+commit that comes during the answer is not in it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 
 class AwaitedMember(NamedTuple):
-    """A member that has not joined again or not synced. Without a client: a member id that was
-    returned to a client and has not joined yet.
+    """A member that a rebalance waits for: it has not joined again, or has not sent its SyncGroup.
+    ``client_id`` and ``client_host`` are empty for a member id that was returned to a client and
+    has not joined yet (KIP-394).
     """
 
     member_id: str
@@ -16,7 +17,7 @@ class AwaitedMember(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """The state of a group's wait. Times are those of the wall clock. None: the group does not
+    """What a group waits for. Times are wall-clock milliseconds, or None if the group does not
     wait.
     """
 

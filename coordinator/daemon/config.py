@@ -51,10 +51,10 @@ AdvertisedText = Annotated[str, AfterValidator(_check_advertised)]
 
 
 def _coordinators(name: str, *, description: str, **own: int) -> Any:
-    """Declare a setting that the coordinator has as well, under ``name``: with the default and
-    bounds that it has there.
+    """Declare a setting that ``CoordinatorConfig`` has too, under ``name``. It has the default and
+    bounds from there.
 
-    ``own`` replaces those that are different in a daemon.
+    ``own`` replaces the default or bounds that differ in a daemon.
     """
     least, most = _BOUNDS[name]
     declared: dict[str, Any] = {"default": _DEFAULTS[name], "ge": least, "le": most, **own}

@@ -78,8 +78,9 @@ shortest time between two trims, each of which holds glibc's lock for some milli
 
 
 class MemoryTrim:
-    """Returns freed memory between the objects in use to the system. glibc alone keeps it: of 250
-    MB that had been slices of replies, 200 stayed in the process. Without glibc it does nothing.
+    """Returns freed memory between the objects in use to the system. By itself glibc keeps such
+    memory: after replies of 250 MB in slices, 200 MB stayed in the process. Without glibc it does
+    nothing.
     """
 
     def __init__(self) -> None:
@@ -191,7 +192,7 @@ class DescriptorProbe:
         self._report = report
         self._timer: asyncio.TimerHandle | None = None
         self.shortages = 0
-        """Probes that found none."""
+        """Probes that found no free descriptor."""
 
     def start(self) -> None:
         """Probe until ``stop``."""

@@ -24,7 +24,7 @@ def setting_names() -> Iterator[str]:
 
 
 def coordinators_names() -> dict[str, str]:
-    """Return the settings that the coordinator has as well: ``section.key`` -> its name there."""
+    """Return the settings that ``CoordinatorConfig`` has too: ``section.key`` -> its name there."""
     return {
         f"{section}.{key}": str(field.json_schema_extra[COORDINATORS_NAME])
         for section, key, field in _fields()

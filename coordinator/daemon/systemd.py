@@ -1,6 +1,6 @@
 """Messages to systemd (sd_notify(3)): one datagram each, and none without systemd.
 
-It is fifteen lines. The packages for it are old or need a C library.
+This is our own code, because the packages for it are old or need a C library.
 """
 
 from __future__ import annotations

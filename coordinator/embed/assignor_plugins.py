@@ -25,8 +25,8 @@ class AssignorPluginError(RuntimeError):
 def get_assignor(name: str) -> PartitionAssignor:
     """Return the assignor of that name, ours or another distribution's.
 
-    Only the entry point of that name is imported, so a broken one affects only those who ask for
-    it. Our own assignors come first: an installed package must not change what ``range`` means.
+    Only the entry point of that name is imported, so a broken plugin does not affect other names.
+    Our own assignors come first: an installed package must not change what ``range`` means.
     """
     if name in ASSIGNORS:
         return ASSIGNORS[name]
@@ -34,7 +34,7 @@ def get_assignor(name: str) -> PartitionAssignor:
     if not found:
         known = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
         raise UnknownAssignorError(name, {**ASSIGNORS, **known})
-    # An editable install may be listed twice. Two different assignors need a decision by a person.
+    # An editable install may be listed twice. A person has to choose between different assignors.
     if len({point.value for point in found}) > 1:
         homes = ", ".join(sorted(_home(point) for point in found))
         raise AssignorPluginError(f"more than one assignor is named {name!r}: {homes}")

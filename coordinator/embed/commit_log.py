@@ -76,7 +76,7 @@ def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:
 
 
 def _values(event: EventDict) -> Iterator[OffsetCommitLog]:
-    is_snapshot = event["kind"] == SNAPSHOT_KIND  # a snapshot does not know the values before it
+    is_snapshot = event["kind"] == SNAPSHOT_KIND  # a snapshot has no previous offsets
     for topic in event["topics"]:
         for each in topic["partitions"]:
             yield OffsetCommitLog(
@@ -196,7 +196,7 @@ async def _delete(group_id: str, gone: Mapping[str, list[int]], into: CommitsOff
     try:
         errors = await into.delete_offsets(group_id, gone)
     except GroupError as error:
-        # otherwise the offsets are already deleted
+        # a group that does not exist has no offsets to delete
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return

@@ -1,4 +1,4 @@
-"""Assign the partitions of a group whose members leave that to the host."""
+"""Assigns partitions in the host, for groups whose members do not assign them."""
 
 from __future__ import annotations
 

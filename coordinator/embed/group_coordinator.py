@@ -81,7 +81,9 @@ if TYPE_CHECKING:
 _GROUP: Final = ShardRoute.GROUP
 
 MAX_ROUTED_GROUPS: Final = 100_000
-"""How many groups have a remembered shard. The hash of an id costs more than a heartbeat's rest."""
+"""How many groups have a remembered shard. The hash of an id costs more than the rest of a
+heartbeat.
+"""
 
 MAX_ROUTED_CHARS: Final = 128
 """A longer id is hashed each time. At up to 4 bytes per character, the remembered ids need at most
@@ -196,7 +198,9 @@ class GroupCoordinator:
             self._sampling = asyncio.get_running_loop().create_task(sampling)
 
     def _stopping(self) -> None:
-        """Refuse later requests, and requests that wait for the load of a group."""
+        """Refuse later requests, and requests that wait for the load of a group. Then stop the
+        samples of ends, and write the last ones.
+        """
         self._places = dict.fromkeys(self._places, Closed())
         self._routed.clear()
         if self._group_loader is not None:
@@ -225,7 +229,7 @@ class GroupCoordinator:
 
     @property
     def not_ready(self) -> str | None:
-        """Why groups are not served, in one line. None if they are."""
+        """The reason why groups are not served, in one line. None if they are served."""
         if self.start_waits_for or not self._life.is_running:
             return self.start_waits_for or "the coordinator is not running"
         if self.refusal:
@@ -235,7 +239,7 @@ class GroupCoordinator:
 
     @property
     def start_waits_for(self) -> str:
-        """Why a start goes on trying to open or to load the store. Empty if it does not."""
+        """The reason why a start still retries to open or load the store. Empty if it does not."""
         return self._life.start_waits_for
 
     @property
@@ -244,8 +248,8 @@ class GroupCoordinator:
         return self._owner.recovery.refusal
 
     def when_store_is_taken(self, call: Callable[[], None]) -> None:
-        """Call a function once another process writes to a store of which we are the sole owner
-        (``StorageLimits.sole_owner``).
+        """Set the function to call when another process writes to a store of which we are the sole
+        owner (``StorageLimits.sole_owner``).
 
         From then on the coordinator refuses every group, so that the two owners do not alternate.
         ``not_ready`` returns the reason. The host can only stop the coordinator.
@@ -320,9 +324,9 @@ class GroupCoordinator:
         place.submit(request, ticket, self._clock.now())
 
     def _lack_topic_ids(self) -> bool:
-        """Return whether a deletion of topics has to wait. It finds offsets by their topic ids, so
-        these must be durable before it, even after a crash. An append of another lane may still
-        fail.
+        """Return whether a deletion of topics has to wait. A deletion finds offsets by their topic
+        ids, so these must be durable first. The append of another lane, which stores them, may
+        still fail.
         """
         slot = self._owner.slots.get(CLUSTER_SHARD)
         cluster = None if slot is None else slot.shard

@@ -1,4 +1,4 @@
-"""A group and its members as a host sees them: a copy of one moment."""
+"""A group and its members for a host: a copy, made at one moment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from groupkeeper.protocol.consumer_protocol import (
 
 
 class MemberState(StrEnum):
-    """The state of a member in its group. It is derived; the coordinator stores none."""
+    """The state of a member in its group. It is derived from the state of the group and from the
+    member's parked join.
+    """
 
     JOINING = "Joining"
     """Its JoinGroup waits for the end of the join phase."""

@@ -1,7 +1,7 @@
 """Start and stop of a coordinator. A coordinator that was stopped cannot be started again.
 
-However calls are cancelled, the store is released in the end. The stop runs in a task of its own:
-every ``stop`` waits for this task, and it goes on if a caller is cancelled.
+The store is always released, even if calls are cancelled. The stop runs in a task of its own. Every
+``stop`` waits for this task, and the task continues if a caller is cancelled.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Life:
         stopping: Callable[[], None],
     ) -> None:
         """``clock`` is started and stopped with the coordinator; None for a host's own clock.
-        ``loaded`` is awaited when all shards are loaded. ``stopping`` makes every later request be
-        refused; it may be called more than once.
+        ``loaded`` is awaited when all shards are loaded. ``stopping`` is called at a stop, so that
+        later requests are refused. It may be called more than once.
         """
         self._storage = storage
         self._config = config
@@ -66,7 +66,7 @@ class Life:
 
     @property
     def start_waits_for(self) -> str:
-        """Why a start goes on trying to open or to load the store. Empty if it does not."""
+        """The reason why a start still retries to open or load the store. Empty if it does not."""
         if self._open_problem:
             what, problem = "the store cannot be opened yet", self._open_problem
         else:

@@ -4,7 +4,7 @@ Most fields have defaults. A response has the result in ``error_code``, which a 
 ``raise_for_error`` turns an error code into an exception. ``to_core`` and ``of`` translate for
 GroupCoordinator.
 
-Long because it is a list: every call of a host, what it takes and what it returns.
+Long because it is a list: every call of a host, with its request and its response.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 NOBODY: Final = core.Client("", "")
-"""The client of a deletion for which the host names none."""
+"""Stands for the client of a deletion, because the host names none."""
 
 
 def checked_request(request: object, kind: type[_T]) -> _T:
@@ -185,7 +185,7 @@ class MemberAssignmentData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupRequest:
-    """Fetch a member's assignment; the leader sends everyone's."""
+    """Fetch a member's assignment. The leader's request has the assignments of all members."""
 
     group_id: str
     generation_id: Int32
@@ -196,7 +196,9 @@ class SyncGroupRequest:
     client_host: str = ""
 
     def to_core(self) -> core.SyncGroup:
-        """Translate. A host does not name the protocol, so it is not compared."""
+        """Convert to the core's SyncGroup, without protocol type and name. The core then does not
+        compare them with the group's.
+        """
         return core.SyncGroup(
             group_id=self.group_id,
             generation_id=self.generation_id,
@@ -355,7 +357,9 @@ class OffsetCommitResponse:
     def of(
         cls, request: OffsetCommitRequest, result: core.OffsetCommitResult
     ) -> OffsetCommitResponse:
-        """Return the error of each partition, also if one error is the result of all."""
+        """Return the error of each partition. If the whole request was refused, each one has its
+        error.
+        """
         if result.topics is not None:
             return cls({name: dict(rows) for name, _, rows in result.topics})
         errors = {name: dict.fromkeys(rows, result.error) for name, rows in request.offsets.items()}
@@ -395,7 +399,7 @@ class OffsetFetchResponse:
 
     @classmethod
     def of(cls, result: core.OffsetFetchResult) -> OffsetFetchResponse:
-        """Translate. Raises GroupError if the group as a whole was refused."""
+        """Return the offsets of the result. Raises GroupError if the whole request was refused."""
         if result.error is not ErrorCode.NONE:
             raise GroupError(result.error)
         return cls(

@@ -14,7 +14,7 @@ from groupkeeper.coordinator.embed.messages import (
 
 
 class OffsetManager:
-    """Commits and reads offsets through the coordinator, never past it.
+    """Commits and reads offsets through the coordinator, never directly in the store.
 
     Every method raises GroupError if the coordinator refuses.
     """
@@ -59,8 +59,8 @@ class OffsetManager:
         return {topic: rows for topic, rows in known.items() if rows}
 
     async def reset_offsets(self, group_id: str) -> None:
-        """Delete all committed offsets of a group, so that its consumers begin where their own
-        setting says.
+        """Delete all committed offsets of a group, so that its consumers start where their own
+        setting says (``auto.offset.reset``).
 
         Raises GroupError(GROUP_SUBSCRIBED_TO_TOPIC) while a member subscribes to one of the topics.
         Then nothing is deleted.
@@ -91,7 +91,9 @@ class OffsetManager:
         }
 
     def validate_offset(self, offset: int, min_offset: int, max_offset: int) -> None:
-        """Raise GroupError(OFFSET_OUT_OF_RANGE) unless the offset is within both, inclusive."""
+        """Raise GroupError(OFFSET_OUT_OF_RANGE) unless the offset is at least the minimum and at
+        most the maximum.
+        """
         offset = int64("offset", offset)
         if not int64("min_offset", min_offset) <= offset <= int64("max_offset", max_offset):
             raise GroupError(

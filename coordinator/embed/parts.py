@@ -1,6 +1,6 @@
-"""Checks of the parts that a host makes a coordinator of.
+"""Checks the storage, config and topics that a host passes to a coordinator.
 
-Without them a wrong part would be an AttributeError deep in a load.
+Without these checks, a wrong object would raise AttributeError later, during a load.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
 
 
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
-    """Render in the version of the request."""
+    """Return the reply frame in the version of the request, and set ``exchange.error``."""
     exchange.error = topic_changes.first_error(changes)
     return exchange.write(
         responses=[

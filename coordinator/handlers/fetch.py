@@ -89,7 +89,9 @@ class _Fetched(NamedTuple):
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once or after the wait."""
+    """Answer at once if there is an error, no known partition, or no wait. Otherwise answer after
+    the client's ``max_wait``, at most ``MAX_WAIT_MS``.
+    """
     wire = exchange.read(services)
     if exchange.version >= 7 and wire.session_epoch not in FULL_EPOCHS:
         exchange.error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -71,7 +71,7 @@ class Gather:
             self._advance()
 
     def took(self, index: int, result: Any) -> None:
-        """Render one answer."""
+        """Render the answer to one question."""
         try:
             part = self._render(result, index)
         except Exception as error:  # noqa: BLE001 - as in Exchange.resolve

@@ -38,7 +38,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def render(result: ErrorCode, exchange: Exchange) -> bytes:
-    """Render in the version of the request."""
+    """Return the reply frame in the version of the request, and set ``exchange.error``."""
     exchange.error = result
     return pack_heartbeat(
         exchange.version, exchange.correlation_id, exchange.throttle_time_ms, result

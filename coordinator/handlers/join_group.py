@@ -54,7 +54,7 @@ def parse(wire: Any, version: int, client: Client, new_uuid: str) -> JoinGroup:
 
 
 def render(result: JoinGroupResult, exchange: Exchange) -> bytes:
-    """Render in the version of the request."""
+    """Return the reply frame in the version of the request, and set ``exchange.error``."""
     exchange.error = result.error
     # JoinGroupResponse: an empty name is null from v7 on, a null name is empty before.
     no_name = None if exchange.version >= 7 else ""

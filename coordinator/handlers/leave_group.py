@@ -1,11 +1,7 @@
 """LeaveGroup (13): remove members from a group (docs/spec/membership.md#leave-group).
 
-| version | change |
-| --- | --- |
-| 1 | throttle time |
-| 3 | a batch of members, by id or by instance id, an error each; before, one, its error on top |
-| 4 | flexible |
-| 5 | reason |
+| version | change | | --- | --- | | 1 | throttle time | | 3 | a batch of members, by id or instance
+id, each with an error; before: one, error at the top | | 4 | flexible | | 5 | reason |
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ def parse(wire: Any, version: int, client: Client) -> LeaveGroup:
 
 
 def render(result: LeaveGroupResult, exchange: Exchange) -> bytes:
-    """Render in the version of the request."""
+    """Return the reply frame in the version of the request, and set ``exchange.error``."""
     error = result.error
     if exchange.version < 3 and error is ErrorCode.NONE and result.members:
         error = result.members[0].error

@@ -167,9 +167,9 @@ def _by_name(image: TopicImage, name: str | None) -> ShownTopic:
 
 
 def _refusal(wire: Any, version: int) -> ErrorCode:
-    """Return the error of the way in which topics are named. Below version 12 a topic with an id or
-    without a name is an error. From 12 on Kafka fails on a topic without a name if no topic has an
-    id.
+    """Return the error in the names or ids of the topics, or NONE. In versions 10 and 11 a topic
+    with an id or without a name is an error. From 12 on Kafka fails on a topic without a name if no
+    topic has an id.
     """
     if wire.topics is None or version < TOPIC_IDS:
         return ErrorCode.NONE

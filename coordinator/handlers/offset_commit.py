@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the commit. It is answered once the offsets are durable. Later requests begin before
-    that.
+    """Submit the commit. It is answered once the offsets are durable. Later requests of the
+    connection may begin before that.
     """
     version = exchange.version
     group_id, generation_id, member_id, instance_id, retention_ms, topics = read_offset_commit(
@@ -66,7 +66,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def render(result: OffsetCommitResult, exchange: Exchange) -> bytes:
-    """Render in the version of the request."""
+    """Return the reply frame in the version of the request, and set ``exchange.error``."""
     version, throttle_time_ms = exchange.version, exchange.throttle_time_ms
     topics = result.topics
     if topics is None:

@@ -36,7 +36,7 @@ def parse(wire: Any, client: Client) -> OffsetDelete:
 
 
 def render(result: OffsetDeleteResult, exchange: Exchange) -> bytes:
-    """Render the reply."""
+    """Return the reply frame, and set ``exchange.error``."""
     exchange.error = result.error or _first_error(result)
     return exchange.write(
         error_code=result.error,

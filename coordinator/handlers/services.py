@@ -1,4 +1,4 @@
-"""The types through which handlers use the rest of the process. Tests have fakes of them."""
+"""The types that handlers need from the rest of the process. Tests replace them by fakes."""
 
 from __future__ import annotations
 

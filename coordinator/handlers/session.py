@@ -35,8 +35,8 @@ class Session:
         """
 
     def named(self, client_id: str | None) -> Client:
-        """Return the sender of a request with this client id. It is kept, since the next has the
-        same.
+        """Return the sender of a request with this client id. The sender is kept, because the next
+        request usually has the same client id.
         """
         self.client = Client(client_id or "", self.client_host, self.principal)
         return self.client

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 REPEATED_AT_ONCE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR)
 """The answers to assignments that are too large.
 
-On any error here librdkafka joins again without a pause: a leader whose assignments find no room
+On any error here librdkafka joins again without a pause: a leader whose assignments were refused
 sent 8,000 requests a second.
 """
 REFUSED_AFTER_S: Final = 1.0
-"""How late these answers are sent. As many requests a second as librdkafka makes of its own accord
-where its JoinGroup is refused.
+"""The delay of these answers. librdkafka then sends as many requests a second as when its JoinGroup
+is refused.
 """
 
 
@@ -58,7 +58,9 @@ def parse(wire: Any, version: int, client: Client) -> SyncGroup:
 
 
 def render(result: SyncGroupResult, exchange: Exchange) -> bytes | None:
-    """Render in the version of the request. A refusal that clients repeat at once is sent later."""
+    """Return the reply frame in the version of the request. If clients would repeat the request at
+    once, return None and send the frame later.
+    """
     exchange.error = result.error
     reply = exchange.write(
         error_code=result.error,

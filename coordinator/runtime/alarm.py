@@ -29,9 +29,9 @@ class Expires(Protocol):
 class Alarm:
     """Calls ``expire`` of everything that is due, one portion at a time.
 
-    A slot sets the alarm for its earliest deadline. So a ring reads one number of each slot, and
-    calls only those that are due. A deadline that was moved later rings too early, which is
-    harmless.
+    A slot sets the alarm for its earliest deadline. When the alarm rings, it reads one number of
+    each slot, and calls only the slots that are due. If a deadline was moved later, the alarm rings
+    too early, which is harmless.
     """
 
     def __init__(self, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
@@ -95,7 +95,7 @@ class Alarm:
                 watched.alarm_ms = NEVER
                 watched.expire(now)
                 if self._timer() > until:
-                    # The next turn begins with the objects behind this one.
+                    # The next turn begins with the objects after this one.
                     behind = position + 1
                     self._watched = self._watched[behind:] + self._watched[:behind]
                     break

@@ -178,8 +178,8 @@ class GroupLoader:
             self._guard(place, partial(ticket.resolve, answer(request)))
 
     def _guard(self, place: LoadingGroup, call: Callable[[], None]) -> None:
-        """Call it and report an exception of the ticket, so that the others still get their
-        answers.
+        """Run the call, and report an exception that a ticket raises. The other requests still get
+        their answers.
         """
         try:
             call()
@@ -190,13 +190,13 @@ class GroupLoader:
 def _check_usable(shard_id: ShardId, group_id: str, records: Sequence[Record], now: Now) -> None:
     """Raise StoreRefused if no shard can use these records, or if they are not those of the group.
 
-    They are tried on an empty shard. An exception in the shard of the group would cost all of its
-    groups.
+    The records are first applied to an empty shard. An exception in the group's own shard would
+    drop all of its groups.
     """
     trial = Shard(shard_id, CoreLimits(), TopicImage.any())
     try:
         trial.load_group(group_id, records, now)
-    except Exception as error:  # whatever it is, it is the same next time
+    except Exception as error:  # any error: a retry would raise it again
         raise StoreRefused(f"a stored record cannot be used ({error!r})") from error
     if others := trial.groups.keys() - {group_id}:
         raise StoreRefused(f"the store returned records of another group, {min(others)!r}")

@@ -1,5 +1,5 @@
-"""What is done once a second: merge windows end, leases are renewed, the place of the store is
-checked, and an idle store is folded.
+"""The work of each second: end merge windows, renew leases, check the place of the store, and fold
+an idle store.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Housekeeping:
         """
 
     async def run(self) -> None:
-        """Do everything once a second, until the task is cancelled."""
+        """Do all of this work once a second, until the task is cancelled."""
         renewed_ms = self._clock.now().monotonic_ms
         while True:
             await asyncio.sleep(INTERVAL_S)

@@ -1,4 +1,4 @@
-"""Remembers which requests have met a bug of the core before."""
+"""Remembers which requests have caused an exception in the core."""
 
 from __future__ import annotations
 

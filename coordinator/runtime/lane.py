@@ -78,7 +78,7 @@ class LaneHost(Protocol):
         ...
 
     def held_too_long(self, lane: Lane) -> None:
-        """Called when requests waited too long for a load of other slots. Nothing of them was
+        """Called when requests waited too long for a load of other slots. Their records were not
         appended.
         """
         ...

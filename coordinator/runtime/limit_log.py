@@ -24,7 +24,7 @@ class LimitLog:
         self._lines = LineLimit(clock_s, WINDOW_S, 1)
 
     def refused(self, census: Census, limit: Limit, size_bytes: int) -> None:
-        """Log that something of this size was refused."""
+        """Log that a request for this size was refused because of the limit."""
         if self._lines.allow(limit) is None:
             return
         if limit == "groups":

@@ -29,7 +29,7 @@ that waits costs nothing.
 """
 
 ASKED_AGAIN: Final = 2_000
-"""How many names one further question to a shard has."""
+"""How many group names a further question to a shard contains."""
 
 
 class GroupsTicket(Protocol):

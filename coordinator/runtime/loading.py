@@ -55,7 +55,7 @@ async def _apply(
         for record in records[start : start + _CHECK_EVERY]:
             try:
                 shard.apply(record)
-            except Exception as error:  # whatever it is, it is the same next time
+            except Exception as error:  # any error: a retry would raise it again
                 raise StoreRefused(
                     f"shard {shard_id}: a stored record cannot be used ({error!r}): "
                     f"{str(record)[:_SHOWN_CHARS]}; a newer groupkeeper wrote it, or it is "

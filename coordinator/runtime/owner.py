@@ -1,6 +1,6 @@
 """The owner of all shards of this process: starts, stops and feeds them.
 
-``recovery`` loads them, ``housekeeping`` does what is due once a second.
+``recovery`` loads the shards. ``housekeeping`` does the work of each second.
 """
 
 from __future__ import annotations

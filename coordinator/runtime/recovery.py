@@ -233,7 +233,7 @@ class Recovery:
                 continue  # a renewal has reported during the load that the lease is lost
             try:
                 self._activate(slot, shards[slot.shard_id], started)
-            except Exception as error:  # whatever it is, it is the same next time
+            except Exception as error:  # any error: a retry would raise it again
                 self._count_bug(slot, error, "the end of a load")
                 self.drop([slot])
                 raise StoreRefused(

@@ -238,7 +238,7 @@ class Slot:
         self.unfinished = None
         refusals: list[Refusal] = []
         for reply in self.lane.forget(self):
-            if type(reply.result) not in PARKED_RESULTS:  # those are open
+            if type(reply.result) not in PARKED_RESULTS:  # those requests are in self._open
                 result = reply.result.replaced(ErrorCode.NOT_COORDINATOR)
                 refusals.append((cast("Ticket", reply.ticket), result))
         refusals += self.close_open()

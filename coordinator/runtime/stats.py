@@ -96,7 +96,7 @@ class Stats:
             self.commits_accepted += 1
 
     def count_events(self, events: Iterable[Event]) -> None:
-        """Count what the core did, by its events."""
+        """Count the evictions, rebalances and expired offsets among the events of the core."""
         for event in events:
             if isinstance(event, MemberEvicted):
                 _count_reason(self.members_evicted, event.reason)

@@ -1,6 +1,6 @@
 """Tickets, which receive answers: one that is awaited, one of several, and a list of them.
 
-Also the place that answers after the coordinator has stopped.
+``Closed`` refuses requests after the coordinator has stopped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from groupkeeper.coordinator.core.requests import DeleteGroup, Now, PartlyDelete
 class Ticket(Protocol):
     """Receives one answer.
 
-    A ticket may also have ``abort()``. It is called instead of ``resolve`` if its request has met
-    the same bug twice (docs/design.md#known-bugs). It closes the connection of the request.
+    A ticket may also have ``abort()``. It is called instead of ``resolve`` if its request has
+    caused an exception in the core twice (docs/design.md#known-bugs). It closes the connection of
+    the request.
     """
 
     def resolve(self, result: Any) -> None:

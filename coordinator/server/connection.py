@@ -5,9 +5,9 @@ all replies of one turn leave in one write. A request that waits is an ``Exchang
 Replies leave in the order of that queue, whatever the order in which they become ready.
 
 Later frames stay in ``_backlog`` in three cases: a request that *holds* is unanswered (JoinGroup,
-SyncGroup, Fetch...), too much waits, or the peer does not read its replies. Reading stops at the
-limits, so a peer slows down only itself. The memory of all this is reported to the budget of all
-connections (``budget``).
+SyncGroup, Fetch...), a limit on waiting requests is reached, or the peer does not read its replies.
+Reading stops at the limits, so a peer slows down only itself. The memory of all this is reported to
+the budget of all connections (``budget``).
 
 Long because the order of requests, the limits and the end of a connection share one state.
 """
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
         self._owed: deque[Exchange] = deque()
         self._out: list[bytes] = []
         self.held = Held(self._splitter, self._backlog)
-        # Why we do not begin requests.
+        # The reasons why no request begins.
         self._held_by: Exchange | None = None
         self._doomed: str | None = None
         self._closed = self._turning = self._scheduled = False

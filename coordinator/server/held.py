@@ -1,4 +1,4 @@
-"""The memory that one connection makes us hold, as the budget of all connections counts it."""
+"""The memory that the server holds for one connection. The budget of all connections counts it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ GRAIN_BYTES = 4_096
 every connection, and each report would cost every commit.
 """
 OWED_GRAIN_BYTES = 16_384
-"""The same for requests that wait for their answer (pipelined commits), plus a quarter of them."""
+"""Like ``GRAIN_BYTES``, for requests that wait for their answer (pipelined commits). A quarter of
+their bytes is added to it.
+"""
 CALL_BYTES = 1_024
 """The memory of a waiting request besides its bytes: exchange, ticket, the core's request."""
 FRAME_BYTES = 64
@@ -59,18 +61,18 @@ class Held:
         self._backlog = backlog
         self.backlog_bytes = 0
         self.owed_bytes = 0
-        """Of requests that wait for their answer."""
+        """Bytes of requests that wait for their answer."""
         self.stored_bytes = 0
-        """Of replies that wait for an earlier reply."""
+        """Bytes of replies that wait for an earlier reply."""
         self.unsent_bytes = 0
-        """Written since the client stopped reading."""
+        """Bytes written since the client stopped reading."""
         self.reported_bytes = 0
         """The last report to the budget."""
         self.report_above = OWED_GRAIN_BYTES
         """A report is due if more than this is owed, or less than ``report_below``."""
         self.report_below = 0
         self.stalled_ticks = 0
-        """The budget's: for how many ticks the connection has waited for its client."""
+        """For how many ticks the connection has waited for its client. The budget counts them."""
         self._requests_seen = -1
 
     def forget_frames(self) -> None:
@@ -95,8 +97,8 @@ class Held:
         return None
 
     def waits_for_client(self, requests: int, owes: int) -> bool:
-        """Return whether only the client can release the memory, by the rest of a frame or by
-        reading replies, and no request has begun since the last call.
+        """Return whether the memory stays held until the client sends the rest of a frame or reads
+        its replies. False if a request has begun since the last call.
         """
         if self._requests_seen != requests:
             self._requests_seen = requests

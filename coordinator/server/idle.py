@@ -9,7 +9,7 @@ from groupkeeper.coordinator.server.shared import Activity, Registered
 
 
 def sweep(connections: dict[Registered, Activity], now_s: float, idle_s: float) -> None:
-    """Close each connection that has been idle for ``idle_s``, and update what was seen of the
+    """Close each connection that has been idle for ``idle_s``, and record the activity of the
     others.
     """
     for connection, seen in tuple(connections.items()):

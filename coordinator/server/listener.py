@@ -1,4 +1,6 @@
-"""The listeners of the Kafka port."""
+"""A listener of the Kafka port: its name, the requests that it serves, and its check of
+permissions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all connections of a Kafka port have in common, and which connections there are."""
+"""The services, limits and counters that all connections share, and the list of connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Activity(NamedTuple):
 
     requests: int
     since_s: float
-    """Since when nothing has happened, by the clock of the loop."""
+    """The time since which nothing has happened, by the clock of the loop."""
 
 
 NEVER_SEEN: Final = Activity(-1, 0.0)

@@ -1,7 +1,7 @@
 """The faults of the test server: time that passes at once, a failing storage, late answers.
 
-A moved clock stays moved. Every other fault ends when its ``Fault`` is undone, or when the server
-stops.
+A moved clock is never moved back. Every other fault ends when its ``Fault`` is undone, or when the
+server stops.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Fault:
 
 
 class MovableClock:
-    """The real clocks, and what they were moved ahead by."""
+    """The real clocks, plus the time by which a test has moved them ahead."""
 
     def __init__(self, real: LoopClock | None = None) -> None:
         self._real = real or LoopClock()
@@ -64,7 +64,7 @@ class MovableClock:
         self._real.start()
 
     def stop(self) -> None:
-        """Release the loop; the clock stays moved."""
+        """Release the loop. The clock keeps the time by which it was moved."""
         self._real.stop()
 
     def move(self, ms: int) -> None:
@@ -99,8 +99,8 @@ class MovableClock:
 class FailingStorage(MemoryOffsetStorage):
     """A memory storage whose appends can be made to fail, also those that hold only events.
 
-    An append of nothing but notes (``_NOTES``) succeeds, but the notes are dropped. A failure
-    itself causes such notes, so counting them would count the failures that a failure causes.
+    An append that has only notes (``_NOTES``) succeeds, but the notes are dropped. A failure causes
+    such notes itself. If they failed too, one failure would count as several.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:

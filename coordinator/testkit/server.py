@@ -77,7 +77,7 @@ __all__ = [
 ]
 
 DRAIN_MS: Final = 1_000
-"""How long a stop may take; memory needs none of it."""
+"""How long a stop may take. A memory storage needs almost no time."""
 
 MAX_STEPS: Final = 1_000
 """The number of steps of ``advance`` when the members heartbeat."""
@@ -159,9 +159,9 @@ class GroupkeeperServer:
     async def stop(self) -> None:
         """Stop the server, close the connections, and undo every fault.
 
-        Parked requests are answered NOT_COORDINATOR. The clock stays moved, also after a
-        ``restart``. If the call is cancelled, the stop continues, and another ``stop`` waits for
-        its end.
+        Parked requests are answered NOT_COORDINATOR. The clock keeps the time by which it was
+        moved, also after a ``restart``. If the call is cancelled, the stop continues, and another
+        ``stop`` waits for its end.
         """
         await asyncio.shield(self._turns.take(self._end))
 
@@ -285,12 +285,12 @@ class GroupkeeperServer:
 
         Sessions and rebalances end and offsets expire, each at its own moment. Requests that
         clients send during the call wait for its return. No member heartbeats in this time, so
-        every session shorter than ``ms`` ends, unless ``heartbeats=True``: then all members
-        heartbeat throughout.
+        every session of at most ``ms`` ends, unless ``heartbeats=True``: then all members heartbeat
+        throughout.
 
         On return everything due has happened and is in ``events``. It is durable, except evictions:
-        see ``evict``. If the storage fails, the call raises TestingError at once, and what was due
-        at that moment did not happen.
+        see ``evict``. If the storage fails, the call raises TestingError at once. The clock stays
+        at that moment, and the work that was due then did not happen.
         """
         ms = whole_number("ms", ms, least=0, most=MAX_MS)
         if not isinstance(heartbeats, bool):
@@ -363,7 +363,7 @@ class GroupkeeperServer:
     async def _loaded(self) -> GroupCoordinator:
         """Wait for earlier starts and stops, and until every shard is loaded.
 
-        After a storage failure that needs some milliseconds.
+        After a storage failure this takes some milliseconds.
         """
         self._turns.check_loop()
         await self._turns.ended()

@@ -20,7 +20,9 @@ class LifeTurns:
     """Runs the starts and stops of a server one at a time, in the loop of the first of them."""
 
     def __init__(self, runs: Callable[[], bool]) -> None:
-        """``runs`` returns True while the server is running, so that another loop is an error."""
+        """``runs`` returns True while the server is running. A call from another loop is then an
+        error.
+        """
         self._runs = runs
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()

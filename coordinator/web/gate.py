@@ -39,15 +39,17 @@ class Gate:
         self.refuse = refuse
         self._silent: dict[GatedProtocol, None] = {}
         self._busy: dict[GatedProtocol, None] = {}
-        """Those that are being answered."""
+        """Connections that are being answered."""
         self.sending: set[GatedProtocol] = set()
-        """Those that read their answer more slowly than it is written."""
+        """Connections whose peer reads the answer more slowly than it is written."""
 
     def __len__(self) -> int:
         return len(self._silent) + len(self._busy)
 
     def enter(self, protocol: GatedProtocol) -> None:
-        """Accept a connection; beyond the cap, close the one that has been silent longest."""
+        """Accept a connection. Beyond the cap, close the one that has been silent longest. If none
+        is silent, close the one that has been busy longest.
+        """
         if len(self) >= self.max_connections:
             oldest = next(iter(self._silent or self._busy))
             oldest.close_for(TOO_MANY_CONNECTIONS)

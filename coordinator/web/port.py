@@ -59,13 +59,13 @@ class HttpPort:
         self._loop.add_reader(self._listener.fileno(), self.serve)
 
     def serve(self) -> None:
-        """Serve from now on; does nothing if that has begun."""
+        """Start to serve. Does nothing if the server was already started."""
         if self._beginning is None:
             self._loop.remove_reader(self._listener.fileno())
             self._beginning = self._loop.create_task(self._begin(), name="http port")
 
     async def stop(self) -> None:
-        """Give running answers a moment to finish, and close."""
+        """Wait a moment for running answers, then close."""
         self._loop.remove_reader(self._listener.fileno())
         if self._beginning is not None:
             self._beginning.cancel()

@@ -1,4 +1,4 @@
-"""What the pipeline's commands read from their options: a moment, a file of settings, a name."""
+"""Reads the options of the pipeline's commands: a moment, a file of settings, a name."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Again(NamedTuple):
     server: str | None = None
     client_config: Path | None = None
     name: str = ""
-    """The command, if it is none of the pipeline's."""
+    """The command, if it is not one of ``groupkeeper pipeline``."""
     zookeeper_config: Path | None = None
 
     def command(self, plan: Plan) -> str:

@@ -19,7 +19,9 @@ class MissingRange(NamedTuple):
     """Events that are neither in rows nor in files."""
 
     log_id: str
-    """The log that they belong to. At a change of logs, the log of the event after them."""
+    """The log that they belong to. If the log changes there, it is the log of the event after
+    them.
+    """
     first_seq: int
     last_seq: int
 

@@ -7,7 +7,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 
 class Flow:
-    """How many partitions of each pool every member has. Starts from what the members own."""
+    """The number of partitions of each pool that every member has. It starts with the partitions
+    that the members own.
+    """
 
     def __init__(
         self,
@@ -15,7 +17,9 @@ class Flow:
         members: Sequence[Sequence[int]],
         owned: Sequence[Mapping[int, int]],
     ) -> None:
-        """Start with the members of each pool, and with what they own of it."""
+        """Start with the members of each pool, and the number of its partitions that each one
+        owns.
+        """
         self.members = members
         self.owned = owned
         self.held = [

@@ -1,7 +1,7 @@
 """The assignors that come with the coordinator, by name.
 
 ``coordinator/embed/assignor_plugins.py`` finds third-party assignors: it reads the installed
-distributions, and the core does no I/O.
+distributions, which the core must not do (no I/O).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The sticky assignor: members keep what they have as far as balance allows.
 
-Balance comes first and few moves second, as in Kafka's ``StickyAssignor``. Kafka's uses greedy
-steps. This one always reaches the best balance that the subscriptions allow, with the fewest moves.
-(In large groups with different subscriptions: the fewest moves within ``shares.EFFORT``.)
+Balance comes first and few moves second, as in Kafka's ``StickyAssignor``. Kafka's assignor uses
+greedy steps. This one always reaches the best balance that the subscriptions allow, with the fewest
+moves. In large groups with different subscriptions, the search for fewer moves ends after
+``shares.EFFORT`` exchanges.
 
 Topics with the same subscribers form a pool. Within a pool partitions differ only in their previous
 owner, so it is enough to decide how many each member gets (``shares.py``).
@@ -77,7 +78,9 @@ def _pools(
     partitions: Sequence[TopicPartition],
     previous: Mapping[str, Collection[TopicPartition]],
 ) -> tuple[dict[_Subscribers, list[TopicPartition]], dict[_Subscribers, _Owned]]:
-    """Group topics with the same subscribers into pools, and find who owned what of each pool."""
+    """Group topics with the same subscribers into pools, and find the previous owners of each
+    pool's partitions.
+    """
     subscribers = subscribers_by_topic(topics)
     pools: dict[_Subscribers, list[TopicPartition]] = {}
     for topic, of_topic in partitions_by_topic(partitions).items():

@@ -22,7 +22,8 @@ LARGE_SHARE: Final = 0.5
 
 SMALL_ASSIGNMENT_BYTES: Final = 1_024
 LARGE_ASSIGNMENT_BYTES: Final = 262_144
-"""The same two sizes for the assignments of one group, which have a limit of their own.
+"""The same two bounds for the assignments of one group. Assignments are counted apart from
+metadata.
 
 Subscriptions must not stop groups from assigning. 500 members with 10 partitions each have less.
 """

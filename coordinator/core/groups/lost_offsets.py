@@ -1,4 +1,4 @@
-"""Deleted offsets as the log keeps them: with their last values, so that they can be restored."""
+"""Deleted offsets in the event log. They have their last values, so that they can be restored."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Portion:
         return self._offsets > 0 and self._bytes > 0
 
     def count_examined(self, count: int) -> None:
-        """Count offsets that were examined: that takes time too."""
+        """Count examined offsets, because the examination takes time too."""
         self._offsets -= count
 
     def take(self, group_id: str, lost: Sequence[StoredOffset]) -> Sequence[StoredOffset]:

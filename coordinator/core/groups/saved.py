@@ -1,4 +1,4 @@
-"""A group's metadata as it is saved, and the group that a load makes of it."""
+"""Converts a group to its saved metadata, and saved metadata to a group."""
 
 from __future__ import annotations
 

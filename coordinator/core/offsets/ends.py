@@ -20,7 +20,9 @@ def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> P
 
 
 def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionEnd]:
-    """Return the ends that are held only by offsets which this commit lowers or replaces."""
+    """Return a record for each end that this commit would lose, by lowering or replacing the offset
+    that holds it.
+    """
     lowered = []
     for topic in record.topics:
         for part in topic.partitions:

@@ -37,7 +37,7 @@ def start_sweep(shard: ShardState) -> None:
 
 
 def sweep_also(shard: ShardState, group_id: str) -> None:
-    """Examine one more group."""
+    """Add a group to the sweep, and examine the next portion."""
     if not shard.image.accepts_any:
         shard.sweep_left.append(group_id)
         sweep_due(shard)

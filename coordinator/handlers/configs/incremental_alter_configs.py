@@ -149,7 +149,7 @@ def _refusal_of_others(resource: Any, services: Services) -> Refusal:
 
 
 def render(result: AlterGroupConfigsResult, exchange: Exchange) -> bytes:
-    """Render in the version of the request."""
+    """Return the reply frame in the version of the request, with one row for each resource."""
     resources, refusals = exchange.asked
     decided = iter(result.groups)
     answers = []
