@@ -1,6 +1,7 @@
-"""The job of every day: segments into bronze, and what changed into silver and gold.
+"""The daily job.
 
-``groupkeeper pipeline run`` is this. So is, on a cluster::
+It reads new segments into bronze and publishes the changed days in silver and gold. Run it with
+``groupkeeper pipeline run``, or on a cluster with::
 
     spark-submit --py-files groupkeeper-0.2.0.dev2-py3-none-any.whl \\
         pipeline/run.py --log-dir s3a://bucket/log --out s3a://bucket/tables

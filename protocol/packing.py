@@ -184,9 +184,10 @@ def framed_pieces(
     flexible: bool,
     throttle: bool,
 ) -> bytes:
-    """Return a frame from a body in pieces, copied only once: a reply may have 64 MiB.
+    """Return a frame whose body is given in pieces.
 
-    For a few pieces ``framed`` is faster, although it copies twice.
+    Many pieces are copied once, because a reply may have 64 MiB. Fewer than MANY_PIECES are joined
+    first: that copies twice, but is faster.
     """
     if len(pieces) < MANY_PIECES:
         body = b"".join(pieces)

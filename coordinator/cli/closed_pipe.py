@@ -21,8 +21,9 @@ CLOSED_PIPE: Final = 128 + signal.SIGPIPE
 
 
 def end_when_nobody_reads() -> None:
-    """Make every later write to a closed standard output end the process silently. A write that
-    fails in another way ends it with one line.
+    """End the process silently at the first write after the reader of standard output has gone.
+
+    If a write fails for another reason, print one line and exit with FAILED.
 
     The default action of SIGPIPE would also end a command whose broker closes a connection. A
     BrokenPipeError is an OSError, so every command that reads files would have to distinguish them.

@@ -136,7 +136,7 @@ class _Denying:
         ticket.resolve(request.refused(self._error))
 
     def submit_listing(self, _request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
-        """Return no group. Kafka lists the permitted groups and does not mention the others."""
+        """Answer with an empty list. Kafka lists only the permitted groups, without an error."""
         ticket.resolve(ListGroupsResult(ErrorCode.NONE))
         return _nothing
 

@@ -47,8 +47,10 @@ class Merged(NamedTuple):
 
 
 class RefusalMerger:
-    """The windows of refused members, oldest first since all are equally long. Their number is
-    limited.
+    """Merge repeats of one refusal into one event with a count.
+
+    Each member and error has a window. All windows are equally long, so the oldest ends first.
+    Beyond ``max_members`` windows, the oldest ends early.
     """
 
     def __init__(self, window_ms: int, max_members: int) -> None:

@@ -79,7 +79,10 @@ def nice_ceiling(value: float) -> float:
 
 
 def count_ceiling(value: float) -> float:
-    """Return the next 4 times 1, 2 or 5 times a power of ten: four steps of whole numbers."""
+    """Return the smallest end of an axis that is at least ``value`` and has four equal steps.
+
+    A step is 1, 2 or 5 times a power of ten.
+    """
     step = 1
     while 4 * step < value:
         step = step * 5 // 2 if str(step)[0] == "2" else step * 2

@@ -1,6 +1,6 @@
 """Starts Spark's JVM, and reports a failed start in one line.
 
-Spark itself prints Java's stack and raises one of Python's; neither names the remedy.
+Spark prints a Java stack trace and raises a Python exception. Neither says what to do.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ZooKeeperError(Exception):
-    """A call to ZooKeeper failed. The message is one line and names the node."""
+    """A call to ZooKeeper failed. The message is one line, and names the node or server if any."""
 
 
 class ServerUnreachable(ZooKeeperError):

@@ -111,10 +111,10 @@ def read_command(  # noqa: PLR0913  the options of a command
         int | None, typer.Option("--max-messages", min=1, help="End after so many.")
     ] = None,
     commit: Annotated[
-        bool, typer.Option("--commit", help="Keep the position behind what was printed.")
+        bool, typer.Option("--commit", help="Commit the position after the last printed message.")
     ] = False,
 ) -> None:
-    """Read as a member of the group, which takes its share, and print each message on a line.
+    """Join the group, read a share of its partitions, and print one message a line.
 
     The other members hand over that share, and get it back when this command ends: after
     --max-messages, or with Ctrl-C. Without --commit the next reader begins where this one did.

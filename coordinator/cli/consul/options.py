@@ -26,12 +26,13 @@ ConfigOption = Annotated[
     typer.Option(
         "--consul-config",
         metavar="FILE",
-        help="Lines for an agent that asks who one is: token=TEXT, ssl.ca.location=FILE, "
+        help="Credentials and TLS for the agent, one a line: token=TEXT, ssl.ca.location=FILE, "
         "ssl.certificate.location=FILE, ssl.key.location=FILE.",
     ),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for it.")
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for an answer."),
 ]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 

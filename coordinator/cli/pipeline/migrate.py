@@ -331,7 +331,7 @@ def import_command(
     ] = False,
     master: options.MasterOption = None,
 ) -> None:
-    """Import a Kafka cluster's history into bronze. A second import changes nothing."""
+    """Import a Kafka cluster's history into bronze. A second import replaces the first."""
     from groupkeeper.pipeline.kafka_history.dump import DumpError, open_dump
 
     try:

@@ -48,7 +48,9 @@ MemoryOption = Annotated[
 ServerOption = Annotated[
     str | None,
     typer.Option(
-        "--server", metavar="HOST:PORT", help="The coordinator; default: the one of the plan."
+        "--server",
+        metavar="HOST:PORT",
+        help="The coordinator to change; default: the one in the plan.",
     ),
 ]
 DataOption = Annotated[
@@ -56,8 +58,8 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="HOST:PORT",
-        help="The cluster with the records, whose logs limit the targets; 'none' if there is none. "
-        "Default: the coordinator, if it keeps records.",
+        help="The cluster that stores the messages. Restored offsets stay within what it has. "
+        "Use 'none' if there is no such cluster. Default: the coordinator, if it keeps messages.",
     ),
 ]
 PlanOption = Annotated[

@@ -65,7 +65,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
         typer.Option(
             "--store",
             metavar="FILE",
-            help="The daemon's SQLite file, which is up to date. With --log-dir if its segments "
+            help="The daemon's SQLite file, which is up to date. Add --log-dir if its segments "
             "were moved.",
         ),
     ] = None,

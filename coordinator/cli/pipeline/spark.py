@@ -15,7 +15,7 @@ from groupkeeper.coordinator.cli.stopping import signals_kept
 
 
 def start_spark(name: str, master: str | None, memory: str) -> Any:
-    """Start Spark, or exit with what is missing."""
+    """Return a Spark session. If Spark cannot start, print one line that says why, and exit."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         fail("Java 17 is needed, and there is no java on the PATH", FAILED)
     typer.echo("  starting Spark", err=True)

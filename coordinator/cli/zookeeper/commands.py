@@ -237,7 +237,7 @@ def claim_command(  # noqa: PLR0913  the options of a command
 ) -> None:
     """Claim a partition for an instance, and hold it until Ctrl-C.
 
-    Nobody else reads it meanwhile: for work on one partition. Exits 1 if another instance has it,
+    No other instance can claim the partition until then. Exits 1 if another instance has it,
     or when the session is lost.
     """
 
@@ -278,7 +278,9 @@ def commit_command(  # noqa: PLR0913  the options of a command
     group: GroupArgument,
     topic: TopicArgument,
     partition: PartitionArgument,
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="That of the next message.")],
+    offset: Annotated[
+        int, typer.Argument(metavar="OFFSET", help="The offset of the next message to read.")
+    ],
     zookeeper: ServersOption = DEFAULT_SERVERS,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,

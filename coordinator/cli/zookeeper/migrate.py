@@ -81,7 +81,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     source: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="HOST:PORT", help="The way back: the coordinator that has them."
+            "--from", metavar="HOST:PORT", help="Move offsets from this coordinator to ZooKeeper."
         ),
     ] = None,
     shift: Annotated[

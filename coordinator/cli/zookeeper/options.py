@@ -29,13 +29,14 @@ ConfigOption = Annotated[
     typer.Option(
         "--zookeeper-config",
         metavar="FILE",
-        help="Lines for servers that ask who one is: digest=user:password, acl=creator, "
+        help="Credentials and TLS for the servers, one a line: digest=user:password, acl=creator, "
         "ssl.ca.location=FILE, ssl.certificate.location=FILE, ssl.key.location=FILE, "
         "ssl.key.password=TEXT.",
     ),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for it.")
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for an answer."),
 ]
 SessionOption = Annotated[
     int,
