@@ -1,4 +1,4 @@
-"""The command of the process that seals for a daemon (``storage.event_log.sealing.process``):
+"""Run the process that seals for a daemon (``storage.event_log.sealing.process``):
 
 python -m groupkeeper.storage.seal
 """

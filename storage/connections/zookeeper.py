@@ -46,14 +46,11 @@ from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
 from groupkeeper.storage.connections.zookeeper_watches import Bells
 
 MAX_REQUEST_BYTES: Final = 0xFFFFF - 4096
-"""A server closes the connection after more than jute.maxbuffer (1 MiB). The rest is for headers.
-"""
+"""A server closes the connection after more than jute.maxbuffer (1 MiB), headers included."""
 BEATS: Final = 3
 """Requests in one session timeout that keep the session alive. Two of them may be lost."""
 RETRY_S: Final = 0.05
-"""Pause before a call is repeated after a broken connection. The repeated call waits in kazoo for a
-new connection.
-"""
+"""Pause before a repeated call, which then waits in kazoo for a new connection."""
 
 _ANY_VERSION: Final = -1
 _DROPPED: Final = (kazoo.exceptions.ConnectionLoss, kazoo.exceptions.OperationTimeoutError)
@@ -66,9 +63,7 @@ class Node(NamedTuple):
     data: bytes
     version: int
     changed_in: int
-    """The transaction of the last change. It also differs if the node was deleted and created
-    again.
-    """
+    """The transaction of the last change. It also differs after the node is created again."""
     owner: int
     """The session that created the node, if it is ephemeral; else 0."""
 
@@ -221,9 +216,7 @@ class ZooKeeperSession:
     # --- calls ------------------------------------------------------------------------------------
 
     async def exists(self, path: str, changed: Callable[[], None] | None = None) -> bool:
-        """Return True if a node exists. ``changed`` is called once, when the node is next created,
-        changed or deleted.
-        """
+        """Return True if a node exists. ``changed`` is called once, after the next change of that."""
         watch = self._bells.watch("data", path, changed)
         return await self._again(path, self._client.exists_async, path, watch=watch) is not None
 

@@ -1,8 +1,9 @@
-"""The logs of a store as a chain: each log names its predecessor and where that ended (pure).
+"""The logs of a store as a chain: each log names its predecessor and the last seq of the
+predecessor (pure).
 
-The next log therefore shows where the log before it ended. This finds events that are missing at
-the end of a log, where no later seq shows the gap. If two logs name the same predecessor, the store
-was replaced by an older copy of itself.
+The next log therefore shows where the log before it ended. So events that are missing at the end of
+a log are found, although no later seq of that log shows the gap. If two logs name the same
+predecessor, the store was replaced by an older copy of itself.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class MissingEnd(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """A log whose predecessor has later events, or another successor."""
+    """A log whose predecessor has later events, or also has another successor."""
 
     log_id: str
     previous_log_id: str
     previous_seq: int
     abandoned: str
-    """The events and logs after that seq that are not of the new history, as a text."""
+    """The events and logs after that seq that the new history does not contain, as text."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,16 @@ class Chain:
     begins: Mapping[str, LogBegin]
     """The beginning of each log whose first event is ``log_started``."""
     ends: Mapping[str, int]
-    """The last known seq of each log, whether its event is in a file or lost for good."""
+    """The last known seq of each log. Its event is in a file or lost for good."""
     snapshots: Collection[str]
     """The logs of snapshots."""
     listed: Mapping[str, int] = field(default_factory=dict)
     """The first seq of each log that has no file left but is still in the manifest."""
 
     def missing_ends(self) -> Iterator[MissingEnd]:
-        """Yield the events that a next log says existed, and that are in no file."""
+        """Yield the missing events at the end of logs: the next log names their seqs, but no file
+        has them.
+        """
         expected: dict[str, int] = {}
         for begin in self.begins.values():
             before = begin.previous_log_id
@@ -61,7 +64,7 @@ class Chain:
                 yield MissingEnd(log_id, known + 1, last_seq)
 
     def forks(self) -> Iterator[Fork]:
-        """Yield each place where an older copy replaced a store that had written more events."""
+        """Yield each place where an older copy replaced a store that had written later events."""
         heirs: dict[str, list[str]] = {}
         for log_id, begin in self.begins.items():
             if begin.previous_log_id is not None:
@@ -93,8 +96,8 @@ class Chain:
     def _through(self, log_id: str) -> int:
         """Return the last seq that a snapshot of the log's store covers.
 
-        If no file of the log is left, its links may be deleted as well. Then a snapshot of any log
-        may be of its store, so all of them count.
+        If no file of the log is left, the logs that link it to its store may be deleted too. Then a
+        snapshot of any log may be of its store, so all snapshots count.
         """
         linked = self._store(log_id) if log_id in self.ends else None
         through = (
@@ -109,8 +112,9 @@ class Chain:
         """Return the last seq before a log that has no file left.
 
         If the manifest does not list the log, this is the end of a log that no other log continues:
-        this log continued it. Stores that share the directory may have such logs too. Then the
-        smallest end counts: it is better to report too many events as missing than too few.
+        the missing log continued it. Other stores in the same directory may have such logs too.
+        Then the smallest end counts: it is better to report too many events as missing than too
+        few.
         """
         if log_id in self.listed:
             return self.listed[log_id] - 1

@@ -1,7 +1,7 @@
 """Check a directory of sealed segments for missing, duplicate and damaged events.
 
-This needs no store and no daemon, and it changes nothing. While a daemon runs, it may add or delete
-a segment during the check. Run the check again if it reports a problem then.
+This needs no store and no daemon, and it changes nothing. A running daemon may add or delete a
+segment during the check. So if the check reports a problem then, run it again.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class LogReport(msgspec.Struct, kw_only=True):
     last_ts_ms: int = 0
     file_bytes: int = 0
     gaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Ranges of seqs that no segment holds and no snapshot covers."""
+    """Ranges of seqs that are in no segment and that no snapshot covers."""
     overlaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Ranges of seqs that more than one segment holds."""
+    """Ranges of seqs that are in more than one segment."""
     damaged: list[str] = msgspec.field(default_factory=list)
-    """What is wrong with a file, one line each."""
+    """The problems of files, one line for each."""
     missing: list[str] = msgspec.field(default_factory=list)
     """Files that the manifest lists and that do not exist."""
 
@@ -86,9 +86,9 @@ class DirectoryReport(msgspec.Struct, kw_only=True):
     directory: str
     logs: list[LogReport]
     problems: list[str] = msgspec.field(default_factory=list)
-    """Problems that belong to no log."""
+    """Problems that concern no single log."""
     notes: list[str] = msgspec.field(default_factory=list)
-    """Facts that an operator may want to know, but that are no problems."""
+    """Facts for an operator that are not problems."""
 
     @property
     def is_sound(self) -> bool:
@@ -102,7 +102,7 @@ def verify(
     reads_events: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> DirectoryReport:
-    """Check every segment against the manifest, and the seqs of each log against each other.
+    """Check every segment against the manifest, and the segments of each log against each other.
 
     With ``reads_events`` it also reads each segment, and checks that every line is the event with
     the expected seq. ``progress`` is called with the bytes checked so far and the bytes in total.
@@ -124,7 +124,7 @@ def verify(
             log.damaged.append(str(error))
             continue
         except FileNotFoundError:
-            manifest.removed.add(str(name))  # retention deleted it just now
+            manifest.removed.add(str(name))  # retention deleted it during the check
             continue
         found.setdefault(name.log_id, []).append(segment)
         done += segment.file_bytes
@@ -221,7 +221,8 @@ def _chain(directory: Path, found: Mapping[str, Sequence[Segment]], manifest: Ma
 
 
 def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Chain) -> int:
-    """Return the last seq before a log's own events. All later ones must be in its segments.
+    """Return the last seq before a log's first own event. The log's segments must contain all later
+    seqs.
 
     The seqs of a store count from 1. So a log that begins later needs something that covers the
     seqs before it:
@@ -232,9 +233,9 @@ def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Ch
     """
     first_seq = min((segment.first_seq for segment in found.get(log_id, ())), default=1)
     if log_id in chain.begins:
-        return first_seq - 1  # it says so itself
+        return first_seq - 1  # its first event names the log before it
     if parse_snapshot_log(log_id) is not None:
-        return first_seq - 1  # its events have the last seqs of those that it covers
+        return first_seq - 1  # the events of a snapshot have the last seqs of those that it covers
     horizon = _horizon(log_id, found)
     others = [segments for other, segments in found.items() if base_log(other) != log_id]
     ends = [max(segment.last_seq for segment in segments) for segments in others]
@@ -249,7 +250,9 @@ def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Ch
 
 
 def _is_forked(other: Sequence[Segment], segments: Sequence[Segment], first_seq: int) -> bool:
-    """True if a log continues another log in the middle, and began after that one's last event."""
+    """Return True if a log continues another log in the middle, and began after that log's last
+    event.
+    """
     ended_ms = max(segment.last_ts_ms for segment in other)
     began_ms = min(segment.first_ts_ms for segment in segments)
     return ended_ms <= began_ms and any(s.first_seq < first_seq <= s.last_seq + 1 for s in other)
@@ -273,7 +276,7 @@ def _sum_up(log: LogReport, segments: Sequence[Segment], begins_after: int) -> N
     at = begins_after
     for segment in segments:
         if segment.last_seq <= begins_after:
-            continue  # about to be deleted: the snapshot covers it
+            continue  # it will be deleted, because the snapshot covers it
         if segment.first_seq > at + 1:
             log.gaps.append((at + 1, segment.first_seq - 1))
         elif segment.first_seq <= at:
@@ -289,7 +292,7 @@ def _report_unreadable(directory: Path, manifest: Manifest, report: DirectoryRep
         begins = any(each.startswith(line[: len(each)]) for each in _LINE_BEGINS)
         place, said = report.problems, DAMAGED_LINE
         if begins and not line.endswith(b"}"):
-            # If a crash cut off a last line, the next start adds what it found after that line.
+            # If a crash cut off the last line, the next start adds the missing entry after it.
             is_last = number == manifest.lines
             place, said = (place, CUT_OFF_LINE) if is_last else (report.notes, OLD_CUT_OFF_LINE)
         place.append(f"{MANIFEST}: line {number} {said}")

@@ -12,7 +12,8 @@ from typing import Final
 
 EVENT_SCHEMA_VERSION: Final = 2
 """The version increases if a reader of the old schema would misread the new one. It does not
-increase for a new field, kind or ``reason``: readers ignore what they do not know."""
+increase for a new field, kind or ``reason``, because readers ignore unknown ones.
+"""
 
 
 class FieldType(StrEnum):
@@ -44,7 +45,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of event: what happened, and the fields that it has besides the common ones."""
+    """One kind of event: its meaning, and its fields besides the common ones."""
 
     name: str
     meaning: str
@@ -352,7 +353,7 @@ KINDS: Final = (
 
 
 def kind_of(name: str) -> Kind:
-    """Return a kind by its name. Raises KeyError if there is none."""
+    """Return the kind with this name. Raises KeyError if there is none."""
     for kind in KINDS:
         if kind.name == name:
             return kind

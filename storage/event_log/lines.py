@@ -34,7 +34,8 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
 
 KEPT_ID_BYTES: Final = 256
-"""A group id with a longer JSON form is not cached: clients choose it, and the cache holds 10,000.
+"""A group id with a longer JSON form is not cached. Clients choose the id, and the cache has 10,000
+entries.
 """
 
 
@@ -70,7 +71,9 @@ _decode: Final = checked_decoder(_StoredPayload)
 _COMMIT: Final = b'{"record":"commit","group":'
 """The beginning of a commit in a row; its group follows."""
 _GENERATION: Final = b',"generation":'
-"""What follows the group. No JSON string contains it: a quote in a string has a backslash."""
+"""The bytes after the group. No JSON string contains them, because a quote in a string has a
+backslash before it.
+"""
 
 
 def row_lines(first_seq: int, data: bytes) -> RowLines:
@@ -114,13 +117,13 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
 
 
 def _name(written: bytes) -> tuple[str, bytes]:
-    """Return the id of a group from its JSON form, and the fields of a line that name it."""
+    """Return the id of a group from its JSON form, and the fields of a line that name the group."""
     group_id = _decode_text(written)
     return group_id, b',"group_type":%b,"group":%b' % (_encode(group_type(group_id)), written)
 
 
 _named: Final = lru_cache(10_000)(_name)
-"""Few groups make most commits."""
+"""Most commits are from few groups."""
 
 
 def _commit_head(stamp: Stamp) -> bytes:

@@ -17,12 +17,13 @@ from groupkeeper.storage.codec.events import Stamp
 from groupkeeper.storage.event_log.segment_digest import LOG_ID_VERSION
 
 STEP_BACK_MS = 10_000
-"""If the clock is further behind the log than this, a new log begins. Clamping for longer would
-give the events of a whole night the same time stamp."""
+"""If the clock is further behind the log than this, a new log begins. Otherwise the events of a
+whole night could get the same time stamp.
+"""
 
 
 class LogReason(StrEnum):
-    """Why a log began."""
+    """The reason why a log began."""
 
     START = "start"
     CLOCK_SET_BACK = "clock_set_back"
@@ -81,9 +82,10 @@ class LogClock:
         return Stamp(self._log_id, self._ts_ms, clock_ms)
 
     def started(self, last_seq: int) -> LogStarted | None:
-        """Return the ``log_started`` event for the next append; None if it begins no new log.
+        """Return the ``log_started`` event for the next append. Return None if the append begins no
+        new log.
 
-        None also for the first log of a store: it begins with seq 1 and has no predecessor.
+        Also returns None for the first log of a store: it begins with seq 1 and has no predecessor.
         """
         if self._log_id == self._durable_log_id or not last_seq:
             return None

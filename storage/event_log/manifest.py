@@ -1,14 +1,14 @@
-"""The manifest of a log's directory: which segments were sealed, and which retention deleted.
+"""The manifest of a log's directory: which segments were sealed, and which ones retention deleted.
 
-``_manifest.jsonl`` has one JSON object a line:
+``_manifest.jsonl`` has one JSON object on each line:
 
 - a ``Segment`` as it was sealed;
 - the same ``Segment`` with ``damaged``, if retention could not read it;
 - ``{"removed": file}``.
 
-Lines are only appended. A line that a crash cut off is skipped: ``reconcile`` reads the segment by
-its file name instead. When it has more than ``REWRITE_LINES`` obsolete lines, the file is replaced
-by a new one.
+Lines are only appended. A line that a crash cut off is skipped: ``reconcile`` finds the segment by
+its file name instead. When the manifest has more than ``REWRITE_LINES`` obsolete lines, a new file
+replaces it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class StoreSegments(NamedTuple):
         If a log has events beyond that seq, an older copy of the store has replaced those events.
         """
         begins: dict[str, int] = {}
-        for snapshot in self.snapshots:  # a log began before its oldest segment that is left
+        for snapshot in self.snapshots:  # the log began before its oldest segment that still exists
             begins[base_log(snapshot.log_id)] = snapshot.last_seq
         for segment in self.segments:
             before = begins.get(segment.log_id, segment.first_seq)
@@ -153,11 +153,13 @@ def read_manifest(directory: Path) -> Manifest:
 def listed_and_found(directory: Path) -> Manifest:
     """Read the manifest, and add segments that it does not list. Repairs nothing.
 
-    A new segment gets its file name before its line, and the line may be damaged. Such a segment is
-    described by its file name alone: its times are those of its day, its sizes 0.
+    A new segment gets its file name before its line in the manifest, and that line may be damaged.
+    Such a segment is described by its file name alone: its times are those of its day, and its
+    sizes are 0.
     """
     names = segment_names(directory)
-    manifest = read_manifest(directory)  # after the names: a segment removed in between is not new
+    # read after the names: a segment that is removed between both reads is not new
+    manifest = read_manifest(directory)
     known = manifest.known()
     for name in names:
         if str(name) not in known:
@@ -180,10 +182,10 @@ def remove(directory: Path, files: Iterable[str]) -> None:
 
 
 def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
-    """Finish what a crash interrupted for the segments of some logs; return the manifest.
+    """Finish changes that a crash interrupted in the segments of some logs. Return the manifest.
 
-    A segment without a line gets one. If its content does not match its name, it is renamed
-    instead (``put_aside``), which is safe: nothing was deleted yet because of it. Files that are
+    A segment without a line gets one. If its content does not match its name, it is renamed instead
+    (``put_aside``). This is safe, because nothing was deleted yet that relies on it. Files that are
     recorded as removed are deleted.
     """
     manifest = read_manifest(directory)

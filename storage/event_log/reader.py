@@ -69,18 +69,19 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
 
     - ``log_dir`` is the directory of the files, if they were moved. By default the store knows it.
     - ``live_only`` reads no files.
-    - ``group_id`` and ``since_ms`` filter by group and by minimum age. A file without matching
-      events is not opened.
-    - ``on_gap`` is called for events that are neither in rows nor in files, where they would be.
+    - ``group_id`` and ``since_ms`` select the events of one group, and events from this time on
+      (``ts_ms``). A file without such events is not opened.
+    - ``on_gap`` is called for each range of events that is neither in rows nor in files, at its
+      place in the order.
     - ``passes_absent`` reports the events of a missing file as a gap.
-    - ``on_damage`` is called for a damaged file.
+    - ``on_damage`` is called for a damaged file, after its readable events were yielded.
 
     Raises SegmentError if a listed file is missing, or differs from its line in the manifest,
     unless the last two arguments handle it. Raises StoreRefused if there is no store.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
     with closing(open_rows()) as rows:
-        rows.hold()  # rows that are trimmed from now on stay visible
+        rows.hold()  # rows that are trimmed after this stay visible
         directory = log_dir or rows.note().log_dir
         # A reader that follows the log finds all its events in rows.
         follows = after_seq + 1 >= rows.ends().first_seq
@@ -157,8 +158,8 @@ class _Files:
     def events(self) -> Iterator[EventDict]:
         """Yield the events.
 
-        If retention deletes a file during this, the next snapshot covers it. So the first time that
-        a file is missing, the manifest is read again.
+        If retention deletes a file while this runs, the next snapshot covers the file. So the first
+        time that a file is missing, the manifest is read again.
         """
         missing = ""
         while True:
@@ -242,7 +243,7 @@ class _Files:
 async def group_history(
     open_rows: OpenRows, group_id: str, log_dir: str | Path | None = None, since_ms: int = 0
 ) -> AsyncIterator[EventDict]:
-    """Yield the events of a group like ``read_events``, which runs in a thread."""
+    """Yield the events of a group. A thread runs ``read_events``."""
     events = read_events(open_rows, log_dir=log_dir, group_id=group_id, since_ms=since_ms)
     thread = JobThread("event-log-reader")
     try:

@@ -1,8 +1,9 @@
-"""The digest of a segment inside its own file, which shows an edit without the manifest.
+"""The digest of a segment, stored in the segment's own file. It shows a change without the
+manifest.
 
 The digest is the file name in the header of an empty gzip member at the end of the file. Readers of
-gzip read several members as one stream, so they see only the lines. It finds damage and edits. It
-does not protect against somebody who also writes a new digest.
+gzip read several members as one stream, so they see only the lines. The digest shows damage and
+edits. It does not protect against an editor who also writes a new digest.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def carries_digest(end: bytes) -> bool:
 
 
 def must_carry_digest(log_id: str) -> bool:
-    """Return True if segments of a log, or of its snapshots, have digests, by the log's id."""
+    """Return True if the segments and snapshots of a log must have digests. The log's id shows
+    this.
+    """
     name = log_id.partition(".")[0]
     return len(name) == _UUID_CHARACTERS and name[_VERSION_AT] == str(LOG_ID_VERSION)

@@ -44,7 +44,7 @@ _READ_BYTES = 256 * 1024
 
 
 class SegmentError(Exception):
-    """Raised for a damaged or unknown segment or manifest. The message says which, and why."""
+    """Raised for a damaged or unknown segment or manifest. The message names it and the problem."""
 
 
 BROKEN_PREFIX: Final = "_broken-"
@@ -75,7 +75,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A sealed segment: one line of the manifest."""
 
     file: str
-    """Its path below the log's directory."""
+    """Path of the file below the log's directory."""
     log_id: str
     first_seq: int
     last_seq: int
@@ -84,14 +84,17 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file_bytes: int
     """Size of the file."""
     json_bytes: int
-    """Size of its lines before compression."""
+    """Size of the lines before compression."""
     sha256: str
     """Checksum of the file, in hexadecimal."""
     schema_version: int | None = None
-    """Version of its events. None in old lines of the manifest, which do not have it: 1 or 2."""
+    """Version of the events. None in old lines of the manifest, which lack this field: then it is 1
+    or 2.
+    """
     damaged: str = ""
-    """What was wrong with it when retention deleted its day. Its events are lost, and no snapshot
-    has them. "" for a segment that exists."""
+    """The damage that retention found when it deleted the segment's day. The events are lost, and
+    no snapshot has them. "" for a segment that exists.
+    """
 
     @property
     def name(self) -> SegmentName:
@@ -165,7 +168,9 @@ def put_aside(directory: Path, name: SegmentName) -> None:
 
 
 def segment_of_name(name: SegmentName) -> Segment:
-    """Return a segment as its name describes it, with the times of its day and sizes of 0."""
+    """Return a segment with only the data of its name. Its times are those of its day, its sizes
+    are 0.
+    """
     day = datetime.strptime(name.day, "%Y-%m-%d").replace(tzinfo=UTC)
     first_ts_ms = round(day.timestamp() * 1000)
     return Segment(
@@ -185,7 +190,9 @@ def segment_of_name(name: SegmentName) -> Segment:
 
 
 def check_version(segment: Segment) -> None:
-    """Raise SegmentError if a newer version wrote the segment: this one could misread it."""
+    """Raise SegmentError if a newer version wrote the segment, because this version could misread
+    it.
+    """
     if segment.schema_version is not None and segment.schema_version > EVENT_SCHEMA_VERSION:
         raise SegmentError(
             f"{segment.file}: was written by a newer groupkeeper (schema version "
@@ -194,9 +201,9 @@ def check_version(segment: Segment) -> None:
 
 
 def file_problem(directory: Path, listed: Segment) -> str:
-    """Return how a file differs from its line in the manifest; "" if it does not.
+    """Return how a file differs from its line in the manifest. Return "" if it does not differ.
 
-    Returns "" also for a segment that is known by its name alone.
+    Also returns "" for a segment of which only the name is known.
     """
     if not listed.sha256:
         return ""
@@ -209,7 +216,7 @@ def file_problem(directory: Path, listed: Segment) -> str:
 
 
 def read_segment(path: Path, containing: bytes = b"") -> Iterator[EventDict]:
-    """Yield the events of a segment whose lines contain some bytes.
+    """Yield the events of a segment whose lines contain the bytes ``containing``.
 
     Raises SegmentError if the file is cut off or damaged.
     """
@@ -247,7 +254,8 @@ _decode_begin: Final = msgspec.json.Decoder(LogBegin).decode
 
 
 def log_begin(path: Path) -> LogBegin | None:
-    """Return the ``log_started`` event that a segment begins with; None if it begins with another.
+    """Return the ``log_started`` event at the beginning of a segment. Return None if it begins with
+    another event.
 
     Raises SegmentError if the file cannot be unpacked.
     """
@@ -264,7 +272,7 @@ def has_group(directory: Path, name: SegmentName, group_id: str) -> bool:
         with gzip.open(directory / name.groups_file) as file:
             groups = msgspec.json.decode(file.read(), type=frozenset[str])
     except (OSError, EOFError, zlib.error, msgspec.DecodeError):
-        return True  # the list only saves time
+        return True  # without a list, the caller reads the segment
     return group_id in groups
 
 

@@ -1,4 +1,4 @@
-"""The logs of snapshots: how they are named, and which log a snapshot was made from (pure)."""
+"""The logs of snapshots: their names, and the log from which a snapshot was made (pure)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SnapshotLog(NamedTuple):
     """The log of a snapshot, which covers all events of a store up to a seq."""
 
     log_id: str
-    """The log of the last event that it covers."""
+    """The log of the last event that the snapshot covers."""
     through_seq: int
 
     def __str__(self) -> str:
@@ -27,6 +27,6 @@ def parse_snapshot_log(log_id: str) -> SnapshotLog | None:
 
 
 def base_log(log_id: str) -> str:
-    """Return the log that a snapshot was made from; the id itself for any other log."""
+    """Return the log from which a snapshot was made. Return any other log id unchanged."""
     snapshot = parse_snapshot_log(log_id)
     return log_id if snapshot is None else snapshot.log_id

@@ -49,25 +49,25 @@ class EventRow(Protocol):
 
     @property
     def row(self) -> int:
-        """Its number, which grows with each append."""
+        """The number of the row, which increases with each append."""
 
     @property
     def first_seq(self) -> int:
-        """The seq of its first event, or of the next event if it has none."""
+        """The seq of the row's first event, or of the next event if the row has none."""
 
     @property
     def last_seq(self) -> int:
-        """The seq of its last event; ``first_seq - 1`` if it has none."""
+        """The seq of the row's last event; ``first_seq - 1`` if the row has none."""
 
     def lines(self) -> RowLines:
         """Render the events as lines of a segment."""
 
     def events(self, since_ms: int = 0) -> Iterator[EventDict]:
-        """Render the events; none if the row is older than ``since_ms``."""
+        """Yield the events. Yields none if the row is older than ``since_ms``."""
 
 
 class EventRows(Protocol):
-    """The rows of a store, which may be written at the same time.
+    """The rows of a store, which another thread or process may write at the same time.
 
     Calls block, and must not overlap. They raise StorageError if a row cannot be read.
     """
@@ -100,12 +100,12 @@ OpenRows: TypeAlias = Callable[[], EventRows]
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where another process finds the rows of a store."""
+    """The address of a store's rows, for another process."""
 
     url: str
     """The argument of ``storage.open.rows_of``."""
     lock: Path
-    """The path of the lock that the process that seals holds."""
+    """The path of the sealing process's lock."""
 
 
 class EventSource(Protocol):
@@ -126,16 +126,17 @@ class EventSource(Protocol):
         """Record the directory of the files, for readers that know only the store."""
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
-        """Record the last sealed seq and the ``new`` sealed logs, and forget the logs ``gone``.
+        """Record the last sealed seq, add the ``new`` sealed logs, and delete the logs ``gone``
+        from the record.
 
-        It need not be durable: ``settle`` finds out again at start what was lost.
+        The write need not be durable: at start, ``settle`` finds out again what was lost.
         """
 
     async def trim(self, sealed_row: int) -> int:
         """Delete some of the oldest rows, up to ``sealed_row``. Return how many.
 
-        It deletes only rows that are recorded as sealed and that no load needs. It need not be
-        durable.
+        It deletes only rows that are recorded as sealed and that no load needs. The deletion need
+        not be durable.
         """
 
 

@@ -87,11 +87,7 @@ class SqliteOffsetStorage:
         part_bytes: int = MAX_PART_BYTES,
         connect: tables.Connect = tables.connect_writer,
     ) -> None:
-        """Create the storage without opening it.
-
-        A group with more than ``part_bytes`` is folded in parts. ``connect`` opens the writer's
-        connection; tests replace it.
-        """
+        """Fold groups above ``part_bytes`` in parts; ``connect`` opens the writer's connection."""
         self.limits = StorageLimits(
             max_step_bytes=MAX_STEP_BYTES,
             one_lane=True,
@@ -221,9 +217,7 @@ class SqliteOffsetStorage:
             self._may_append = False
 
     def _known_folded_row(self) -> int:
-        """Return the row after which a load would read. Return 0 if it is unknown whether the last
-        append was stored.
-        """
+        """Return the row after which a load would read; 0 if the last append is uncertain."""
         return self._fold.folded_row(self._last_row) if self._may_append else 0
 
     # --- loading ---------------------------------------------------------------------------------
@@ -327,8 +321,7 @@ class SqliteOffsetStorage:
             return None
         self._write_fold(append)
         if append.folded_row > self._saved_folded_row:
-            # This append has no payload that could contain ``folded_row``. This fold does not count
-            # yet.
+            # This append has no payload for ``folded_row``. Its own fold does not count yet.
             with suppress(sqlite3.Error):  # the next append writes it
                 save_folded_row(writer, append.folded_row, append.epoch)
                 self._saved_folded_row = append.folded_row
@@ -366,8 +359,7 @@ class SqliteOffsetStorage:
         }
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
-        # imported late, because it is rarely needed
-        from groupkeeper.storage.event_log.reader import group_history
+        from groupkeeper.storage.event_log.reader import group_history  # rarely needed
 
         return group_history(self.event_source().open_rows, group_id, since_ms=since_ms)
 

@@ -1,6 +1,6 @@
-"""Find logs that no store writes any more, because an older copy replaced their store.
+"""Find logs that no store writes any more, because an older copy has replaced their store.
 
-The retention of a store deletes only its own logs, so nothing else would delete these.
+The retention of a store deletes only its own logs. So without this, nothing would delete these.
 """
 
 from __future__ import annotations

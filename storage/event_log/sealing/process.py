@@ -1,15 +1,16 @@
 """Sealing in a separate process, one for each daemon.
 
-The process does not compete with the event loop for the interpreter lock. Measured: a commit cost
-13 to 16 us more with a thread, 5 us more with a process.
+The process does not compete with the event loop for the interpreter lock. Measured: sealing added
+13 to 16 us to each commit with a thread, and 5 us with a process.
 
     python -m groupkeeper.storage.seal
 
-The process reads orders from stdin and writes answers to stdout, one a line.
+The process reads orders from stdin and writes answers to stdout, one on each line.
 
-It ends when stdin ends, so it does not outlive its daemon, even if that was killed. It holds a lock
-that its successor waits for. It ignores the signals that end a daemon. It may be killed at any
-time: the next one repairs what is unfinished (``storage.event_log.sealing.settling``).
+It ends when stdin ends, so it does not outlive its daemon, even if the daemon is killed. It holds a
+lock that the next sealing process waits for. It ignores the signals that end a daemon. It may be
+killed at any time: the next process repairs unfinished work
+(``storage.event_log.sealing.settling``).
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ NICENESS: Final = 5
 """Lets the event loop run first if there are not enough cores for both."""
 
 END_S: Final = 0.5
-"""How long the process may work after its orders have ended; then it exits in any case."""
+"""How long the process may work after its orders have ended. It then exits in any case."""
 LOCK_S: Final = 1.0
-"""How long to wait for the lock of the predecessor, which has to see that its daemon has ended. If
-the predecessor hangs, the call fails and the daemon retries it."""
+"""How long to wait for the lock of an earlier process, which first has to notice that its daemon
+has ended. If that process hangs, the call fails and the daemon retries it.
+"""
 ANSWER_S: Final = {"settle": 60.0, "step": 60.0, "finish": 60.0, "retain": 3600.0}
 """How long to wait for an answer before the process is killed. A step works for 0.1 s and may have
 to sync a file. Retention reads a whole day."""
@@ -85,12 +87,14 @@ _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class SealingProcess:
-    """The daemon's end of the pipes: ``settle`` starts the process, each call sends it an order."""
+    """The daemon's side: ``settle`` starts the process, and each call sends an order to it."""
 
     def __init__(
         self, address: Address, settings: SealSettings, command: Sequence[str] | None = None
     ) -> None:
-        """Start no process yet. ``command`` runs ``main``; tests replace it."""
+        """Create the object without starting a process. ``command`` runs ``main``; tests replace
+        it.
+        """
         self.progress = Progress()
         self._task = _Task(address, settings)
         self._command = command or COMMAND
@@ -131,13 +135,13 @@ class SealingProcess:
         process.stdout.close()
 
     def abandon(self) -> None:
-        """Kill the process. A call that is under way fails."""
+        """Kill the process. A running call fails."""
         if self._process is not None:
             self._process.kill()
 
     def _start(self) -> None:
         self.close()
-        # The module path of this process, without the current directory.
+        # Pass on this process's module path, without the current directory.
         paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(  # noqa: S603 - ours, nothing of it comes from outside
             self._command,
@@ -205,10 +209,10 @@ def serve(
 
 
 class _Process:
-    """The end of the pipes in the process that seals."""
+    """The side of the process that seals."""
 
     def __init__(self, task: _Task, open_rows: OpenRows, hook: Hook) -> None:
-        # imported late: the daemon does not need it, and it would delay the daemon's start
+        # imported late, because the daemon does not need it, and it would delay the daemon's start
         from groupkeeper.storage.event_log.sealing.work import SealingWork
 
         pacer = Pacer(sleep=lambda length_s: None)  # this process has no event loop
@@ -217,7 +221,7 @@ class _Process:
         self._lock: FileLock | None = None
 
     def carry_out(self, order: _Order) -> _Answer:
-        """Execute an order. A failure is part of the answer."""
+        """Execute an order. If it fails, the answer contains the failure."""
         found, is_behind, failure = None, False, ""
         damaged: Sequence[Segment] = ()
         try:
@@ -289,7 +293,7 @@ def main(rows_of: RowsOf, hook: Hook = no_hook) -> None:
     """Run the process that seals."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    with suppress(OSError):  # a service may not be allowed to
+    with suppress(OSError):  # the process may not be allowed to change it
         os.nice(NICENESS)
     with suppress(BrokenPipeError):  # the daemon has ended, and nobody reads the answer
         serve(rows_of, lines_until_the_end(sys.stdin.buffer), sys.stdout.buffer, hook)

@@ -1,4 +1,4 @@
-"""The retention of the event log: whole days before the horizon are deleted
+"""The retention of the event log. It deletes whole days before the horizon
 (docs/design.md#retention).
 
 It has three steps:
@@ -10,8 +10,8 @@ It has three steps:
 
 After a crash between two steps, the next run or the next start finishes them.
 
-A damaged file does not stop retention. It is renamed (``put_aside``), and its line in the manifest
-records for ever that no snapshot has its events.
+A damaged file does not stop retention. It is renamed (``put_aside``). Its line in the manifest then
+permanently records that no snapshot has its events.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from groupkeeper.storage.segment_lines import encode_line
 DAY_MS: Final = 86_400_000
 
 CHECK_MS: Final = 600_000
-"""Pause between two checks. Whole days are deleted, so rare checks are enough."""
+"""Pause between two checks. Only whole days are deleted, so rare checks are enough."""
 
 ABSENT: Final = "is not there"
 NOWHERE: Final = "is in no file"
@@ -81,8 +81,8 @@ class LogRetention:
     def run(self, log_ids: Iterable[str], sealed_seq: float = inf) -> list[Segment]:
         """Delete the days that are completely before the horizon. Cheap if there are none.
 
-        Returns the segments of them that could not be read. Events in files above ``sealed_seq``
-        are not of this store.
+        Returns the segments of these days that could not be read. Events in files above
+        ``sealed_seq`` do not belong to this store.
         """
         self.gone_log_ids = frozenset()
         self._deleted_from.clear()
@@ -96,7 +96,7 @@ class LogRetention:
 
     def _run(self, log_ids: Iterable[str], sealed_seq: float) -> list[Segment]:
         now_ms = self._clock()
-        # the clock may have been set back since
+        # the clock may have been set back after the last check
         is_early = 0 <= now_ms - self._checked_ms < CHECK_MS
         if self._settings.retention_ms == FOR_EVER or is_early:
             return []
@@ -148,9 +148,9 @@ class LogRetention:
         ts_ms: int,
         own: _OwnSegments,
     ) -> None:
-        """Seal the offsets after the last event of the segments, in one pass or several.
+        """Seal the offsets after the last event of the segments.
 
-        Several passes limit the memory.
+        Several passes over the segments limit the memory.
         """
         offsets = OffsetsAsOf(max_offsets=self._max_offsets)
         self._apply(offsets, directory, segments, own)
@@ -164,7 +164,7 @@ class LogRetention:
                 for event in offsets.events(log, ts_ms, writer.next_seq):
                     writer.add([(event["group"], encode_line(event))], event["ts_ms"])
                     self._pacer.tick()
-            # the damaged segments come first: a crash may cut off the last lines
+            # the lines of damaged segments come first, because a crash may cut off the last lines
             manifest.add(directory, [*damaged, writer.seal()])
         except BaseException:
             writer.discard()
@@ -214,8 +214,8 @@ class _OwnSegments:
 def _leading(segments: Sequence[Segment], before_ms: int, now_ms: int) -> list[Segment]:
     """Return the oldest segments that are completely before ``before_ms``.
 
-    A segment with a time in the future, from a clock that was ahead, does not end them: it is
-    deleted with the segments after it.
+    A segment may have a time in the future, because the clock was ahead. It does not end the
+    result: it is deleted together with the segments after it.
     """
     count = 0
     for number, segment in enumerate(segments, start=1):
@@ -227,7 +227,7 @@ def _leading(segments: Sequence[Segment], before_ms: int, now_ms: int) -> list[S
 
 
 def _unreadable(directory: Path, segments: Iterable[Segment]) -> list[Segment]:
-    """Return the damaged and missing segments, with ``damaged`` set to what is wrong.
+    """Return the damaged and missing segments. Their field ``damaged`` contains the problem.
 
     Raises SegmentError for a segment of a newer version: it is not damaged, and must be kept.
     """
@@ -246,16 +246,16 @@ def _problem(directory: Path, segment: Segment) -> str:
         return ABSENT
     except OSError as error:
         if error.errno != errno.EIO:
-            raise  # it may be readable the next time
+            raise  # the next run may be able to read it
         return f"cannot be read ({error.strerror})"
 
 
 def _holes(
     old: Iterable[Segment], known: Iterable[Segment], above_seq: int, own: _OwnSegments
 ) -> list[Segment]:
-    """Return the gaps between the segments to delete, as segments that do not exist.
+    """Return the gaps between the segments to delete, each as a segment that does not exist.
 
-    Gaps that are ``known`` already are left out.
+    Gaps that are already ``known`` are left out.
     """
     holes = []
     at = above_seq

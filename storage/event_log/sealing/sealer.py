@@ -37,16 +37,17 @@ then sees within seconds that the log works, and the first report is not empty."
 FOR_EVER: Final = -1
 
 POLL_S: Final = 1.0
-"""Pause between two looks for new events."""
+"""Pause between two checks for new events."""
 
 CLOSE_S: Final = 1.0
-"""Time for sealing at a clean shutdown. Events that are not sealed by then stay in the store."""
+"""Time limit for sealing at a clean shutdown. Events that are not sealed by then stay in the store.
+"""
 
 TAKE_LINES: Final = 8
 """Lines between two readings of the clock: about 30 us of work."""
 
 SLICE_S: Final = 0.0003
-"""How long the thread works before it pauses and releases the interpreter lock."""
+"""How long the thread works before it pauses and other threads can run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +56,15 @@ class SealSettings:
 
     directory: Path
     segment_bytes: int = SEGMENT_BYTES
-    """Size of JSON at which a segment is closed. The row that reaches it is the segment's last."""
+    """A segment is closed when its JSON reaches this size. The row that reaches it is the segment's
+    last.
+    """
     segment_ms: int = SEGMENT_MS
-    """Age of a segment's first event at which it is closed; ``FIRST_SEGMENT_MS`` for the first."""
+    """A segment is closed when its first event has this age. For the first one see
+    ``FIRST_SEGMENT_MS``.
+    """
     retention_ms: int = FOR_EVER
-    """How long events are kept. Whole days before that are deleted; none if -1."""
+    """How long events are kept. Whole days that are older are deleted. -1: no day is deleted."""
 
     def __post_init__(self) -> None:
         """Accept a string for the directory too."""
@@ -67,7 +72,7 @@ class SealSettings:
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far sealing is."""
+    """How far sealing has come."""
 
     sealed_seq: int = 0
     """The last seq up to which all events are in files or were deleted by retention."""
@@ -76,11 +81,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     new_log_ids: frozenset[str] = frozenset()
     """The logs of this store that are in files but not yet recorded in the store."""
     gone_log_ids: frozenset[str] = frozenset()
-    """The logs of this store of which retention has deleted the last file."""
+    """The logs of this store whose last file was deleted by retention."""
     segments_sealed: int = 0
-    """Number since the start."""
+    """Sealed segments since the start."""
     segments_damaged: int = 0
-    """Number since the start of segments that retention could not read."""
+    """Segments since the start that retention could not read."""
     open_since_ms: int | None = None
     """When the first event of the open segment was written; None if no segment is open."""
     cpu_s: float = 0.0
@@ -99,10 +104,10 @@ class Sealing(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """How far it is. May be read during a call."""
+        """Return how far sealing is. May be read while another method runs."""
 
     def settle(self) -> Found:
-        """Find out what is sealed. Must be the first call, and the first after each failure."""
+        """Find out which events are sealed. Must be called first, and again after each failure."""
 
     def step(self) -> bool:
         """Seal rows for a short time. Return True if there are more."""
@@ -114,16 +119,18 @@ class Sealing(Protocol):
         """Seal all rows if there is time for it. Otherwise discard the open segment."""
 
     def close(self) -> None:
-        """End the work. Events that are not sealed stay in the store."""
+        """End the work. Events that are not sealed yet stay in the store."""
 
     def abandon(self) -> None:
-        """End a call that is under way, if that is possible. May be called during it."""
+        """Stop a running call, if that is possible. May be called while another method runs."""
 
 
 class Pacer:
-    """Share the interpreter lock: after each slice of work, pause for as long as the slice.
+    """Shares the interpreter lock: after each slice of work, it pauses for as long as the slice
+    took.
 
-    Without the pauses Python switches threads after 5 ms, so a heartbeat would wait that long.
+    Without the pauses Python would switch threads only after 5 ms, so a heartbeat would wait that
+    long.
     """
 
     def __init__(
@@ -152,7 +159,7 @@ class Sealer:
         pacer: Pacer | None = None,
         hook: Hook = no_hook,
     ) -> None:
-        """Write nothing yet. ``clock`` returns the wall time in milliseconds."""
+        """Create the sealer without writing. ``clock`` returns the wall time in milliseconds."""
         self.settings = settings
         self.sealed_seq = 0
         """The last seq that is in files."""
@@ -164,7 +171,7 @@ class Sealer:
 
     @property
     def taken_seq(self) -> int:
-        """The last seq that was written, into a sealed segment or into the open one."""
+        """The last seq that was written into a segment, sealed or open."""
         return self.sealed_seq if self._writer is None else self._writer.next_seq - 1
 
     @property
@@ -173,7 +180,9 @@ class Sealer:
         return None if self._writer is None else self._writer.first_ts_ms
 
     def take(self, row: RowLines) -> list[Segment]:
-        """Write the events of a row, which has at least one. Return the segments sealed by that."""
+        """Write the events of a row, which has at least one event. Return the segments that were
+        sealed.
+        """
         sealed: list[Segment] = []
         writer = self._writer
         where = row.log_id, row.first_seq, row.ts_ms

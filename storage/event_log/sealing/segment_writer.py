@@ -29,12 +29,14 @@ from groupkeeper.storage.event_log.segments import (
 from groupkeeper.storage.segment_lines import EventDict, EventLine, encode_line
 
 SYNC_BYTES: Final = 1024 * 1024
-"""Compressed bytes between two syncs. One large sync at the end would delay the store's own syncs
-on the same disk."""
+"""Compressed bytes between two syncs. A single large sync at the end would delay the store's syncs
+on the same disk.
+"""
 
 COMPRESSION_LEVEL: Final = 1
-"""The level of ISA-L's deflate. It needs 1.3 us for a commit of ten partitions. zlib at its fastest
-needs 4.1 us and writes 9 % larger files. Higher levels of ISA-L gain nothing."""
+"""The level of ISA-L's deflate. It needs 1.3 us for a commit of ten partitions. The fastest level
+of zlib needs 4.1 us and writes 9 % larger files. Higher levels of ISA-L do not make files smaller.
+"""
 
 COMPRESS_BYTES: Final = 64 * 1024
 """Size of JSON that is compressed at once, large enough to release the interpreter lock for it."""
@@ -45,7 +47,7 @@ _GZIP_WBITS = 31
 
 
 class SegmentWriter:
-    """A segment that is being written. ``add`` its events, then ``seal`` or ``discard`` it.
+    """A segment that is being written. Call ``add`` for its events, then ``seal`` or ``discard``.
 
     It does not write the manifest. The caller does this after ``seal`` (``manifest.add``).
     """
@@ -74,13 +76,14 @@ class SegmentWriter:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             sync_directory(directory)
-        # A unique name, so that a thread that hung cannot rename the file of a later writer.
+        # The name is unique, so that a writer whose thread hung cannot rename the file of a later
+        # writer.
         self._temporary = folder / f".events-{log_id}-{first_seq}-{time.time_ns()}.tmp"
         self._file = self._temporary.open("wb", buffering=0)
 
     @property
     def json_bytes(self) -> int:
-        """Size of its lines before compression."""
+        """Size of the segment's lines before compression."""
         return self._compressed_bytes + self._pending_bytes
 
     def takes(self, log_id: str, seq: int, ts_ms: int) -> bool:
@@ -147,7 +150,7 @@ class SegmentWriter:
             return
         self._digest.update(data)
         left = memoryview(data)
-        while left:  # if the disk is nearly full, a write may write only a part
+        while left:  # on a nearly full disk, a write may write only a part
             left = left[self._file.write(left) :]
         self._bytes += len(data)
         if self._bytes - self._synced_bytes >= SYNC_BYTES:
@@ -156,10 +159,10 @@ class SegmentWriter:
 
 
 def remove_temporary(directory: Path, is_own: Callable[[str, int], bool]) -> None:
-    """Delete temporary files that writers left behind when their process ended.
+    """Delete temporary files of writers whose process has ended.
 
-    ``is_own`` gets the log and the first seq of each; only files for which it returns True are
-    deleted.
+    ``is_own`` is called with the log and the first seq of each file. Only files for which it
+    returns True are deleted.
     """
     for path in directory.glob("dt=*/.events-*.tmp"):
         found = _TEMPORARY.fullmatch(path.name)
@@ -170,10 +173,11 @@ def remove_temporary(directory: Path, is_own: Callable[[str, int], bool]) -> Non
 def write_segments(
     directory: Path, events: Iterable[EventDict], segment_bytes: int = SEGMENT_BYTES
 ) -> list[Segment]:
-    """Write events as segments, and add these to the manifest. The events of a log are in order.
+    """Write events as segments, and add these to the manifest. The events of each log must be in
+    order.
 
     A new segment begins with another log, with another day, after a gap, and at ``segment_bytes``.
-    This is for callers that write a log at once, as tests and imports do. A daemon uses ``Sealer``.
+    Tests and imports use this to write a whole log at once. A daemon uses ``Sealer``.
     """
     sealed: list[Segment] = []
     writer: SegmentWriter | None = None

@@ -1,8 +1,8 @@
 """Find out at start which events of a store are in files (docs/design.md#sealing).
 
 The manifest and the file names decide. A crash may have interrupted sealing at any step, the store
-may be an older copy of itself, and the files may have been moved away. In all these cases two rules
-hold: only rows whose events are in files are trimmed, and no event is sealed twice.
+may be an older copy of itself, and somebody may have moved the files. Two rules always hold: only
+rows whose events are in files are trimmed, and no event is sealed twice.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class Settled(NamedTuple):
     """The result of ``settle``."""
 
     sealed_seq: int
-    """The last seq up to which all events are in files, or are not in rows any more."""
+    """The last seq up to which each event is in a file, or no longer in a row."""
     log_ids: frozenset[str]
     """The logs of this store that are in files, or that the store has recorded as sealed."""
     new_log_ids: frozenset[str]
     """The logs of this store that are in files and not yet recorded in the store."""
     later: Sequence[Segment]
-    """Segments above ``sealed_seq``. Rows before them are not sealed yet; their own rows are."""
+    """Segments above ``sealed_seq``. Rows before them are not sealed yet; their own are."""
     lost: tuple[int, int] | None
     """The first range of seqs that are in no row, file or snapshot; None if there is none."""
     put_aside: Sequence[str]
-    """Damaged segments that were not in the manifest yet, and were renamed."""
+    """Damaged segments that were not in the manifest yet. They were renamed."""
 
     def held(self, log_id: str, seq: int) -> Segment | None:
-        """Return the segment of ``later`` that holds an event; None if there is none."""
+        """Return the segment of ``later`` that contains an event. Return None if there is none."""
         at = bisect_left(self.later, seq, key=lambda segment: segment.last_seq)
         if at < len(self.later):
             found = self.later[at]
@@ -101,14 +101,14 @@ def is_overtaken(directory: Path, log_id: str, next_seq: int) -> bool:
 
 
 def _follows(directory: Path, name: SegmentName, log_id: str) -> bool:
-    with suppress(OSError, SegmentError):  # if it is damaged or deleted, settle reports it
+    with suppress(OSError, SegmentError):  # settle reports it if it is damaged or deleted
         begin = log_begin(directory / str(name))
         return begin is not None and begin.previous_log_id == log_id
     return False
 
 
 def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set[str]:
-    """The logs of which there are files and rows, but no note yet."""
+    """Return the logs that have files and rows, but that the store has not recorded as sealed."""
     found: set[str] = set()
     passed = set(known)
     for name in segment_names(directory):
@@ -119,13 +119,13 @@ def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set
 
 
 def _last_in_rows(rows: EventRows, segment: Segment, first_seq: int, last_seq: int) -> int | None:
-    """Return the last seq of a segment that is also in rows; None if none is.
+    """Return the last seq of a segment that is also in rows. Return None if none is.
 
-    If the store is an older copy of itself, its rows change to another log within the segment.
+    If the store is an older copy of itself, its rows may change to another log within the segment.
     """
     same, end = max(segment.first_seq, first_seq), min(segment.last_seq, last_seq)
     if end < same or rows.log_id_at(same) != segment.log_id:
-        return None  # its rows are deleted, or are of another log
+        return None  # its rows are deleted, or belong to another log
     if rows.log_id_at(end) == segment.log_id:
         return end
     while end - same > 1:
@@ -138,9 +138,10 @@ def _last_in_rows(rows: EventRows, segment: Segment, first_seq: int, last_seq: i
 
 
 def _snapshot_in_rows(rows: EventRows, listed: StoreSegments, first_seq: int) -> int:
-    """Return the last seq that a snapshot covers and a row still has; 0 if there is none.
+    """Return the last seq that a snapshot covers and that a row still has. Return 0 if there is
+    none.
 
-    The newest row is never deleted, but retention may have deleted its day.
+    Retention never deletes the newest row, but it may delete the day of that row's events.
     """
     for snapshot in listed.newest_snapshot:
         log_id = base_log(snapshot.log_id)
@@ -150,8 +151,8 @@ def _snapshot_in_rows(rows: EventRows, listed: StoreSegments, first_seq: int) ->
 
 
 def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:
-    """Return the first range of seqs between the horizon and the rows that no file holds."""
-    at = above  # not the first file's seq: files before it may be missing
+    """Return the first range of seqs between the horizon and the rows that is in no file."""
+    at = above  # begins above the horizon, not at the first file: files before it may be missing
     for segment in segments:
         if segment.first_seq > at + 1:
             break

@@ -1,10 +1,11 @@
 """The offsets at the horizon, computed from the events before it (pure).
 
-When retention deletes segments, it keeps their result as events of kind ``offset_snapshot``, one
-for each group. A snapshot is a log of its own, ``<log_id>.<through_seq>``: it covers all events of
-the store up to ``through_seq``. Its events have the last seqs up to that one, so they sort before
-all events that are left, and no two events have the same identity. If nothing was ever committed,
-there is one event of no group, so that a missing snapshot is always an error.
+When retention deletes segments, it keeps the resulting offsets as events of kind
+``offset_snapshot``, one for each group. A snapshot is a log of its own, ``<log_id>.<through_seq>``:
+it covers all events of the store up to ``through_seq``. Its events have the last seqs up to that
+one, so they sort before all events that are left, and no two events have the same identity. If
+nothing was ever committed, there is one event without a group, so that a missing snapshot is always
+an error.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ NO_GROUP: Final = ""
 """The group of the one snapshot event of a store in which nothing was ever committed."""
 
 MAX_PASS_OFFSETS: Final = 500_000
-"""Offsets in memory at the same time, at about 300 bytes each. If there are more, the segments are
-read several times."""
+"""Offsets in memory at the same time, with about 300 bytes each. If there are more, the segments
+are read several times.
+"""
 
 
 class _Value(NamedTuple):
@@ -35,7 +37,7 @@ class _Value(NamedTuple):
     commit_time_ms: int
     expire_time_ms: int
     lost_ts_ms: int
-    """When it expired or was deleted; -1 if it is still committed."""
+    """When the offset expired or was deleted; -1 if it is still committed."""
     reason: str
 
 
@@ -48,7 +50,7 @@ class OffsetsAsOf:
     def __init__(self, part: int = 0, parts: int = 1, max_offsets: int = MAX_PASS_OFFSETS) -> None:
         """Keep only the groups of one part of ``parts``.
 
-        The first part splits itself in half when it has more than ``max_offsets``.
+        If the first part has more than ``max_offsets``, it splits itself in half.
         """
         self.parts = parts
         self.groups: set[str] = set()
@@ -124,7 +126,7 @@ def _value(
     times_ms: tuple[int, int],
     lost: tuple[int, str] = _NOT_LOST,
 ) -> _Value:
-    """Return a value with the times of its commit and its expiry, and when and why it was lost."""
+    """Return a value with its commit time, its expire time, and when and why it was lost."""
     stored = topic["topic_id"], row["offset"], row["leader_epoch"], row["metadata"]
     return _Value(*stored, *times_ms, *lost)
 

@@ -41,9 +41,9 @@ from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
 
 TRIM_PAUSE_S: Final = 0.02
-"""Pause between two deletions, so that appends can run."""
+"""Pause between two deletions, in which appends can run."""
 TRIM_TURNS: Final = 16
-"""Deletions before the next step of sealing."""
+"""The number of deletions before the next step of sealing."""
 RETRY_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
@@ -62,14 +62,14 @@ class SealedStorage:
         poll_s: float = POLL_S,
         in_process: bool = True,
     ) -> None:
-        """Wrap the store without opening anything.
+        """Wrap the store without opening it.
 
         With ``in_process`` a thread seals, otherwise a separate process, which reads the machine's
-        clock. A thread also seals if no other process can read the rows. ``hook`` is called between
-        the steps of sealing, for tests.
+        clock. A thread also seals if no other process can read the rows. Tests pass a ``hook``,
+        which is called between the steps of sealing.
         """
         self.store = store
-        # The bound methods themselves, so that a commit does not pay for another call.
+        # These are the store's own bound methods, so that a commit costs no additional call.
         self.limits = store.limits
         self.acquire, self.renew, self.release = store.acquire, store.renew, store.release
         self.load, self.append, self.unfolded = store.load, store.append, store.unfolded
@@ -128,8 +128,8 @@ class SealedStorage:
     async def _leave_an_overtaken_log(self) -> None:
         """Begin a new log if the files have events that the store does not have.
 
-        The store is then an older copy of itself, which is logged and is the reason of the new log.
-        Only file names are read, and the beginnings of files that would come next.
+        The store is then an older copy of itself. This is logged, and stored as the reason of the
+        new log. This reads only file names, and the beginnings of files that would come next.
         """
         log_id, last_seq = await self._source.head()
         if log_id is not None and is_overtaken(self._settings.directory, log_id, last_seq + 1):
@@ -146,14 +146,14 @@ class SealedStorage:
         return SealingWork(self._source.open_rows, self._settings, self._clock, Pacer(), self._hook)
 
     async def close(self) -> None:
-        """Seal the remaining rows, if there is time for it, and close the store.
+        """Seal the remaining rows, if there is enough time, and close the store.
 
         If the call is cancelled, the store is closed in the background.
         """
         try:
             await self._end_sealing()
         except asyncio.CancelledError:
-            # A caller without time left still has to release the store.
+            # Even if no time is left, the store must be released.
             self._closing = asyncio.ensure_future(self.store.close())
             raise
         await self.store.close()
@@ -171,7 +171,7 @@ class SealedStorage:
         thread.stop()
         await asyncio.wait([finishing, closing], timeout=CLOSE_S)
         if not closing.done():
-            finishing.cancel()  # nobody waits for its failure
+            finishing.cancel()  # nobody waits for the result of this task
             self._sealing.abandon()
         has_finished = finishing.done() and not finishing.cancelled()
         if has_finished and finishing.exception() is None and task is not None:
@@ -216,7 +216,9 @@ class SealedStorage:
                 has_settled = await self._try(self._work)
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do the work and return True; log a failure and return False, so that it is retried."""
+        """Do the work and return True. If it fails, log the failure and return False, so that it is
+        retried.
+        """
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - every failure is retried
