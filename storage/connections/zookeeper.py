@@ -216,7 +216,7 @@ class ZooKeeperSession:
     # --- calls ------------------------------------------------------------------------------------
 
     async def exists(self, path: str, changed: Callable[[], None] | None = None) -> bool:
-        """Return True if a node exists. ``changed`` is called once, after the next change of that."""
+        """Return True if a node exists. ``changed`` is called once, after a change of this."""
         watch = self._bells.watch("data", path, changed)
         return await self._again(path, self._client.exists_async, path, watch=watch) is not None
 
