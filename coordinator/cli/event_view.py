@@ -9,7 +9,7 @@ from typing import Any, Final
 from groupkeeper.coordinator.cli.plain_text import plain
 
 MAX_PARTITIONS: Final = 6
-"""The number of partitions of one event that are named; the rest is counted."""
+"""The number of partitions of one event that are named. Further ones are only counted."""
 
 BAD, GOOD, CHANGE, QUIET = "red", "green", "cyan", "bright_black"
 
@@ -41,7 +41,7 @@ def moment(ts_ms: int) -> str:
 
 
 def line_of(event: Mapping[str, Any], *, with_group: bool) -> tuple[str, str, str]:
-    """Return the head, the kind padded to a column, and what happened, as plain text."""
+    """Return the head, the kind padded to a column, and the description, as plain text."""
     text = _SAYS.get(event["kind"], _nothing)(event)
     group = f"{event['group'] or '-'}  " if with_group else ""
     return (

@@ -89,7 +89,7 @@ class WaitingReport:
     since_ms: int
     until_ms: int
     awaited_left_out: int = 0
-    """The number of further awaited members, for which the answer had no room."""
+    """The number of awaited members that did not fit into the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class GroupReport:
     members: list[MemberReport]
     offsets: list[Offset]
     topics: list[str] = field(default_factory=list)
-    """The topics that the members subscribe to, as far as the server reports them."""
+    """The topics that the members subscribe to. Empty if they are unknown."""
     unknown_topics: list[UnknownTopic] = field(default_factory=list)
     waiting: WaitingReport | None = None
 

@@ -1,1 +1,1 @@
-"""Where topics, configs and ends come from, and which parts receive them."""
+"""The sources of topics, configs and ends, and the parts that receive them."""

@@ -1,7 +1,7 @@
 """Events: facts for the log. State is never restored from them.
 
 The writer that appends an event adds the fields common to all (``log_id, seq, ts_ms, shard,
-lease_epoch``). The classes here have what the core knows. Commits are not here:
+lease_epoch``). The classes here have the fields that the core knows. Commits are not here:
 ``records.OffsetsCommitted`` is both record and event.
 """
 
@@ -135,7 +135,7 @@ class RebalanceEnd(_Event, frozen=True, kw_only=True, tag="rebalance_end"):
 
 
 class Assignment(_Event, frozen=True, kw_only=True, tag="assignment"):
-    """The leader's assignment was stored: what each member is assigned."""
+    """The leader's assignment was stored: the partitions of each member."""
 
     protocol_type: str
     protocol_name: str | None = None

@@ -60,6 +60,6 @@ class CoreLimits:
     500 bytes of metadata each. Only requests that would exceed the limit are refused.
     """
     max_step_bytes: int = number(16 * 1024 * 1024, least=1)
-    """What the storage accepts in one step. A request that would need more is refused before it
-    changes anything.
+    """The most bytes that the storage accepts in one step. A request that would need more is
+    refused before it changes anything.
     """

@@ -155,7 +155,7 @@ class SavedOffset(msgspec.Struct, gc=False, array_like=True):
 
 
 class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="record"):
-    """Sets everything of a group at once: the result of a storage's fold, and what a load returns.
+    """Sets everything of a group at once: the result of a storage's fold. Loads return it.
 
     Only the fold writes it (docs/design.md#fold), never a request. Keys: the group id, and every
     offset of the group.

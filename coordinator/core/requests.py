@@ -400,7 +400,7 @@ class ReadGroupResult(AnyResult, frozen=True):
 
 
 class ReadGroup(GroupRead, frozen=True):
-    """Read everything that is known of one group, for a host that embeds us."""
+    """Read the whole state of one group, for a host that embeds us."""
 
     result = ReadGroupResult
 

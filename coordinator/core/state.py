@@ -42,7 +42,7 @@ from groupkeeper.coordinator.core.requests import Now
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
 
 REMOVED_OFFSET_BYTES: Final = 40
-"""About what a topic and a partition add to a record."""
+"""The approximate size that a topic and a partition add to a record."""
 
 
 class ShardState:

@@ -38,7 +38,7 @@ class Definition:
     kind: Literal["counter", "gauge", "histogram"]
     help: str
     advice: str
-    """What an operator does with it; for ``docs/reference/metrics.md``."""
+    """Advice for the operator, printed in ``docs/reference/metrics.md``."""
     labels: tuple[str, ...] = ()
 
     @property

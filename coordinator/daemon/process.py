@@ -72,8 +72,8 @@ def give_back_large_buffers() -> None:
 
 
 TRIM_DELAY_S = 2.0
-"""How long after a request the memory is trimmed: what is being closed is freed by then. Also the
-shortest time between two trims, each of which holds glibc's lock for some milliseconds.
+"""How long after a request the memory is trimmed: objects that are being closed are then free. Also
+the shortest time between two trims, each of which holds glibc's lock for some milliseconds.
 """
 
 
@@ -111,8 +111,8 @@ class Connections(NamedTuple):
 def raise_file_limit(kafka: int, http: int) -> Connections:
     """Raise RLIMIT_NOFILE as far as needed; return the connections that it allows.
 
-    Each port has its own share, so that none can use up the other's. If the limit is too low, the
-    HTTP port gets at most an eighth. Raises StartFailed if it allows none.
+    Each port has its own share, so that neither port can use the share of the other. If the limit
+    is too low, the HTTP port gets at most an eighth. Raises StartFailed if it allows none.
     """
     needed = kafka + http + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

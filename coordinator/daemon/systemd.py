@@ -47,7 +47,7 @@ class Systemd:
                 sender.setblocking(False)
                 sender.sendto(text.encode(), self._path)
             except OSError:
-                # the manager is gone or its buffer is full; serving continues
+                # the manager has ended or its buffer is full; serving continues
                 return
 
     def start_watchdog(self) -> None:

@@ -113,7 +113,7 @@ def _common(event: EventDict, topic: Mapping[str, Any], row: Mapping[str, Any]) 
 
 
 class CommitsOffsets(Protocol):
-    """Where ``replay`` writes: a GroupCoordinator, or an object with these two methods."""
+    """The target of ``replay``: a GroupCoordinator, or an object with these two methods."""
 
     async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Commit offsets of a group."""

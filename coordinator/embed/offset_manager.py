@@ -1,4 +1,4 @@
-"""Offsets one at a time, for hosts whose consumers have no members: tools, batch jobs."""
+"""Commits and reads single offsets, for hosts without group members: tools, batch jobs."""
 
 from __future__ import annotations
 

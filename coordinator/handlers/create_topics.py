@@ -43,7 +43,9 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _undecided(topics: Any) -> frozenset[str]:
-    """Return the names that Kafka's controller decides on. The others are refused before that."""
+    """Return the names that Kafka would pass to its controller. The others are refused before
+    that.
+    """
     names = [topic.name for topic in topics]
     return frozenset(names) - topic_changes.repeated(names) - {CLUSTER_TOPIC}
 

@@ -130,7 +130,7 @@ class Exchange(msgspec.Struct, eq=False):
     client: Client
     frame: bytes
     offset: int
-    """Where the body begins in ``frame``."""
+    """The position of the body in ``frame``."""
     last_sender: LastSender = msgspec.field(default_factory=LastSender)
     """The last sender of the connection."""
     render: Render = _not_set
@@ -210,8 +210,8 @@ class Exchange(msgspec.Struct, eq=False):
             self.send(reply)
 
     def abort(self) -> None:
-        """Close the connection instead of an answer. This request met the same bug twice
-        (docs/design.md#known-bugs).
+        """Close the connection instead of an answer. This request has caused an exception in the
+        core twice (docs/design.md#known-bugs).
         """
         self.channel.refused(self, INTERNAL_ERROR)
 

@@ -1,4 +1,4 @@
-"""ListOffsets (2): where a partition begins and ends (docs/design.md#ends).
+"""ListOffsets (2): the start and the end of a partition (docs/design.md#ends).
 
 | version | change |
 | --- | --- |

@@ -53,8 +53,8 @@ LOOK_UP_BY_ID = 12
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 MAX_KEPT_PARTITIONS = 500
-"""Topics with more partitions are packed for each answer. The cache outlives the topic: 100,000
-partitions took 2.6 MB for each version.
+"""Topics with more partitions are not kept in the cache, and are packed for each answer. The cache
+outlives the topic: 100,000 partitions would need 2.6 MB for each version.
 """
 
 

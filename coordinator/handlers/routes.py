@@ -1,8 +1,8 @@
 """Maps an API key and version to its handler, and checks the client's permission.
 
-A listener has its own ``Routes``. They are the one place where a request is authorized. A route
-names the operation that the client must be allowed to do, in Kafka's words for access control. If
-it is not allowed, the same handler renders the error in the version of the request.
+A listener has its own ``Routes``. Requests are authorized only here. A route names the operation
+that the client must be allowed to do, in Kafka's words for access control. If it is not allowed,
+the same handler renders the error in the version of the request.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class Services:
     coordinator: Coordinator
     topics: Topics
     denied: ErrorCode = ErrorCode.NONE
-    """The error for a client without permission (``routes``), else NONE. Handlers answer it instead
-    of the request. The coordinator of a denied client also returns it.
+    """The error for a client without permission (``routes``), else NONE. Handlers answer with it
+    and do not process the request. The coordinator of a denied client also returns it.
     """
     broker_configs: tuple[BrokerConfig, ...] = ()
     """The configs of this server, for DescribeConfigs."""

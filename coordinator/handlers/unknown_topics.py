@@ -14,10 +14,10 @@ from groupkeeper.coordinator.core.requests import Client
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
 
 TOPIC_WINDOW_S: Final = 600.0
-"""One line per topic in this time. Clients ask for their topics every few minutes, for ever."""
+"""At most one line per topic in this time. Clients ask for their topics again every few minutes."""
 WINDOW_S: Final = 60.0
 LINES_PER_WINDOW: Final = 5
-"""For all topics together."""
+"""The most lines in one window for all topics together."""
 MAX_NAMES: Final = 10
 """How many names of one request are checked."""
 MAX_CANDIDATES: Final = 500

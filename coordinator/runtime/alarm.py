@@ -12,7 +12,9 @@ from groupkeeper.coordinator.runtime.clock import Clock
 
 NEVER: Final = 1 << 62
 BUDGET_S = 0.005
-"""How long expiry may hold one turn of the loop. The rest is done in the next turn."""
+"""How long expiry may hold one turn of the loop. The other due deadlines expire in the next
+turn.
+"""
 
 
 class Expires(Protocol):

@@ -60,7 +60,9 @@ class Observer(Protocol):
 
 
 class LaneHost(Protocol):
-    """What all lanes share. It also loads the slots of a lane again after a failure."""
+    """The services that all lanes share. It also loads the slots of a lane again after a
+    failure.
+    """
 
     stats: Stats
     observer: Observer

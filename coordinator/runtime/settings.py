@@ -77,7 +77,7 @@ class CoordinatorConfig(CoreLimits):
     then.
     """
     fold_idle_ms: int = number(1_000, least=0)
-    """A lane without writes for this long is folded by appends of its own."""
+    """A lane that wrote nothing for this long is folded by appends that only fold."""
     end_offset_interval_ms: int = number(60_000, least=0)
     """How often the ends of changed partitions are written to the event log. 0: never."""
     renew_interval_ms: int = number(3_000, least=1)

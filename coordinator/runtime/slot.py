@@ -45,7 +45,9 @@ class Write:
 
 
 class SlotHost(Protocol):
-    """What all slots share. It also handles the exceptions of the core: each one is a bug."""
+    """The services that all slots share. It also handles the exceptions of the core: each one is a
+    bug.
+    """
 
     alarm: Alarm
     stats: Stats

@@ -28,7 +28,7 @@ class Ticket(Protocol):
 
 
 class Place(Protocol):
-    """Where the requests for a shard or a group are submitted: a slot, or its stand-in."""
+    """Receives the requests for a shard or a group: a slot, or its replacement."""
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Submit a request. Its ticket is resolved now or later."""

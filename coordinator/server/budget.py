@@ -39,7 +39,9 @@ SOFT_SHARE = 0.75
 ROOM_SHARE = 0.9375
 """Above the budget, the largest connections are closed until this share of it is held."""
 EASED_SHARE = 0.125
-"""Below this share, after more than twice as much was held, freed memory returns to the system."""
+"""If more than twice this share was held, and then less than it, freed memory returns to the
+system.
+"""
 TICK_S = 0.25
 """How often the budget looks for connections that wait for their peer, while much is held."""
 STALLED_TICKS = 20
@@ -155,7 +157,7 @@ class MemoryBudget:
             holder.look_at_budget()
 
     def _close_largest(self) -> None:
-        """Close the largest connections until there is some room. The search costs as much as
+        """Close the largest connections until enough memory is free. The search costs as much as
         10,000 connections do, so it is done once for many reads.
         """
         by_size = sorted(
@@ -166,8 +168,8 @@ class MemoryBudget:
         self.freed()
 
     def _tick(self) -> None:
-        """Close connections that wait for their peer too long, and resume reading where there is
-        room.
+        """Close connections that wait for their peer too long, and resume reading on others if
+        there is room.
         """
         self._timer = None
         for holder in self._holders:

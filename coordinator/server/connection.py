@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
             self._queue(self._splitter.feed(data))
         except FrameError as error:
             self._queue(error.frames)
-            self._turn()  # begin whole frames, as far as one turn allows
+            self._turn()  # begin whole frames, up to the limits of one turn
             self._refuse(error.reason, error=error.message)
 
     def _queue(self, frames: list[bytes]) -> None:
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         self._refuse(reason, api_key=exchange.key, api_version=exchange.version, **about)
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
-        """Count a part of an answer that is kept until the rest is made."""
+        """Count the memory of a part of an answer. It is held until the other parts are made."""
         if not self._closed:
             self._owe(exchange, size_bytes)
 

@@ -15,9 +15,9 @@ OWED_GRAIN_BYTES = 16_384
 their bytes is added to it.
 """
 CALL_BYTES = 1_024
-"""The memory of a waiting request besides its bytes: exchange, ticket, the core's request."""
+"""The memory of a waiting request without its bytes: exchange, ticket, the core's request."""
 FRAME_BYTES = 64
-"""The memory of a frame besides its bytes."""
+"""The memory of a frame without its bytes."""
 DECODED_FACTOR = 16
 MAX_DECODED_BYTES = 4_194_304
 """A request grows when it is decoded: a partition takes 18 bytes in a frame and up to 300 in
@@ -37,7 +37,7 @@ def cost_bytes(frame_bytes: int) -> int:
 
 
 class Held:
-    """What one connection holds, in bytes."""
+    """The bytes that the server holds for one connection."""
 
     __slots__ = (
         "_backlog",
@@ -81,7 +81,9 @@ class Held:
         self.backlog_bytes = 0
 
     def report(self, is_closed: bool) -> int | None:
-        """Return what is held now, or None if it differs little from the last report."""
+        """Return the bytes that are held now, or None if they differ little from the last
+        report.
+        """
         owed = self.owed_bytes
         self.report_above = owed + (owed >> 2) + OWED_GRAIN_BYTES
         self.report_below = owed - (owed >> 2) - OWED_GRAIN_BYTES

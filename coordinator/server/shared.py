@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Activity(NamedTuple):
-    """What the last sweep saw of a connection."""
+    """The activity of a connection at the last sweep."""
 
     requests: int
     since_s: float
@@ -88,7 +88,7 @@ class Shared:
         self.refusals = RefusalLog(loop.time)
         self.budget = MemoryBudget(limits.max_buffered_bytes, stats, loop)
         self.connections: dict[Registered, Activity] = {}
-        """The open connections, with what the last sweep saw of each."""
+        """The open connections, and the activity of each at the last sweep."""
         self._of_address: Counter[str] = Counter()
 
     def opened(self, connection: Registered) -> CloseReason | None:

@@ -35,7 +35,7 @@ _BY_NAME: Final = {api.name.lower(): api.key for api in APIS}
 
 
 class Fault:
-    """Something that goes wrong until ``undo``, or until the end of a ``with`` block."""
+    """A fault that lasts until ``undo``, or until the end of a ``with`` block."""
 
     def __init__(self, undo: Callable[[], None]) -> None:
         self.undo: Final = undo

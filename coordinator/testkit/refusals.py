@@ -21,7 +21,7 @@ class TestingError(Exception):
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Turn GroupError into TestingError, which names what was refused."""
+    """Turn GroupError into TestingError. The message names the refused group or call."""
     try:
         yield
     except GroupError as error:

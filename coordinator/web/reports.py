@@ -1,4 +1,4 @@
-"""What the pages of the HTTP port show."""
+"""The contents of the pages of the HTTP port."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TABLES: Final = typer.Option("--tables", metavar="DIR", callback=literal, help=_
 TABLES_OR_OUT: Final = typer.Option(
     "--tables", "--out", metavar="DIR", callback=literal, help=_TABLES_HELP
 )
-"""Where ``--out`` has no other meaning, the option may be named as in ``run``."""
+"""Commands in which ``--out`` has no other meaning accept it too, as ``run`` does."""
 
 MasterOption = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""Open a plan, check it or apply it, and print what to run next."""
+"""Opens a plan, checks or applies it, and prints the next command."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Again(NamedTuple):
     zookeeper_config: Path | None = None
 
     def command(self, plan: Plan) -> str:
-        """Return the command, for the server where the plan was run."""
+        """Return the command that runs the plan again on the same server."""
         elsewhere = self.server if self.server != plan.content.server else None
         options = {
             "--plan": self.path,

@@ -57,12 +57,12 @@ def moment(ts_ms: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number with what it counts: 1 group, 2,000 groups."""
+    """Format a number with its noun: 1 group, 2,000 groups."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def print_facts_of(plan: Plan) -> None:
-    """Print what a plan is, without its partitions."""
+    """Print the facts of a plan, without its partitions."""
     content = plan.content
     facts = {
         "PLAN": f"{plan.id} ({content.kind}, made {moment(content.created_ms)})",
@@ -79,7 +79,7 @@ def print_facts_of(plan: Plan) -> None:
 
 
 def print_plan(plan: Plan) -> None:
-    """Print what a plan would do, one row per partition, up to ``ROWS_SHOWN``."""
+    """Print the changes of a plan, one row per partition, up to ``ROWS_SHOWN``."""
     print_facts_of(plan)
     content = plan.content
     changes = [(group.group, each) for group in content.groups for each in group.changes]

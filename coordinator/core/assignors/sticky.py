@@ -1,4 +1,4 @@
-"""The sticky assignor: members keep what they have as far as balance allows.
+"""The sticky assignor: members keep their partitions unless balance requires a move.
 
 Balance comes first and few moves second, as in Kafka's ``StickyAssignor``. Kafka's assignor uses
 greedy steps. This one always reaches the best balance that the subscriptions allow, with the fewest
@@ -25,7 +25,7 @@ from groupkeeper.coordinator.core.assignors.types import (
 
 
 class StickyAssignor:
-    """Keeps what it can, and moves only what balance requires."""
+    """Moves only the partitions that balance requires."""
 
     name = "sticky"
 
@@ -102,7 +102,7 @@ def _deal(
     share: Mapping[str, int],
     assignment: Assignment,
 ) -> None:
-    """Let members keep what their share covers, and deal the rest in turn to the others."""
+    """Let members keep their partitions up to their share, and deal the others in turn."""
     kept: set[TopicPartition] = set()
     short: dict[str, int] = {}
     for member_id, count in share.items():

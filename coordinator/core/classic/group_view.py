@@ -1,4 +1,4 @@
-"""ReadGroup: everything known about one group, for embedding hosts. It is not a Kafka API."""
+"""ReadGroup: the whole state of one group, for embedding hosts. It is not a Kafka API."""
 
 from __future__ import annotations
 

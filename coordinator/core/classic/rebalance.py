@@ -27,7 +27,7 @@ from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_su
 def follow_up(
     shard: ShardState, group: Group, change: MembershipChange, reason: str, member_id: str
 ) -> None:
-    """Do what the tables AFTER_JOIN and AFTER_LEAVE say."""
+    """Do the step that the tables AFTER_JOIN and AFTER_LEAVE name."""
     if change is MembershipChange.PREPARE:
         prepare(shard, group, reason, member_id)
     elif change is MembershipChange.TRY_COMPLETE:

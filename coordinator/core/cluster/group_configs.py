@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from groupkeeper.coordinator.core.limits import CoreLimits
 
 _SPACES: Final = "".join(map(chr, range(0x21)))
-"""What Java's ``String.trim`` removes: every control character and the space."""
+"""The characters that Java's ``String.trim`` removes: every control character and the space."""
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 
 

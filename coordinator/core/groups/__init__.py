@@ -1,1 +1,1 @@
-"""What a shard holds of its groups: members, offsets, states."""
+"""The groups of a shard: members, offsets, states."""

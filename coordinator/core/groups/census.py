@@ -30,7 +30,7 @@ Subscriptions must not stop groups from assigning. 500 members with 10 partition
 
 
 Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
-"""What a census limits."""
+"""The things that a census limits."""
 
 
 class Tally:

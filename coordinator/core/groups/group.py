@@ -29,7 +29,9 @@ _NONE: Final = ErrorCode.NONE
 """A local name, since every request needs it: looking up an enum member costs 70 ns."""
 
 MEMBER_OVERHEAD_BYTES = 512
-"""What a member adds to a record besides its strings and bytes; deliberately too high."""
+"""The size that a member adds to a record, without its strings and bytes. It is deliberately too
+high.
+"""
 
 SAVED_OFFSET_BYTES: Final = 128
 """An upper bound of one saved offset, without its metadata."""
@@ -93,7 +95,9 @@ class Member:
         return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
 
     def size_bytes(self) -> int:
-        """Return an upper bound of what this member adds to a record, without its assignment."""
+        """Return an upper bound of the size that this member adds to a record, without its
+        assignment.
+        """
         return member_bytes(
             self.member_id, self.group_instance_id, self.client.client_id, self.protocols
         )
@@ -105,7 +109,7 @@ def member_bytes(
     client_id: str,
     protocols: tuple[JoinProtocol, ...],
 ) -> int:
-    """Return an upper bound of what such a member adds to a record or to its join event.
+    """Return an upper bound of the size that such a member adds to a record or to its join event.
 
     The record has the metadata of one protocol; the event has the names of all.
     """
@@ -205,7 +209,7 @@ class Group:
         """Ids returned with MEMBER_ID_REQUIRED whose members have not joined yet (KIP-394)."""
         self.pending_sync: set[str] = set()
         self.subscribed_topics: frozenset[str] | None = None
-        """What the members of this generation subscribe to, or None if unknown.
+        """The topics that the members of this generation subscribe to, or None if they are unknown.
 
         See docs/spec/offsets.md#delete.
         """

@@ -30,10 +30,12 @@ def lost_topics(offsets: Iterable[StoredOffset]) -> list[LostTopic]:
 
 
 OFFSET_BYTES = 320
-"""An upper bound of what a deleted offset adds to a step, without its strings."""
+"""An upper bound of the size that a deleted offset adds to a step, without its strings."""
 
 GROUP_BYTES = 1_024
-"""An upper bound of what the group of deleted offsets adds to a step, without its strings."""
+"""An upper bound of the size that the group of deleted offsets adds to a step, without its
+strings.
+"""
 
 
 class Portion:

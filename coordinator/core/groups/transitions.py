@@ -42,7 +42,7 @@ NONE and REBALANCE_IN_PROGRESS restart its session (docs/spec/membership.md#hear
 
 
 class SyncAction(Enum):
-    """What a SyncGroup of a member in the current generation leads to."""
+    """The effect of a SyncGroup of a member in the current generation."""
 
     REFUSE = "answer the error of SYNC_REFUSAL"
     PARK = "park; the leader's brings the assignment and makes the group Stable"
@@ -66,7 +66,7 @@ SYNC_REFUSAL: Final[Mapping[GroupState, ErrorCode]] = {
 
 
 class RejoinAction(Enum):
-    """What the JoinGroup of an existing member leads to."""
+    """The effect of a JoinGroup of an existing member."""
 
     REFUSE = "UNKNOWN_MEMBER_ID"
     PARK = "update the member, park, complete if all are there"
@@ -103,7 +103,7 @@ REJOIN_ACTION: Final[Mapping[tuple[GroupState, bool, bool], RejoinAction]] = {
 
 
 class StaticRejoinAction(Enum):
-    """What the JoinGroup of a static member without a member id leads to."""
+    """The effect of a JoinGroup of a static member without a member id."""
 
     KEEP = "keep the generation where the chosen protocol stays, else rebalance"
     REBALANCE = "start a rebalance"
@@ -120,7 +120,7 @@ STATIC_REJOIN_ACTION: Final[Mapping[GroupState, StaticRejoinAction]] = {
 
 
 class MembershipChange(Enum):
-    """What follows after members were added or removed."""
+    """The next step after members were added or removed."""
 
     PREPARE = "start a rebalance"
     TRY_COMPLETE = "complete the join phase if all are there"

@@ -43,7 +43,9 @@ Rows: TypeAlias = list[tuple[int, ErrorCode]]
 """Partitions of one topic, each with its result."""
 
 MAX_DELETED_BYTES: Final = 8 * 1024 * 1024
-"""What one step may delete, encoded: about 25,000 offsets, which take 40 ms of the event loop."""
+"""The most encoded bytes that one step may delete: about 25,000 offsets, which take 40 ms of the
+event loop.
+"""
 
 
 MAX_GROUP_BYTES: Final = 512 * 1024

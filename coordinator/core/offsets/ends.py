@@ -1,4 +1,4 @@
-"""Where a partition ends in static mode: at the largest offset ever committed.
+"""The end of a partition in static mode: the largest offset that was ever committed.
 
 See docs/design.md#ends. The stored offset with the largest value keeps the end. Only when that
 offset is lowered or deleted does the end get a record of its own.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Source(IntEnum):
-    """Where a value comes from (Kafka's DescribeConfigsResponse.ConfigSource)."""
+    """The origin of a value (Kafka's DescribeConfigsResponse.ConfigSource)."""
 
     STATIC_BROKER = 4
     DEFAULT = 5
