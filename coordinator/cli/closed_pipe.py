@@ -29,7 +29,7 @@ def end_when_nobody_reads() -> None:
     BrokenPipeError is an OSError, so every command that reads files would have to distinguish them.
     """
     if not isinstance(sys.stdout, io.TextIOWrapper):
-        return  # closed from the beginning, or a test's
+        return  # closed from the beginning, or replaced by a test
     was = sys.stdout
     was.flush()
     sys.stdout = io.TextIOWrapper(

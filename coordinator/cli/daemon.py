@@ -79,7 +79,7 @@ def serve(config: ConfigOption = None) -> None:
     except ConfigError as error:
         report_start_failure(error.problems, form)
         raise typer.Exit(USAGE) from None
-    # imported here: check-config and --version need neither
+    # imported here: check-config and --version do not need them
     from groupkeeper.coordinator.daemon.app import run
     from groupkeeper.coordinator.daemon.process import CannotGoOn, StartFailed
 

@@ -69,7 +69,7 @@ def list_command(
     timeout: TimeoutOption = 10.0,
 ) -> None:
     """List the groups. Exits 4 if none matches the filters."""
-    # imported here: the daemon needs neither
+    # imported here: the daemon does not need them
     from groupkeeper.coordinator.cli.broker_client import BrokerCluster, ServerError
     from groupkeeper.coordinator.cli.group_reports import STATES, TYPES, list_groups
 

@@ -297,7 +297,7 @@ class ListGroupsResult(AnyResult, frozen=True):
     """The answer to a ListGroups for one shard or for all shards."""
 
     groups: tuple[ListedGroup, ...] = ()
-    is_whole: bool = True  # False: a shard that is no longer ours was skipped
+    is_whole: bool = True  # False if a shard that is no longer ours was skipped
     left: tuple[str, ...] = ()  # groups for the next question: an answer has a limit
 
 
@@ -471,7 +471,7 @@ class NewTopic(NamedTuple):
     partitions: Int32
     topic_id: str
     refusal: tuple[ErrorCode, str] | None = (
-        None  # an error apart from the name, which is checked first
+        None  # an error other than in the name, which is checked first
     )
 
 

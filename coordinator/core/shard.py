@@ -66,7 +66,7 @@ class Shard(ShardState):
     def _bound_bytes(self, deadline: Deadline) -> int:
         """Return an upper bound of the records and events that a deadline causes."""
         if deadline.kind in (DeadlineKind.RETENTION, DeadlineKind.SWEEP):
-            return self.limits.max_step_bytes  # they limit themselves to a whole step
+            return self.limits.max_step_bytes  # their functions limit the size of their step
         group = self.groups.get(deadline.subject[0])
         # At most one record of the group, one event per member, and two events that list members.
         return 0 if group is None else 3 * group.size_bytes

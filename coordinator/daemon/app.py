@@ -365,7 +365,7 @@ class Daemon:
         os._exit(1 if self._failure else 0)
 
     def _reload(self) -> None:
-        if self._phase is not None:  # outside of serving, READY would end more than the reload
+        if self._phase is not None:  # during a start or a stop, READY would be false
             self._read_again()
             return
         self._systemd.notify(reloading())

@@ -130,7 +130,7 @@ def _histogram_family(
         assert isinstance(histogram, Histogram)
         bounds = [*map(str, histogram.bounds), "+Inf"]
         size = series_of(histogram)
-        if shown + size > room:  # half a histogram would be wrong
+        if shown + size > room:  # a histogram without some of its buckets would be wrong
             dropped += size
             continue
         buckets = zip(bounds, map(float, accumulate(histogram.counts)), strict=True)

@@ -285,7 +285,7 @@ class GroupCoordinator:
         """
         places = [self._places[shard_id] for shard_id in range(self.config.shards)]
         if isinstance(places[0], Closed):
-            # All are closed. A listing would skip each of them and return an empty list.
+            # All places are closed. A listing would skip each one and return an empty list.
             ticket.resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
             return lambda: None
         return self._listings.begin(request, ticket, places)

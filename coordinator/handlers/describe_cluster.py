@@ -56,7 +56,7 @@ def _refuse(exchange: Exchange, endpoint_type: int) -> bytes:
     return exchange.write(
         error_code=exchange.error,
         error_message=f"endpoint type {endpoint_type} is not served here",
-        endpoint_type=BROKERS,  # in a refusal too, as Kafka's is
+        endpoint_type=BROKERS,  # also in a refusal, as in Kafka
         cluster_id="",
         controller_id=-1,
         brokers=(),

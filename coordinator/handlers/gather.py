@@ -87,7 +87,7 @@ class Gather:
 
     def _sliced(self, index: int, parts: list[bytes]) -> None:
         part = b"".join(parts)
-        freed_bytes = len(part) - len(parts[-1])  # the last one was never counted
+        freed_bytes = len(part) - len(parts[-1])  # the last slice was never counted
         parts.clear()
         self._exchange.channel.grew(self._exchange, -freed_bytes)
         self._made(index, part)

@@ -324,7 +324,7 @@ class Lane:
             finally:
                 timer.cancel()
             # Requests that came in during the release may share the next append. A turn is short
-            # beside an append, and a busy machine needs fewer and larger appends.
+            # compared to an append, and a busy machine needs fewer and larger appends.
             if append.requests:
                 await asyncio.sleep(0)
         self._task = None

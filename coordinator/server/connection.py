@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._splitter = FrameSplitter(shared.limits.max_frame_bytes)
         self._headers = HeaderReader()
         self._sender = LastSender()
-        self.requests = 0  # of requests that have begun
+        self.requests = 0  # the number of requests that have begun
         # Frames that have not begun, exchanges that are not written, and replies of the next write.
         self._backlog: deque[bytes] = deque()
         self._owed: deque[Exchange] = deque()

@@ -25,7 +25,7 @@ class RequestTimes:
     __slots__ = ("buckets", "seconds")
 
     def __init__(self) -> None:
-        keys = range(max(ApiKey) + 2)  # the last one is for NOT_ANSWERED and is not shown
+        keys = range(max(ApiKey) + 2)  # the last entry is for NOT_ANSWERED and is not shown
         self.seconds = [0.0 for _ in keys]
         """The total time by API key. Code that adds to it also counts the bucket of a slow
         request.

@@ -57,7 +57,7 @@ class ServerOptions:
             cluster_id=self.cluster_id,
             # must be below the shortest session timeout; memory never needs that long
             append_timeout_ms=min(5_000, self.min_session_timeout_ms - 1),
-            # no test should wait for the back-off of a store that works again
+            # no test should wait for a back-off after the store works again
             retry_min_ms=10,
             retry_max_ms=50,
         )

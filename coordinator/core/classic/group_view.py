@@ -62,5 +62,5 @@ def _last_heard_ms(member: Member, now: Now) -> int | None:
         return None
     begun_ms = member.session.at - member.session_length_ms
     heard_ms = now.wall_ms - (now.monotonic_ms - begun_ms)
-    # The two clocks round differently, and no member was heard of before it joined.
+    # The two clocks round differently, and no member sends anything before it joins.
     return heard_ms if member.join_time_ms is None else max(heard_ms, member.join_time_ms)

@@ -363,7 +363,7 @@ def _static_result(
         leads = member.member_id == group.leader_id
         leader, members = group.leader_id, group.members_for_leader() if leads else ()
     else:
-        # An old client would believe that it leads, and assign. So it receives the leader id from
+        # An old client that sees itself as leader would assign. So it receives the leader id from
         # before.
         leads, leader, members = False, leader_before, ()
     return JoinGroupResult(

@@ -104,7 +104,7 @@ def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
     generation_id = request.generation_id
     if group is None:
         return ErrorCode.NONE if generation_id < 0 else request.absent_group_error
-    if group.state is EMPTY:  # with any member id: docs/spec/edge-cases.md#edge-62
+    if group.state is EMPTY:  # The member id does not matter: docs/spec/edge-cases.md#edge-62
         return ErrorCode.NONE if generation_id < 0 else COMMIT_ANSWER[group.state]
     error = group.identity_error(request.member_id, request.group_instance_id)
     if error:
