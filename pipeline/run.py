@@ -64,7 +64,7 @@ def run(
 
 
 def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
-    """Return the problems of files of which no event is missing, so no day names them."""
+    """Return the problems of files that lack no event. No day names these problems."""
     gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
     named = {problem for gap in gaps for problem in gap.problems}
     return [
@@ -88,7 +88,7 @@ def summary(done: Publication) -> list[str]:
 
 
 def _held_back(done: Publication) -> list[str]:
-    """Return which days are not published: each day with a gap, and the days after it."""
+    """Return the days that are not published: each day with a gap, and the days after it."""
     lines, after = [], []
     for day, gaps in sorted(done.held_back.items()):
         missing = [str(gap) for gap in gaps if gap.touches(day)]
@@ -115,7 +115,7 @@ def _days(days: Sequence[date]) -> str:
 
 
 def _literal(address: str) -> str:
-    """Refuse what Spark takes for a pattern, as the command does."""
+    """Refuse an address that Spark would read as a pattern. The command line refuses it too."""
     if problem := pattern_problem(address):
         raise argparse.ArgumentTypeError(problem)
     return address

@@ -49,7 +49,7 @@ class DumpError(Exception):
 
 
 class DumpedPartition(msgspec.Struct, frozen=True):
-    """What was read of one partition of the topic."""
+    """The result for one partition of the topic."""
 
     partition: int
     file: str
@@ -92,9 +92,9 @@ def dump(
     created_ms: int,
     progress: Progress = lambda read, of: None,
 ) -> Dump:
-    """Read the topic up to its current end, and write it into a directory without a dump.
+    """Read the topic up to its current end, and write it into a directory that has no dump yet.
 
-    Raises DumpError. Runs an event loop of its own until it is done.
+    Raises DumpError. Runs its own event loop until the dump is complete.
     """
     if (directory / HEADER).exists():
         raise DumpError(f"{directory} already holds a dump: name another directory")
@@ -261,7 +261,7 @@ class _Writer:
 
 
 def _is_whole(batch: Sequence[Any], position: int, next_offset: int) -> bool:
-    """Return whether a batch has every record from the end of the previous batch to its own end."""
+    """Return True if a batch has every record from the end of the previous batch to its own end."""
     return (
         bool(batch) and batch[0].offset <= position and len(batch) == next_offset - batch[0].offset
     )

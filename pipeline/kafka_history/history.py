@@ -37,7 +37,9 @@ TOMBSTONE: Final = "tombstone"
 """The reason of a deletion, since Kafka does not record it."""
 
 NOT_TOLD: Final = "(not told)"
-"""The member of a commit in a group of the consumer protocol, whose records are not read."""
+"""The member of a commit in a group of the consumer protocol: the records of these groups are not
+read.
+"""
 
 
 class _Offset(NamedTuple):
@@ -53,7 +55,7 @@ class _Offset(NamedTuple):
 
 @dataclass
 class _Group:
-    """What is known of a group at one point of its history."""
+    """The known state of a group at one point of its history."""
 
     value: GroupValue | None = None
     is_classic: bool = True

@@ -1,8 +1,10 @@
-"""When records of ``__consumer_offsets`` take effect: at once, or when their transaction commits.
+"""Decide when records of ``__consumer_offsets`` take effect: at once, or when their transaction
+commits.
 
 The offsets of a transaction are in the topic as soon as they are sent, but take effect only with
-the marker that commits it. This is Kafka's own order (OffsetMetadataManager, replay and
-replayEndTransactionMarker), so the result is what its coordinator would answer.
+the marker that commits it. The order is the same as in Kafka (OffsetMetadataManager, replay and
+replayEndTransactionMarker). So the resulting offsets are those that Kafka's coordinator would
+return.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class RawRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
-    """A transaction that had not ended when the read did. Its offsets have no effect yet."""
+    """A transaction that was open at the end of the read. Its offsets have no effect yet."""
 
     producer_id: int
     since_ms: int
@@ -58,7 +60,7 @@ class Transactions:
         return record
 
     def sent(self, producer_id: int, record: RawRecord) -> None:
-        """Add a record to a transaction. Of one key only the last record counts."""
+        """Add a record to a transaction. Of several records with one key only the last counts."""
         self._sent.setdefault(producer_id, {})[record.key] = record
 
     def ended(self, producer_id: int, marker: int, ts_ms: int) -> list[RawRecord]:

@@ -1,9 +1,9 @@
-"""The logs of a store as a tree, and the branch that the store continued with (pure).
+"""The logs of a store as a tree, and the branch on which the store continued (pure).
 
 A log names the log that it continues, and from which ``seq`` (``log_started``). If an older copy of
-a store is restored, its next log continues a log before that log's end, or beside another one. The
-log that began last counts, together with all logs that it continues. The events of the other logs
-are abandoned.
+a store is restored, its next log continues an earlier log before that log's end, or although
+another log continues it too. The log that began last counts, together with all logs that it
+continues. The events of the other logs are abandoned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Before(NamedTuple):
 
 
 class PutBack(NamedTuple):
-    """A store was replaced by an older copy."""
+    """A store was replaced by an older copy of itself."""
 
     log_id: str
     """The log that continues."""
@@ -49,7 +49,7 @@ class Branches:
     spans: Mapping[str, tuple[int, int]]
     """The first and last seq of each log."""
     befores: Mapping[str, Before]
-    """What each log continues. Logs that continue none are missing. A log never continues
+    """The log that each log continues. Logs that continue none are missing. A log never continues
     itself.
     """
 
@@ -85,7 +85,7 @@ class Branches:
         return found
 
     def _going_on(self) -> Iterator[list[str]]:
-        """Yield for each store the path of the log that it continued with."""
+        """Yield for each store the path that ends with its current log."""
         continued = {before.log_id for before in self.befores.values()}
         newest: dict[str, tuple[int, int, str]] = {}
         for log_id in self.spans.keys() - continued:

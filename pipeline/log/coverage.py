@@ -37,7 +37,7 @@ NAMED_FILES: Final = 3
 
 
 class HeldSegment(NamedTuple):
-    """What bronze has of one segment and day; the columns of ``SEGMENT_SCHEMA``."""
+    """The part of one segment and day that bronze has: the columns of ``SEGMENT_SCHEMA``."""
 
     log_id: str
     segment: str
@@ -61,7 +61,7 @@ class HeldSegment(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every seq from the first to the last is there, once."""
+        """Return True if every seq from the first to the last is there, once."""
         span = self.last_seq - self.first_seq + 1
         return self.events == span and 2 * self.seq_sum == span * (self.first_seq + self.last_seq)
 
@@ -84,11 +84,11 @@ class Gap(NamedTuple):
 
     @property
     def is_in_no_snapshot(self) -> bool:
-        """Return whether the events are in no snapshot, although a later one covers their seqs."""
+        """Return True if the events are in no snapshot, although a later one covers their seqs."""
         return any(IN_NO_SNAPSHOT in problem for problem in self.problems)
 
     def touches(self, day: date) -> bool:
-        """Return whether the day may lack events of this gap."""
+        """Return True if the day may lack events of this gap."""
         return self.from_day <= day <= self.to_day
 
     @property
@@ -114,14 +114,14 @@ class Gap(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What bronze has of one store."""
+    """The events of one store that bronze has."""
 
     gaps: list[Gap]
     """Its missing events, with or without a snapshot that covers them."""
     last_seq: int
     """The seq of its last event."""
     snapshots: set[int]
-    """The last seq that each of its snapshots covers."""
+    """The last seq of each snapshot."""
 
 
 class Coverage:
@@ -175,7 +175,7 @@ class Coverage:
         return segment._replace(last_seq=last, events=events)
 
     def gaps(self) -> list[Gap]:
-        """Return what is missing, by store and seq.
+        """Return the missing events, by store and seq.
 
         Events at the beginning of a store are not missing if a snapshot covers them.
         """
@@ -187,7 +187,7 @@ class Coverage:
         ]
 
     def _explained(self, gap: Gap) -> Gap:
-        """Name the log that may have the events missing at the beginning of another one."""
+        """Name the log that may have the events missing at the beginning of another log."""
         if gap.first_seq > 1:
             return gap
         for log_id, (first, last) in self._branches.spans.items():
@@ -196,12 +196,12 @@ class Coverage:
         return gap
 
     def gaps_as_of(self, last_seqs: Mapping[str, int]) -> list[Gap]:
-        """Return what is missing for the offsets as of a moment.
+        """Return the missing events that affect the offsets at a moment.
 
-        ``last_seqs`` has the last seq at that moment of every log that had begun. Later missing
-        events do not matter, nor do events covered by a snapshot that was taken before the moment.
-        Before the horizon, events covered by a later snapshot do not matter either: nothing at all
-        is known there.
+        ``last_seqs`` has the last seq at that moment of every log that had begun. Missing events
+        after the moment do not matter. Events that a snapshot from before the moment covers do not
+        matter either. The same is true before the horizon for events that a later snapshot covers,
+        because nothing is known of that time.
         """
         missing = []
         for _, logs in sorted(self._by_store().items()):
@@ -237,7 +237,7 @@ class Coverage:
         return {part.last_seq for part in parts if part.log_id != base_log(part.log_id)}
 
     def has_overlaps(self, days: Iterable[date]) -> bool:
-        """Return whether an event of these days may be there twice."""
+        """Return True if an event of these days may be there twice."""
         wanted = set(days)
         for parts in self._by_log.values():
             last = 0
@@ -256,8 +256,8 @@ class Coverage:
     def fingerprint(self, day: date) -> str:
         """Return a hash that changes when a segment of the day is added or grows.
 
-        Snapshots whose content is known anyway are ignored: a new one comes each day, at the end of
-        the log.
+        A snapshot whose content is already known does not change it: a new snapshot comes each day,
+        at the end of the log.
         """
         held = sorted(
             (s.log_id, s.first_seq, s.last_seq, s.events, s.sha256)
@@ -293,7 +293,7 @@ class Coverage:
         return held
 
     def events(self, day: date) -> int:
-        """Return how many events of a day bronze has, duplicates included."""
+        """Return the number of a day's events in bronze, duplicates included."""
         return sum(segment.events for segment in self.segments if segment.dt == day)
 
 
@@ -324,7 +324,7 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
     A log that names its predecessor continues that one. A log without the name (from before 0.2.0,
     or without its beginning) that does not begin with 1 continues the log that ends just before it.
     If there is none, it continues the last log that ends below it, unless a snapshot of its own
-    covers what was before it.
+    covers the events before it.
     """
     spans = {log_id: _span(log_id, parts) for log_id, parts in by_base.items()}
     befores: dict[str, Before] = {}
@@ -409,7 +409,7 @@ def _lacking(
     for part in sorted(expected, key=lambda s: (s.first_seq, s.last_seq)):
         is_told = part.last_seq <= through and IN_NO_SNAPSHOT not in part.problem
         if is_told and part.last_seq < begins:
-            continue  # retention deleted it: the snapshot covers it
+            continue  # retention deleted it, and the snapshot covers it
         for first, last in _uncovered(max(part.first_seq, reported_seq + 1), part.last_seq, spans):
             problems = (part.problem,) if part.problem else ()
             gap = Gap(part.log_id, first, last, part.dt, part.dt, "", problems)

@@ -1,13 +1,12 @@
-"""What names and manifests say about the files of a log, and whether the files match (pure).
+"""Check files of a log against their names and the manifests (pure).
 
 A segment's name has its log and seqs, its folder the day, and the manifest of the log's folder its
 size and checksum. A file that does not match never reaches a table. The result for each file is
-kept (``Verdict``). A file is examined again only when the file changes, or what the manifest says
-about it.
+kept (``Verdict``). A file is examined again only if the file or its manifest line has changed.
 
-The manifest is read here and not by ``storage.event_log.manifest``. The pipeline knows the daemon
-only by its documentation (``docs/reference/events.md``), and a cluster that runs the wheel has none
-of its packages. A test keeps the two readers equal.
+This module reads the manifest itself and does not use ``storage.event_log.manifest``. The pipeline
+relies only on the documentation of the daemon (``docs/reference/events.md``), and a cluster that
+runs the wheel has none of the daemon's packages. A test checks that both readers agree.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _DAY: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)")
 
 
 class SegmentFile(NamedTuple):
-    """What the path of a segment says."""
+    """The information in the path of a segment."""
 
     log_id: str
     first_seq: int
@@ -40,7 +39,7 @@ class SegmentFile(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What a manifest says about a segment."""
+    """The information in a manifest about a segment."""
 
     file_bytes: int = 0
     sha256: str = ""
@@ -57,7 +56,7 @@ class ChangeTicket(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What was found out about a file; the columns of ``VERDICT_SCHEMA``."""
+    """The result of examining a file; the columns of ``VERDICT_SCHEMA``."""
 
     file: str
     file_bytes: int
@@ -81,7 +80,9 @@ class Lacking(NamedTuple):
         return f"{self.file} {self.problem}"
 
     def as_expected(self) -> HeldSegment | None:
-        """Return the segment that ``Coverage`` must expect; None if the path does not say which."""
+        """Return the segment that ``Coverage`` must expect. Return None if the path does not name
+        one.
+        """
         if self.name is None:
             return None
         log_id, first, last, day = self.name
@@ -112,7 +113,7 @@ def parse_name(file: str) -> SegmentFile | None:
 
 
 class ManifestLines:
-    """What the manifests below a folder say, by the paths of all files."""
+    """The information of all manifests below a folder, by the paths of all files."""
 
     def __init__(self) -> None:
         self.listed: dict[str, Listed] = {}
@@ -148,14 +149,14 @@ class ManifestLines:
         self._by_name = {file.rpartition("/")[2]: each for file, each in self.listed.items()}
 
     def of(self, file: str) -> Listed:
-        """Return what is said about a file, or about the file of the same name if this is a copy of
-        it.
+        """Return the entry of a file. If the file is a copy without one, return the entry of the
+        file with the same name.
         """
         return self.listed.get(file) or self._by_name.get(file.rpartition("/")[2], Listed())
 
 
 def problem_of_file(ticket: ChangeTicket, file_bytes: int, sha256: str) -> str:
-    """Return what is wrong with a file before it is read; "" if nothing is."""
+    """Return the problem of a file before it is read. Return "" if there is none."""
     listed = ticket.listed
     if parse_name(ticket.file) is None:
         return "has not the name of a segment"
@@ -191,7 +192,7 @@ def problem_of_events(file: str, found: Iterable[HeldSegment]) -> str:
 
 
 class Judged(NamedTuple):
-    """What bronze has, after all later findings."""
+    """The content of bronze, after all later findings."""
 
     held: list[HeldSegment]
     superseded: list[tuple[str, str]]
@@ -204,8 +205,8 @@ class Judged(NamedTuple):
 def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judged:
     """Return the rows that count: the newest of each file.
 
-    Rows do not count if the manifest now lists another checksum than was read: the file was wrong.
-    If a file was right when it was read and is damaged now, its rows stay.
+    Rows do not count if the manifest now lists another checksum than that of the read file: the
+    file was wrong. If a file was right when it was read and is damaged now, its rows stay.
     """
     newest: dict[str, HeldSegment] = {}
     counting: list[HeldSegment] = []
@@ -245,7 +246,7 @@ def is_new(
         return True
     if listed.sha256 == known.listed_sha256:
         return False
-    # a segment appears before its line in the manifest
+    # a segment gets its name before its line in the manifest
     return bool(known.problem) or bool(listed.sha256 and listed.sha256 != known.sha256)
 
 
@@ -257,8 +258,8 @@ def lacking(
 ) -> list[Lacking]:
     """Return the segments that are listed and missing, or present and wrong.
 
-    ``files`` are the present ones. A segment that bronze has read before is not missing. A wrong
-    file does not matter if a good copy of it was read.
+    ``files`` are the present files. A segment that bronze has read before does not count as
+    missing. A wrong file does not matter if a good copy of it was read.
     """
     there, read, copies = set(files), set(), {}
     for part in held:

@@ -1,19 +1,23 @@
-"""Reads the log of a running daemon as Spark rows, up to this moment.
+"""Read the log of a running daemon as Spark rows, up to this moment.
 
-    spark.dataSource.register(EventLogSource)
+spark.dataSource.register(EventLogSource)
     spark.read.format("groupkeeper_log").load("groupkeeper.db").where("kind = 'commit'")
     spark.readStream.format("groupkeeper_log").load("groupkeeper.db")
 
-This source is for a look at recent events. One Python process reads the store's file beside the
-daemon: sealed segments and live rows together. The rows have the columns of
+Use this source to look at recent events. One Python process reads the store's file while the daemon
+runs: sealed segments and live rows together. The rows have the columns of
 ``pipeline.tables.bronze.read_events``, and ``pipeline.tables.offsets.offsets_as_of`` accepts both.
-Tables are built from segments instead (``pipeline.tables.bronze``): every worker of a cluster can
-read those, and the JVM reads them itself.
+Tables are built from segments instead (``pipeline.tables.bronze``), because every worker of a
+cluster can read those, and Spark reads them without Python.
 
-Options: ``path``, the SQLite file; ``log_dir``, the directory of its segments, if they were moved;
-``group``, only this group; ``after_seq`` and ``since_ms``, only later events; ``accept_gaps``,
-``true`` to continue after missing events, which raise an error otherwise; ``max_events``, the most
-events in one batch of a stream.
+Options:
+
+- ``path``: the SQLite file.
+- ``log_dir``: the directory of its segments, if they were moved.
+- ``group``: only this group.
+- ``after_seq`` and ``since_ms``: only later events.
+- ``accept_gaps``: ``true`` to continue after missing events. Otherwise they raise an error.
+- ``max_events``: the most events in one batch of a stream.
 """
 
 from __future__ import annotations
@@ -64,7 +68,7 @@ class MissingEvents(Exception):
 
 @dataclass
 class Range(InputPartition):
-    """The events after one seq, up to another."""
+    """The events after one seq, up to and including another."""
 
     after_seq: int
     last_seq: int
@@ -85,7 +89,7 @@ class EventLogSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return the columns of ``bronze.read_events``, without those of its files."""
+        """Return the columns of ``bronze.read_events``, except those about its files."""
         return SOURCE_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -180,7 +184,7 @@ _ACCEPT: Final = "With the option accept_gaps, the other events are read"
 
 
 def _pass_over(_: object, __: str) -> None:
-    """Ignore damaged segments: they raise an error when their events are requested."""
+    """Ignore damaged segments here. They raise an error when their events are requested."""
 
 
 def _number(options: dict[str, str], name: str, default: int) -> int:
@@ -198,7 +202,7 @@ def _is_true(options: dict[str, str], name: str) -> bool:
 
 
 def _file_of(path: str) -> str:
-    """Return the path of a store's file. The URL of the settings is accepted too."""
+    """Return the path of a store's file. Accepts a URL as in ``storage.url`` too."""
     scheme, is_url, rest = path.partition(":///")
     if is_url and scheme in ("sqlite", "file"):
         path = rest if scheme == "sqlite" else f"/{rest}"
@@ -213,7 +217,7 @@ def _file_of(path: str) -> str:
 
 
 class _Reader(DataSourceReader):
-    """One task, because one process at a time reads a SQLite file."""
+    """A read in a single Spark task, because only one process at a time can read a SQLite file."""
 
     def __init__(self, log: _Log) -> None:
         self._log = log

@@ -185,7 +185,11 @@ _DASH: Final = 6
 
 
 def _dashes(series: Mapping[str, Points]) -> dict[str, str]:
-    """Return the dash attribute of each line that covers another one for a tenth of its length."""
+    """Return the SVG dash attribute of each line.
+
+    It is empty unless at least a tenth of the line's points lie on a line drawn before it. The
+    dashes keep both visible.
+    """
     drawn: list[set[tuple[int, float]]] = []
     depths = {}
     for name, points in series.items():

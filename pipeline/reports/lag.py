@@ -1,4 +1,4 @@
-"""The report on lag and commit rate: which groups fall behind, and how fast each group moves."""
+"""The report on lag and commit rate: which groups are behind, and how fast each group moves."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
 
 
 def _day_end_ms(scope: Scope) -> Column:
-    """Return until when a day's values hold.
+    """Return the end of the time for which a day's values are valid.
 
-    The next day has values of its own, or is held back. A day without events has none, so the
-    earlier values hold.
+    The next day has values of its own, or is held back. A day without events has no values, so the
+    earlier ones stay valid.
     """
     end_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
     if not scope.quiet:
@@ -123,7 +123,7 @@ def _by_bucket(
         return at_ms - at_ms % bucket_ms
 
     minute = F.col("minute_ms")
-    # a row holds until the next one of its partition
+    # a row is valid until the next row of its partition
     of_partition = Window.partitionBy("name", "topic", "partition").orderBy("minute_ms")
     until = F.least(F.lead("minute_ms").over(of_partition), day_end_ms, F.lit(span.until_ms))
     held = lag.select("name", "offset", "lag", minute, until.alias("until_ms")).where(

@@ -94,7 +94,7 @@ def section(title: str, says: str, content: str) -> str:
 
 
 def warning(text: str) -> str:
-    """Return a card for what a reader must know first."""
+    """Return a card for something that a reader must know first."""
     return f'<section class="warn"><p>{_prose(text)}</p></section>'
 
 
@@ -116,7 +116,8 @@ def tiles(figures: Mapping[str, object]) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]], empty: str, *, total: int = 0, whole: str = "") -> str:
-    """Return a table of dicts with the same keys, numbers aligned right. On a telephone, cards.
+    """Return a table of dicts with the same keys. Numbers are aligned right; a telephone shows
+    cards.
 
     If the table has fewer rows than ``total``, it says that ``whole`` has all of them.
     """

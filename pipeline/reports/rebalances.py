@@ -1,4 +1,6 @@
-"""The report on rebalances: how often, why, how long, which members were absent, what moved."""
+"""The report on rebalances: how often, why, how long, which members were absent, which partitions
+moved.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from groupkeeper.pipeline.tables.lake import read_table
 TITLE = "Rebalances"
 
 OTHER: Final = "other"
-"""A cause that this version has no word for."""
+"""The cause that is shown for a cause which this version does not know."""
 
 CAUSES: Final = {
     "join": "a member joined",
@@ -124,7 +126,7 @@ def _begun_ms(row: dict[str, Any]) -> int:
 
 
 def _each_once(rows: Rows) -> Rows:
-    """Return every rebalance once, as its last day has it: one over midnight is in both days."""
+    """Return every rebalance once, from its last day. A rebalance over midnight is in both days."""
     found = {}
     for row in rows:
         # one with an unknown beginning has no seq

@@ -33,7 +33,7 @@ CHART_POINTS: Final = 240
 """Moments in a chart; a longer time has wider ones."""
 
 MAX_ROWS: Final = 500
-"""Rows that a page lists; the files beside it have all."""
+"""Rows that a page lists. The files next to the page have all rows."""
 
 MAX_WARNINGS: Final = 5
 """Days with missing events that a page names."""
@@ -42,7 +42,7 @@ Rows = list[dict[str, Any]]
 
 
 class NoTables(Exception):
-    """There is nothing to report on; the message says what to do."""
+    """There are no tables to report on. The message says how to make them."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class Scope:
 
     @property
     def quiet(self) -> dict[date, date]:
-        """Days followed by days without events, each with the next day that has some.
+        """Days followed by days without events, each with the next day that has events.
 
-        No events are missing between them, so nothing changed.
+        No events are missing between them, so nothing changed in that time.
         """
         noted = [row[DAY] for row in self._notes]
         return {day: then for day, then in pairwise(noted) if then - day > timedelta(days=1)}
@@ -117,7 +117,9 @@ class Scope:
             )
 
     def warnings(self) -> list[str]:
-        """Return which days are not in the report, and why; if there are many, the last ones."""
+        """Return a warning for the days that are not in the report, with reasons. If there are
+        many, only the last ones.
+        """
         waiting = [row["dt"] for row in self._notes if _is_waiting(row)]
         lines = [
             f"{row['dt']} is not in this report: {row['missing']}."
@@ -141,7 +143,7 @@ class Scope:
         return f"{groups}, {_from_to(self.days)}" if self.days else groups
 
     def why_nothing(self, otherwise: str) -> str:
-        """Return why a report is empty; ``otherwise`` if there was simply nothing to report."""
+        """Return why a report is empty; ``otherwise`` if there was nothing to report."""
         published = self._published_days
         if not published:
             return (
@@ -184,7 +186,7 @@ class Report:
     schema: pa.Schema
     """The schema of the rows."""
     says_nothing: str
-    """The meaning of an empty report."""
+    """The text of an empty report."""
 
 
 Build = Callable[[Scope], Report]
@@ -244,7 +246,7 @@ def buckets(
 ) -> tuple[Span, int]:
     """Return the span of a chart, and the milliseconds per point.
 
-    Both edges are whole points, so nothing lies outside. ``times_ms`` must not be empty.
+    Both edges are multiples of this, so that no value lies outside. ``times_ms`` must not be empty.
     """
     first, last = min(times_ms), max(times_ms)
     bucket_ms = time_step_ms(max(least_ms, (last - first) // points))

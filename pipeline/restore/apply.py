@@ -1,8 +1,8 @@
-"""Carries out a plan group by group: check, write, read back.
+"""Apply a plan group by group: check, write, read back.
 
-A group is refused as a whole, before any of its offsets is changed. The offsets themselves show
-what was done. So an interrupted run is continued by running it again, and one more run changes
-nothing.
+If a group is refused, none of its offsets is changed. The committed offsets themselves show which
+changes are done. So to continue an interrupted run, run it again. A run after a complete one
+changes nothing.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Result(StrEnum):
     APPLIED = "applied"
     """It was changed, and reads back as planned."""
     DONE_BEFORE = "done_before"
-    """It was already as planned; nothing was changed."""
+    """It was already as planned. Nothing was changed."""
     PENDING = "pending"
-    """It is as the plan found it and can be applied (only without apply)."""
+    """It is as the plan found it and can be applied. Only checks return this, not ``apply``."""
     REFUSED = "refused"
-    """Nothing was changed; the message says why."""
+    """Nothing was changed. The message gives the reason."""
     FAILED = "failed"
-    """It could not be finished; the message says what to do."""
+    """The changes could not be completed. The message says how to continue."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class Outcome(msgspec.Struct, frozen=True):
     changed: int = 0
     """The number of changed partitions; for a pending group, of those to change."""
     message: str = ""
-    """One line: what happened, why, what to do."""
+    """One line: the event, its reason, and the next step."""
 
     @property
     def is_well(self) -> bool:
@@ -78,8 +78,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 Removes: TypeAlias = Callable[[Partition], bool]
-"""Called with a partition that has a committed offset and no wanted one; True deletes the
-offset.
+"""Called with a partition that has a committed offset but no wanted one. True: delete the offset.
 """
 
 
@@ -101,10 +100,10 @@ def make_plan(
     *,
     removes: Removes = lambda partition: True,
 ) -> Plan:
-    """Plan how each group gets to its wanted offsets.
+    """Plan the change of each group to its wanted offsets.
 
-    ``data`` is the cluster that holds the records, None if there is none. An offset that is not
-    wanted is deleted if ``removes`` returns True, and stays otherwise.
+    ``data`` is the cluster that has the records, or None. An offset that is not wanted is deleted
+    if ``removes`` returns True. Otherwise it stays.
     """
     groups, clamps = plan_groups(coordinator, wanted, data, removes)
     return make_sealed(
@@ -155,7 +154,7 @@ def logs_for(
 ) -> dict[Partition, Log]:
     """Return the log start and end of every partition that the coordinator knows.
 
-    A partition that the cluster with the records lacks is left out, since nothing could be read
+    A partition that the cluster with the records does not have is left out: nobody could read it
     there.
     """
     partitions = partitions_of(groups)
@@ -181,7 +180,7 @@ def check(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome
 
 
 def verify(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Yield for each group whether it is as planned; its members do not matter."""
+    """Yield for each group whether it is as planned, even if it has members."""
     for group, _, now in _looked_at(coordinator, groups):
         found = progress(group, now)
         other = [*found[State.PENDING], *found[State.DRIFTED]]
@@ -214,7 +213,7 @@ def _looked_at(
 
 
 def apply(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Carry out the plan of each group; a refused or failed one does not stop the others."""
+    """Apply the plan of each group. If a group is refused or fails, the others still follow."""
     for group, listed, now in _looked_at(coordinator, groups):
         try:
             yield _apply_group(coordinator, group, listed, now)
@@ -238,13 +237,13 @@ def _apply_group(
     if not progress(group, now)[State.PENDING]:
         refused = _refusal(coordinator, group, listed, now)
         return refused or Outcome(group.group, Result.DONE_BEFORE)
-    # read again: many groups were read together, and others were written since
+    # read again: many groups were read together, and others have been written since then
     now = coordinator.offsets([group.group])[group.group]
     refused = _refusal(coordinator, group, listed, now)
     if refused is not None:
         return refused
     pending = progress(group, now)[State.PENDING]
-    # deletes last: a group without offsets may be deleted before it gets its new ones
+    # deletes last: a group without offsets could be deleted before it gets its new ones
     offsets = {_key(each): each.target for each in pending if each.target is not None}
     deleted = [_key(each) for each in pending if each.target is None]
     if offsets:

@@ -1,10 +1,10 @@
-"""A Kafka-compatible server, over the Kafka protocol: its groups, their offsets, its logs.
+"""A Kafka-compatible server, over the Kafka protocol: its groups, their offsets, and its logs.
 
-It uses only kafka-python, which reads and writes all of it exactly. confluent-kafka appends a NUL
-to every metadata it commits, cuts metadata it reads at the first NUL, reads one group at a time,
-and cannot delete offsets.
+It uses only kafka-python, which reads and writes all values exactly. confluent-kafka appends a NUL
+to all metadata that it commits, cuts metadata that it reads at the first NUL, reads one group at a
+time, and cannot delete offsets.
 
-Long because how to reach a server, what to ask it and how to name its errors belong together.
+Long because the connection to a server, the requests and the names of errors belong together.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ AGAIN: Final = frozenset(
         "LEADER_NOT_AVAILABLE",
     }
 )
-"""Errors that pass, by Kafka's names."""
+"""Temporary errors, by Kafka's names."""
 
 RETENTION_CONFIGS: Final = frozenset({"retention.ms", "retention.bytes"})
-"""Configs of a server that keeps records; a server without records has neither."""
+"""Configs of a server that keeps records. A server without records has none of them."""
 
 MEMBERS_ARE_THERE: Final = frozenset(
     {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC", "REBALANCE_IN_PROGRESS"}
@@ -67,7 +67,7 @@ MEMBERS_ARE_THERE: Final = frozenset(
 
 
 class ClusterError(Exception):
-    """A server does not answer, or refuses; the message is one line."""
+    """A server does not answer, or refuses a request. The message is one line."""
 
 
 class GroupBusy(ClusterError):
@@ -144,11 +144,11 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 FILE_SETTINGS: Final = (".ca.location", ".certificate.location", ".key.location")
-"""Endings of the settings that name a file."""
+"""The end of each setting that names a file."""
 
 
 class Cluster:
-    """A connection to one server. Not shared between threads; ``close`` it, or use it in a with."""
+    """A connection to one server. Only one thread may use it. Call ``close``, or use ``with``."""
 
     def __init__(self, endpoint: ClusterEndpoint, client_id: str) -> None:
         self.address = endpoint.address
@@ -198,7 +198,7 @@ class Cluster:
         }
 
     def members(self, group: str) -> list[str]:
-        """Return the members of a group as text: ``billing-1 at /10.0.0.7``. [] if they are
+        """Return the members of a group as text: ``billing-1 at /10.0.0.7``. Empty if they are
         unknown.
         """
         described = self._ask(
@@ -208,7 +208,9 @@ class Cluster:
         return sorted(f"{each['client_id']} at {each['client_host']}" for each in members)
 
     def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
-        """Return every committed offset of these groups; a group without any has an empty entry."""
+        """Return every committed offset of these groups. A group without offsets has an empty
+        entry.
+        """
         found: dict[str, dict[Partition, Committed]] = {group: {} for group in groups}
         for some in _slices(list(groups), GROUPS_A_REQUEST):
             answer = self._ask("fetch offsets", partial(self._fetch, some))
@@ -228,7 +230,7 @@ class Cluster:
         return found
 
     def existing(self, partitions: Collection[Partition]) -> set[Partition]:
-        """Return those of the partitions that exist."""
+        """Return the partitions that exist."""
         topics = sorted({partition.topic for partition in partitions})
         if not topics:
             return set()
@@ -241,8 +243,8 @@ class Cluster:
         }.intersection(partitions)
 
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
-        """Return the log start and end of those that exist; both None if the server keeps no
-        records.
+        """Return the log start and end of the partitions that exist. Both are None if the server
+        keeps no records.
         """
         there = self.existing(partitions)
         if not self.keeps_records({partition.topic for partition in there}):
@@ -257,12 +259,12 @@ class Cluster:
         return found
 
     def keeps_records(self, topics: Collection[str]) -> bool:
-        """Return whether this server holds the records of its topics, not only offsets. Reads the
-        configs of one of the topics.
+        """Return True if this server has the records of its topics, not only offsets.
 
-        A coordinator without records has no retention setting. If the configs cannot be read, the
-        server is assumed to hold records: the plan shows a wrong clamp, but not a consumer sent to
-        deleted records.
+        It reads the configs of one of the topics. A coordinator without records has no retention
+        setting. If the configs cannot be read, the server is assumed to have records. If this is
+        wrong, the plan shows a wrong clamp, which a person can see. The opposite mistake would send
+        a consumer to deleted records.
         """
         if not topics:
             return True
@@ -289,14 +291,14 @@ class Cluster:
     def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
         """Commit as an administrator, in as few requests as Kafka's batch size allows.
 
-        Raises GroupBusy while the group has members, ClusterError for every other error. After an
-        error some of it may be written: read it back.
+        Raises GroupBusy while the group has members, and ClusterError for every other error. After
+        an error some offsets may be written: read them back.
         """
         for some in _batches(group, sorted(offsets.items())):
             self._write(group, partial(self._commit, group, some))
 
     def delete(self, group: str, partitions: Collection[Partition]) -> None:
-        """Delete committed offsets. Raises as ``commit`` does."""
+        """Delete committed offsets. Raises the same errors as ``commit``."""
         keys = [TopicPartition(*each) for each in sorted(partitions)]
         for some in _slices(keys, PARTITIONS_A_REQUEST):
             self._write(group, partial(self._delete, group, some))
@@ -317,7 +319,7 @@ class Cluster:
         return _refused(self._client.delete_group_offsets(group, keys))
 
     def _write(self, group: str, write: Callable[[], dict[str, str]]) -> None:
-        """Write; retry while all errors pass by themselves."""
+        """Write. Retry while all errors are temporary."""
         give_up_s = time.monotonic() + self._timeout_s
         while True:
             refused = self._ask(f"commit for group {group!r}", write)
@@ -335,7 +337,7 @@ class Cluster:
             self._wait(errors)
 
     def _ask(self, what: str, ask: Callable[[], Result]) -> Result:
-        """Send a request; retry while the error passes by itself."""
+        """Send a request. Retry while the error is temporary."""
         give_up_s = time.monotonic() + self._timeout_s
         while True:
             try:

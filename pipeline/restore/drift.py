@@ -1,4 +1,4 @@
-"""Compares groups at their source with the state that a migration plan found there (pure)."""
+"""Compare groups at their source with the offsets that a migration plan found there (pure)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def drift(
     now: Mapping[str, Mapping[Partition, Committed]],
     topics: Mapping[str, str],
 ) -> Iterator[Outcome]:
-    """Yield for each group whether it has changed; ``now`` has the source's topic names."""
+    """Yield for each group whether it has changed. ``now`` uses the source's topic names."""
     for each in groups:
         try:
             there = renamed(now[each.group], topics)
@@ -44,7 +44,7 @@ def moved_on(group: GroupPlan, there: Mapping[Partition, Committed]) -> Outcome:
     }
     found = {key: (committed.offset, committed.metadata) for key, committed in there.items()}
     for key, (offset, metadata) in planned.items():
-        if metadata is None and key in found:  # the plan does not know it, so it counts as equal
+        if metadata is None and key in found:  # the plan does not have it, so it counts as equal
             planned[key] = offset, found[key][1]
     nothing = (None, None)
     moved = [
@@ -67,7 +67,7 @@ def moved_on(group: GroupPlan, there: Mapping[Partition, Committed]) -> Outcome:
 
 
 def _metadata(each: Change) -> str | None:
-    """Return the metadata found at the source; None if the plan does not have it."""
+    """Return the metadata found at the source. Return None if the plan does not have it."""
     if each.clamp is Clamp.NO_PARTITION or each.target is None:
         return None
     return each.target.metadata

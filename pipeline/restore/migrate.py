@@ -53,7 +53,7 @@ class MigrationRoute(NamedTuple):
     source: ClusterEndpoint
     target: ClusterEndpoint
     data: ClusterEndpoint | None
-    """The cluster with the records that the target's consumers read; None: nothing is clamped."""
+    """The cluster with the records that the target's consumers read. None: nothing is clamped."""
     topics: Mapping[str, str] = {}
 
 
@@ -61,14 +61,14 @@ class Planned(msgspec.Struct, frozen=True):
     """A task's result for one group."""
 
     group: GroupPlan | None = None
-    """None if it has no committed offset, or if ``error`` has the reason."""
+    """None if the group has no committed offset, or if ``error`` has the reason."""
     clamps: bool = False
     name: str = ""
     error: str = ""
 
 
 class Migration(NamedTuple):
-    """A plan, and what a person should know before it is applied."""
+    """A plan, and the groups that need attention before it is applied."""
 
     plan: Plan
     empty: list[str]
@@ -100,7 +100,7 @@ def plan_migration(
     created_ms: int,
     patterns: Collection[str] = (),
 ) -> Migration:
-    """Plan how every group of the source, or those that match a pattern, gets to the target.
+    """Plan the migration of every group of the source, or of those that match a pattern.
 
     Offsets that a group has only at the target stay. Raises ClusterError if the source, the target
     or the cluster with the records does not answer.
@@ -142,7 +142,7 @@ def run_plan(
 
 
 def source_drift(spark: SparkSession, source: ClusterEndpoint, plan: Plan) -> list[Outcome]:
-    """Return for each group whether it changed at its source since the plan was made."""
+    """Return for each group whether it changed at its source after the plan was made."""
     encoder = msgspec.json.Encoder()
     groups = [encoder.encode(each).decode() for each in plan.content.groups]
     task = partial(_source_task, source, plan.content.topics)

@@ -27,7 +27,7 @@ NO_LEADER_EPOCH: Final = -1
 
 
 class PlanError(ValueError):
-    """A file is no plan, or was changed after it was written; the message is one line."""
+    """A file is not a plan, or was changed after it was written. The message is one line."""
 
 
 class Partition(NamedTuple):
@@ -41,7 +41,7 @@ class Committed(msgspec.Struct, frozen=True):
     """A committed offset of a group."""
 
     offset: int
-    """The stored value; even a negative one is restored unchanged."""
+    """The stored value. A negative value is restored unchanged too."""
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
 
@@ -56,9 +56,9 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Log(NamedTuple):
-    """The log start and end of a partition at the cluster that holds its records.
+    """The log start and end of a partition in the cluster that has its records.
 
-    Both are None if no cluster holds its records; then nothing is clamped.
+    Both are None if no cluster has its records. Then nothing is clamped.
     """
 
     start: int | None = None
@@ -94,7 +94,7 @@ class State(StrEnum):
     PENDING = "pending"
     DONE = "done"
     DRIFTED = "drifted"
-    """It differs from what the plan found and from what it wants: another client committed."""
+    """The offset differs from both ``current`` and ``target``: another client committed."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -119,12 +119,14 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        """Return the log before the one that a segment begins, and when the new one began."""
+        """True if the target differs from the current value."""
         return not _same(self.current, self.target)
 
     @property
     def asked_for(self) -> int | None:
-        """The requested offset, whatever the target became; None for no offset."""
+        """The requested offset, even if the target differs from it. None if no offset was
+        requested.
+        """
         if self.clamp is Clamp.NONE:
             return None if self.target is None else self.target.offset
         return self.wanted
@@ -162,10 +164,10 @@ class Content(msgspec.Struct, frozen=True):
     server: str
     """The coordinator to change, HOST:PORT; or zookeeper:// and the servers of a registry."""
     data: str
-    """What the targets were clamped to, as text."""
+    """The cluster whose logs the targets were clamped to, as text."""
     groups: tuple[GroupPlan, ...]
     as_of_ms: int | None = None
-    """The moment that a restore restores."""
+    """For a restore: the moment whose offsets it restores."""
     undoes: str | None = None
     """The id of the plan that this one undoes."""
     topics: dict[str, str] = {}

@@ -31,7 +31,7 @@ from groupkeeper.pipeline.tables.lake import DAY, Lake
 from groupkeeper.pipeline.tables.offsets import offset_changes, standing
 
 SNAPSHOT_KIND: Final = "offset_snapshot"
-"""Has the offsets of a group at the time when older segments were deleted."""
+"""The kind of events with the offsets of a group at the time when older segments were deleted."""
 
 NAMED: Final = 5
 """Gaps that a message names."""
@@ -42,7 +42,7 @@ class RestoreError(Exception):
 
 
 class IncompleteHistory(RestoreError):
-    """Events are missing that may have changed the group."""
+    """Events that may have changed the group are missing."""
 
     def __init__(self, missing: Iterable[object], place: object) -> None:
         """``missing`` has one text for each gap; ``place`` names the history."""
@@ -66,7 +66,7 @@ class Standing(NamedTuple):
     store: str
     """The log that has them."""
     last_ts_ms: int
-    """The time of the newest event read from that log; the offsets after it are unknown."""
+    """The time of the newest event read from that log. Offsets after this time are unknown."""
     unknown: frozenset[Partition] = frozenset()
     """Partitions of the group whose offset at that moment is unknown."""
 
@@ -75,9 +75,9 @@ NONE_LACKING: Final[Mapping[str, str]] = {}
 
 
 def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) -> Coverage:
-    """Return the coverage of a folder of this machine, from the names of its sealed segments.
+    """Return the coverage of a local folder, from the names of its sealed segments.
 
-    ``lacking`` are the missing or damaged segments: the problem of each, by its path.
+    ``lacking`` has the problem of each missing or damaged segment, by path.
     """
     expected = (Lacking(*each, parse_name(each[0])).as_expected() for each in lacking.items())
     found = map(_held, _right(log_dir, lacking))
@@ -86,7 +86,7 @@ def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) ->
 
 
 def _right(log_dir: Path, lacking: Collection[str]) -> list[Path]:
-    """Return the correct segments of a folder. Raises RestoreError if it has no segment."""
+    """Return the undamaged segments of a folder. Raises RestoreError if it has no segment."""
     found = [path for path in log_dir.glob(f"{DAY}=*/{SEGMENT_GLOB}") if _held(path)]
     if not found:
         raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
@@ -117,7 +117,9 @@ def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegme
 
 
 def _begin(path: Path) -> tuple[str, int]:
-    """Return the log before the one that a segment begins, and when the new one began."""
+    """Return the log before the one that begins with this segment, and the time when the new log
+    began. Return "" and 0 if the segment begins no log.
+    """
     with suppress(OSError, EOFError, zlib.error, ValueError), gzip.open(path) as lines:
         event = json.loads(lines.readline())
         if event.get("kind") == LOG_STARTED:
@@ -128,7 +130,7 @@ def _begin(path: Path) -> tuple[str, int]:
 def events_of_log(
     spark: SparkSession, log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING
 ) -> DataFrame:
-    """Read the events of the sealed segments in a folder of this machine, each once.
+    """Read the events of the sealed segments in a local folder, each once.
 
     Damaged segments are left out.
     """
@@ -151,7 +153,7 @@ def events_of_lake(spark: SparkSession, root: str) -> DataFrame:
 def require_whole(events: DataFrame, coverage: Coverage, as_of_ms: int, place: object) -> None:
     """Raise IncompleteHistory if events of any log up to a moment are missing.
 
-    Any log counts, since a missing event does not show its group.
+    Any log counts, because a missing event does not show its group.
     """
     if not coverage.gaps():
         return
@@ -166,8 +168,8 @@ def group_as_of(
 ) -> Standing:
     """Return the offsets that a group had at a moment, of all topics or of the given ones.
 
-    If several logs know the group, because it was imported from Kafka for example, the one with its
-    last change before the moment counts. Raises RestoreError if none does.
+    Several logs may know the group, for example because it was imported from Kafka. Then the log
+    with the group's last change before the moment counts. Raises RestoreError if no log knows it.
     """
     changes = offset_changes(events.where(F.col("group") == group))
     is_before = F.col("ts_ms") <= as_of_ms
@@ -197,8 +199,8 @@ def group_as_of(
 def _is_cut_off() -> Column:
     """Return True for a change that may not be the first of its partition.
 
-    That is so for the first known change in an import, since Kafka's compaction may have removed
-    earlier ones. The first known change may also be a tombstone.
+    This is so for the first known change in an import: Kafka's compaction may have removed earlier
+    ones. The first known change may also be a tombstone.
     """
     is_first_commit = (F.col("kind") == "commit") & F.col("previous_offset").isNull()
     return is_first_commit | F.col("offset").isNull()

@@ -1,4 +1,4 @@
-"""One line for each failure of Spark, whose own message is a page (pure)."""
+"""Describe each failure of Spark in one line, because Spark's own message is a page long (pure)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def damaged_file(error: BaseException) -> str | None:
 
 
 def why(error: BaseException) -> str:
-    """Return the cause, and the remedy if there is one, for one of ``SPARK_ERRORS``."""
+    """Return the cause of one of ``SPARK_ERRORS``, and the remedy if there is one."""
     text = f"{error}\n"
     if damaged := _FILE.search(text):
         return (

@@ -28,7 +28,7 @@ class SparkNotStarted(Exception):
 
 
 def start(make: Callable[[], Started], *, passes_on: bool) -> Started:
-    """Call what starts Spark's JVM. Raises SparkNotStarted if the JVM ended at once.
+    """Call ``make``, which starts Spark's JVM. Raises SparkNotStarted if the JVM ended at once.
 
     The output of the JVM during the start is dropped, unless ``passes_on`` is set. Later output is
     written to standard error.
@@ -48,7 +48,7 @@ def start(make: Callable[[], Started], *, passes_on: bool) -> Started:
 
 
 class _Said:
-    """The output of a pipe: kept at first, passed on later."""
+    """The output that processes write into a pipe. It is kept at first, and passed on later."""
 
     def __init__(self) -> None:
         read, self._write = os.pipe()
@@ -62,7 +62,7 @@ class _Said:
 
     @contextmanager
     def in_place_of_stderr(self) -> Iterator[None]:
-        """Processes started inside the block write to the pipe as long as they live."""
+        """Inside the block, new processes write to the pipe, as long as they live."""
         sys.stderr.flush()
         before = os.dup(STDERR)
         os.dup2(self._write, STDERR)
@@ -98,7 +98,7 @@ class _Said:
                     self._pipe.close()
 
     def _take(self) -> bool:
-        """Read what there is, under the lock; return True if more may come."""
+        """Read the present output, under the lock. Return True if more may come."""
         while text := self._pipe.read(65_536):
             if self._passes_on:
                 os.write(STDERR, text)

@@ -1,4 +1,4 @@
-"""Bronze: the events as they are, read from sealed segments, each written once.
+"""Bronze: the unchanged events of sealed segments, each written once.
 
 A segment is immutable, and so is the output of a batch: ``dt=DAY/batch_id=N`` is replaced as a
 whole. The next run removes an unfinished batch and reads its files again, so nothing is lost or
@@ -44,13 +44,13 @@ LOG_STARTED: Final = "log_started"
 _READ_OPTIONS: Final = {
     "pathGlobFilter": SEGMENT_GLOB,
     "recursiveFileLookup": "true",
-    # a line that is no event is damage, and must not become a row of nulls
+    # a line that is not an event is damage, and must not become a row of nulls
     "mode": "FAILFAST",
 }
 
 
 def read_segments(spark: SparkSession, *paths: str) -> DataFrame:
-    """Read sealed segments: the named ones, and all in and below the named folders."""
+    """Read sealed segments: the named files, and all segments in and below the named folders."""
     reader = spark.read.schema(LINE_SCHEMA).options(**_READ_OPTIONS)
     return _from_lines(reader.json(list(paths)))
 
@@ -115,19 +115,19 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
 
 
 def write_held(spark: SparkSession, lake: Lake, held: Sequence[HeldSegment]) -> None:
-    """Write which segments a batch brought."""
+    """Record the segments that a batch has written."""
     rows = [tuple(getattr(each, name) for name in SEGMENT_SCHEMA.names) for each in held]
     if rows:
         write_small(spark.createDataFrame(rows, SEGMENT_SCHEMA), lake.segments, "batch_id")
 
 
 def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
-    """Read every row ever written: events as they are, including repeated ones."""
+    """Read every row: unchanged events, including duplicates."""
     return read_table(spark, lake.events, BRONZE_SCHEMA)
 
 
 def read_judged(spark: SparkSession, lake: Lake) -> Judged:
-    """Read which segments bronze holds; small, whatever the number of events."""
+    """Read which segments bronze has. The result is small for any number of events."""
     rows = read_table(spark, lake.segments, SEGMENT_SCHEMA).collect()
     held = [
         HeldSegment(**{name: value for name, value in row.asDict().items() if value is not None})
@@ -143,13 +143,13 @@ def read_verdicts(spark: SparkSession, lake: Lake) -> dict[str, Verdict]:
 
 
 def read_lacking(spark: SparkSession, lake: Lake) -> list[Lacking]:
-    """Read which segments the log's folder lacks, as of the last check."""
+    """Read the segments that the log's folder lacked at the last check."""
     rows = read_table(spark, lake.lacking, LACKING_SCHEMA).collect()
     return sorted(Lacking(row["file"], row["problem"], parse_name(row["file"])) for row in rows)
 
 
 def read_coverage(spark: SparkSession, lake: Lake) -> Coverage:
-    """Read which segments bronze holds, and which it lacks."""
+    """Read which segments bronze has, and which it lacks."""
     return _coverage(read_judged(spark, lake), read_lacking(spark, lake))
 
 
@@ -159,10 +159,10 @@ def _coverage(found: Judged, lacking: Iterable[Lacking]) -> Coverage:
 
 
 def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None = None) -> DataFrame:
-    """Read the events of the given days, or all, each once, with their ``store``.
+    """Read every event of the given days once, with its ``store``. None means all days.
 
-    Every other table is computed from these. Events that a store wrote before an older copy
-    replaced it are left out; only bronze keeps them.
+    Every other table is computed from these events. If a store was replaced by an older copy of
+    itself, the events that the copy lacks are left out. Only bronze keeps them.
     """
     found = read_judged(spark, lake)
     coverage = _coverage(found, read_lacking(spark, lake))
@@ -178,7 +178,7 @@ def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None =
 
 
 def without_abandoned(events: DataFrame, coverage: Coverage) -> DataFrame:
-    """Leave out events that a store wrote before an older copy replaced it."""
+    """If a store was replaced by an older copy of itself, drop the events that the copy lacks."""
     if not (limits := coverage.limits()):
         return events
     last = F.create_map(*(F.lit(each) for pair in limits.items() for each in pair))
@@ -186,12 +186,12 @@ def without_abandoned(events: DataFrame, coverage: Coverage) -> DataFrame:
 
 
 def distinct_events(events: DataFrame) -> DataFrame:
-    """Keep one row of each event, since overlapping segments hold the same events."""
+    """Keep one row of each event, because overlapping segments contain the same events."""
     return events.dropDuplicates(["log_id", "seq"])
 
 
 def with_store(events: DataFrame, stores: dict[str, str] | None = None) -> DataFrame:
-    """Add the store that each log belongs to; without a map every log is a store of its own."""
+    """Add the store of each log. Without a map every log is a store of its own."""
     if not stores or all(log_id == store for log_id, store in stores.items()):
         return events.withColumn("store", F.col("log_id"))
     table = F.create_map(*map(F.lit, _flat(stores.items())))

@@ -1,7 +1,7 @@
 """Gold: the small tables for reports, partitioned by day, for complete days only.
 
-They are functions of silver's tables and of events. Offsets are counted in messages: the difference
-of two offsets is the number of messages between them, unless the topic is compacted or
+They are functions of silver's tables and of events. Distances are counted in messages: the
+difference of two offsets is the number of messages between them, unless the topic is compacted or
 transactional.
 """
 
@@ -68,9 +68,9 @@ def _by_day(
 
 
 def _without_overtaken(steps: DataFrame, key: Sequence[str], at: str) -> DataFrame:
-    """Drop steps whose time is before that of an earlier step: the clock was set back between them.
+    """Drop each step that has a later time than a newer step: the clock was set back between them.
 
-    Drops the column ``order`` too.
+    The column ``order`` is dropped too.
     """
     earlier = Window.partitionBy(*key).orderBy(at).rowsBetween(Window.unboundedPreceding, -1)
     newest = F.max("order").over(earlier)
@@ -126,7 +126,7 @@ def lag_1m(
     moves = _without_overtaken(moves.unionByName(stood), OFFSET_KEY, "minute_ms")
     keys = newest.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
     rows = moves.unionByName(keys.join(ends, [*PARTITION_KEY]), allowMissingColumns=True)
-    # so each day is complete by itself: no reader needs the last row before it
+    # so each day is complete, and no reader needs the last row of the day before
     midnights = F.array(*(F.lit(_midnight_ms(day)).cast("long") for day in days))
     looks = keys.select(*OFFSET_KEY, F.explode(midnights).alias("minute_ms"))
     rows = rows.unionByName(looks, allowMissingColumns=True)
@@ -164,7 +164,8 @@ _NO_OFFSET: Final = -1
 def commit_rate_1m(deltas: DataFrame) -> DataFrame:
     """Return the commits of each group and topic per minute: requests, partitions, messages.
 
-    ``messages`` counts only what members moved forward; resets, restores and rewinds are separate.
+    ``messages`` counts only forward moves of members. Resets, restores and rewinds are counted
+    separately.
     """
     is_first_of_topic = F.col("position") % (1 << 31) == 0
     return deltas.groupBy(DAY, "store", "group", "topic", _minute()).agg(
@@ -173,7 +174,8 @@ def commit_rate_1m(deltas: DataFrame) -> DataFrame:
 
 
 def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
-    """Return silver's rebalances with names: the client that caused each, and the awaited ones.
+    """Return silver's rebalances with the names of the client that caused each one and of the
+    awaited clients.
 
     ``cause`` is a word of ``CAUSES``, or ``other``. A member is named ``client-id (host)``.
     """
@@ -181,7 +183,7 @@ def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
     members = sessions.select(DAY, "store", "group", "member_id", name).dropDuplicates(
         [DAY, "store", "group", "member_id"]
     )
-    # two may begin in one millisecond, and one with an unknown beginning has no seq
+    # two rebalances may begin in the same millisecond, and one with an unknown beginning has no seq
     row = (DAY, "store", "group", "seq", "started_ms", "completed_ms")
     waited = episodes.select(*row, F.explode("awaited").alias("member_id"))
     names = waited.join(members, [DAY, "store", "group", "member_id"], "left").groupBy(*row)
@@ -342,10 +344,10 @@ def audit(
 
 
 def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Add who deleted the topic to the offsets removed with it.
+    """Add the client that deleted the topic to the offsets that were removed with it.
 
-    The coordinator removes them soon after the deletion, and its event names no client. The
-    deletion is on the same day, or on the last day with events before it.
+    The coordinator removes the offsets soon after the deletion, and its event names no client. The
+    deletion is on the same day, or on the last earlier day with events.
     """
     deleter = F.struct("seq", *_CLIENT)
     is_deletion = (F.col("kind") == "admin_action") & (F.col("action") == "delete_topic")
@@ -369,7 +371,7 @@ def _change(before: Column, after: Column) -> Column:
 
 
 def _told(events: DataFrame) -> DataFrame:
-    """Return the rows that are events of their own."""
+    """Return the audit rows of events that are rows by themselves."""
     actions = {
         "commit_rejected": "rejected",
         "group_deleted": "group_delete",

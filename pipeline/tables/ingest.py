@@ -66,7 +66,7 @@ UNREADABLE: Final = "cannot be read: it is cut off or damaged"
 
 
 def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
-    """Read every correct segment that exists now; return the missing and the damaged ones."""
+    """Read every correct segment that exists now. Return the missing and the damaged ones."""
     folder = LogFolder(spark, log_dir)
     first_batch = _begin(spark, lake)
     _write_tickets(spark, folder, lake)
@@ -78,7 +78,7 @@ def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
 def ingest_for_ever(
     spark: SparkSession, log_dir: str, lake: Lake, after_each: Callable[[list[Lacking]], object]
 ) -> None:
-    """Ingest every minute, in one stream, and call ``after_each``; ends when that raises."""
+    """Ingest every minute, in one stream, and then call ``after_each``. Ends when that raises."""
     folder = LogFolder(spark, log_dir)
     first_batch = _begin(spark, lake)
     make_folder(spark, lake.tickets)
@@ -202,7 +202,7 @@ class _Batch:
         self._problems: dict[str, str] = {}
 
     def take(self, tickets: Sequence[ChangeTicket]) -> None:
-        """Read the correct files, and write the verdicts on all."""
+        """Read the correct files, and write a verdict on each file."""
         held = {part.file: part for part in read_judged(self._spark, self._lake).held}
         contents = self._folder.contents([ticket.file for ticket in tickets])
         there = [ticket for ticket in tickets if ticket.file in contents]
@@ -211,7 +211,7 @@ class _Batch:
             if problem := problem_of_file(ticket, content.file_bytes, content.sha256):
                 self._problems[ticket.file] = problem
         right = [ticket.file for ticket in there if ticket.file not in self._problems]
-        # touched or copied again, with the same content
+        # the file was touched or copied again, with the same content
         new = [
             file for file in right if file not in held or held[file].sha256 != contents[file].sha256
         ]
@@ -244,7 +244,7 @@ class _Batch:
         return []
 
     def _damaged(self, files: Sequence[str], error: BaseException) -> list[str]:
-        """Return the unreadable files: the one that Spark names, or else each that fails by
+        """Return the unreadable files: the file that Spark names, or else each file that fails by
         itself.
         """
         named = damaged_file(error)
@@ -280,7 +280,7 @@ def _by_file(files: Iterable[str], parts: Iterable[HeldSegment]) -> dict[str, li
     return {file: by_name.get(file.rpartition("/")[2], []) for file in files}
 
 
-# --- after it: what is not there ------------------------------------------------------------------
+# --- after a batch: missing segments --------------------------------------------------------------
 
 
 def _note_lacking(spark: SparkSession, folder: LogFolder, lake: Lake) -> list[Lacking]:
@@ -289,11 +289,12 @@ def _note_lacking(spark: SparkSession, folder: LogFolder, lake: Lake) -> list[La
     manifest = folder.manifest(files)
     held = read_judged(spark, lake).held
     found = lacking(files, manifest, held, read_verdicts(spark, lake))
-    # one that was sealed after the files were listed exists
+    # a segment that was sealed after the files were listed does exist
     found = [each for each in found if each.file in files or not folder.is_there(each.file)]
     before = read_lacking(spark, lake)
     logs = {name.log_id for file in [*files, *manifest.listed] if (name := parse_name(file))}
-    # tables may be made of several folders; other folders' logs stay as last checked
+    # tables may be made from several folders; logs of other folders keep the result of their last
+    # check
     found += [each for each in before if each.name is not None and each.name.log_id not in logs]
     if sorted(found) != before:
         rows = [(each.file, each.problem) for each in found]

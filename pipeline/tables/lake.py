@@ -32,12 +32,12 @@ class Lake:
 
     @property
     def events(self) -> str:
-        """Bronze: ``dt=…/batch_id=…``, events as they are."""
+        """Bronze: ``dt=…/batch_id=…``, the unchanged events."""
         return f"{self.root}/bronze/events"
 
     @property
     def segments(self) -> str:
-        """Bronze: the segments, and the seqs, of each batch."""
+        """Bronze: the segments and seqs that each batch has written."""
         return f"{self.root}/bronze/segments"
 
     @property
@@ -61,7 +61,7 @@ class Lake:
         return f"{self.root}/_checkpoint"
 
     def carried(self, table: str) -> str:
-        """What the end of each day passes to the next; internal to the pipeline."""
+        """The rows that the end of each day passes to the next day. Only the pipeline uses them."""
         return f"{self.root}/_carried/{table}"
 
     @property
@@ -82,7 +82,7 @@ class Lake:
 
 
 def read_table(spark: SparkSession, path: str, schema: StructType | None = None) -> DataFrame:
-    """Read a table; one that was never written is empty if its schema is given."""
+    """Read a table. If a table was never written, return an empty one with the given schema."""
     reader = spark.read if schema is None else spark.read.schema(schema)
     try:
         return reader.parquet(path)
@@ -93,9 +93,9 @@ def read_table(spark: SparkSession, path: str, schema: StructType | None = None)
 
 
 def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
-    """Write whole days: each day in the frame is replaced, every other stays.
+    """Write whole days: each day in the frame is replaced, and every other day stays.
 
-    Repeating the call has the same result, so an interrupted job repeats it.
+    Repeating the call has the same result, so an interrupted job can repeat it.
     """
     writer = table.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy(DAY, *more_partitions).parquet(path)
@@ -109,9 +109,9 @@ def write_small(table: DataFrame, path: str, *partitions: str) -> None:
 
 
 def replace_table(table: DataFrame, path: str, beside: str) -> None:
-    """Replace a table with one file, so that a crash leaves the old or the new one.
+    """Replace a table with one file. After a crash either the old or the new table exists.
 
-    Spark would remove the old one first, and a crash at that moment would leave neither.
+    Spark would remove the old table first, and a crash at that moment would leave no table.
     """
     table.coalesce(1).write.mode("overwrite").parquet(beside)
     remove_folder(table.sparkSession, path)
@@ -119,7 +119,7 @@ def replace_table(table: DataFrame, path: str, beside: str) -> None:
 
 
 def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
-    """Move a table written beside its place there, if the place is empty."""
+    """Move a new table from its temporary place to its own, if that is empty."""
     place, file_system = hadoop_path(spark, path)
     whole, _ = hadoop_path(spark, f"{beside}/_SUCCESS")
     if file_system.exists(whole) and not file_system.exists(place):

@@ -1,4 +1,4 @@
-"""One writer of a set of tables at a time: a file lock, which the end of the process releases."""
+"""A lock on a folder of tables, so that only one process writes them. It ends with the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOCK: Final = "_lock"
 
 
 class TablesBusy(Exception):
-    """Another process writes these tables; the message is one line."""
+    """Another process writes these tables. The message is one line."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def only_writer(root: str) -> Iterator[None]:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    # closed when this process ends; never removed, or two processes could hold it
+    # closed when this process ends; never removed, because otherwise two processes could hold it
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _take(fd, folder)
@@ -40,7 +40,7 @@ def only_writer(root: str) -> Iterator[None]:
 
 
 def local_folder(root: str) -> Path | None:
-    """Return the folder of this machine that has the tables; None for any other address."""
+    """Return the local folder of the tables. Return None for any other address."""
     if "://" not in root and not root.startswith("file:"):
         return Path(root)
     address = urlsplit(root)

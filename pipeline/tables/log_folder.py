@@ -38,10 +38,12 @@ EMPTY: Final = FolderContent(0, 0, hashlib.sha256().hexdigest())
 
 
 class LogFolder:
-    """Any folder that the Spark cluster can read: local, or in an object store."""
+    """A folder with segments of the event log, local or in an object store. The Spark cluster must
+    be able to read it.
+    """
 
     def __init__(self, spark: SparkSession, address: str) -> None:
-        """Use this folder; nothing is read yet."""
+        """Use the folder at this address. This reads nothing yet."""
         self._spark = spark
         path, file_system = hadoop_path(spark, address)
         self._root = str(file_system.makeQualified(path).toString()).rstrip("/") + "/"
@@ -78,7 +80,7 @@ class LogFolder:
         return bool(file_system.exists(path))
 
     def contents(self, files: Sequence[str]) -> dict[str, FolderContent]:
-        """Return the checksums of files, computed by one task each; missing files are left out."""
+        """Return the checksums of files, with one task for each. Missing files are left out."""
         there = [file for file in files if self.is_there(file)]
         if not there:
             return {}

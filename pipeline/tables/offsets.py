@@ -1,4 +1,4 @@
-"""Committed offsets from their history: every change, and the offsets at a moment.
+"""Committed offsets, computed from events: every change, and the offsets at a moment.
 
 The rule is Kafka's: the last commit counts until the offset expires or is deleted. The events of a
 group are ordered by ``(lease_epoch, seq)``. If one request names a partition twice, the later value
@@ -49,8 +49,8 @@ _WHO: Final = (
 def event_order() -> Column:
     """Return ``(lease_epoch, seq)`` as one number, to sort the events of a group.
 
-    Spark aggregates numbers in place, but would sort for pairs. The number has room for 8 million
-    leases and a million million events; beyond that it raises an error.
+    Spark can aggregate numbers without sorting, but not pairs. The number has room for 8 million
+    leases and a million million events. Beyond that it raises an error.
     """
     return F.col("lease_epoch") * F.lit(1 << 40) + F.col("seq")
 
@@ -90,7 +90,7 @@ def offset_changes(events: DataFrame) -> DataFrame:
         F.col("in_partition.leader_epoch").alias("leader_epoch"),
         F.col("in_partition.metadata").alias("metadata"),
         F.coalesce("in_partition.commit_time_ms", "event_time_ms").alias("commit_time_ms"),
-        # a snapshot has it for each partition, a commit for all
+        # a snapshot has it for each partition, a commit once for all
         F.coalesce("in_partition.expire_time_ms", "expire_time_ms").alias("expire_time_ms"),
         F.col("kind").isin(*SETS_OFFSETS).alias("is_set"),
     )
@@ -102,9 +102,9 @@ def offsets_as_of(
     """Return the committed offsets at a moment, as the coordinator would have returned them.
 
     ``events`` are those of ``bronze.read_events``: the whole history, or everything since a
-    snapshot. Only events up to and including ``as_of_ms`` or ``as_of_seq`` count; without either,
-    all of them. There is one row for each ``OFFSET_KEY``, with ``STANDING``. expire_time_ms is -1
-    if there is none; seq and ts_ms are those of the commit.
+    snapshot. Only events up to and including ``as_of_ms`` or ``as_of_seq`` count. Without either,
+    all events count. There is one row for each ``OFFSET_KEY``, with the columns ``STANDING``.
+    ``expire_time_ms`` is -1 if there is none. ``seq`` and ``ts_ms`` are those of the commit.
     """
     if as_of_ms is not None:
         events = events.where(F.col("ts_ms") <= as_of_ms)

@@ -43,7 +43,7 @@ from groupkeeper.pipeline.tables.lake import (
 )
 
 GOLD_TABLES: Final = ("lag_1m", "commit_rate_1m", "rebalances", "group_daily", "audit")
-"""The published tables; ``docs/reference/tables.md`` describes them."""
+"""The published tables. ``docs/reference/tables.md`` describes them."""
 
 COMPUTATION: Final = 2
 """The version of the computation. Raise it when silver, gold or carried events change for the same
@@ -73,7 +73,8 @@ class Publication:
     held_back: dict[date, list[Gap]] = field(default_factory=dict)
     """Days that are not published, and the gaps in them or in earlier days."""
     accepted: list[Gap] = field(default_factory=list)
-    """Gaps of days that are published nevertheless, and of the earlier days that they depend on."""
+    """Accepted gaps: those of published days, and those of earlier days that these days depend on.
+    """
     events: int = 0
     """The number of events of the published days."""
     put_backs: list[PutBack] = field(default_factory=list)
@@ -99,7 +100,7 @@ class _Note(NamedTuple):
 
     @property
     def ground(self) -> tuple[str, str, int]:
-        """What the day must be computed again for when it changes."""
+        """Return the values whose change makes the day be computed again."""
         return self.state, self.fingerprint, self.version
 
 
@@ -112,9 +113,9 @@ def publish(
 ) -> Publication:
     """Bring silver and gold up to date with bronze.
 
-    A day with a gap in a log's ``seq`` is not published, nor is any later day. Days published
-    before the gap was known are withdrawn. A gap on one of the days ``accept_gaps`` is accepted for
-    good: if a part of it arrives, the rest stays accepted.
+    A day with a gap in a log's ``seq`` is not published, nor is any later day. Days that were
+    published before the gap was known are withdrawn. A gap on one of the days ``accept_gaps`` is
+    accepted for good: if a part of its events arrives later, the rest stays accepted.
     """
     coverage = read_coverage(spark, lake)
     noted = _notes(spark, lake)
@@ -184,7 +185,7 @@ def _wanted(
 
 
 def _missing_of(gap: Gap, day: date) -> str:
-    """Return what a day lacks; a day after a gap lacks the carried state."""
+    """Return the missing events of a day, as text. A day after a gap lacks the carried state."""
     if gap.touches(day):
         return str(gap)
     return f"what stood when it began is not known for certain: of {gap.days_text} {gap}"

@@ -1,13 +1,13 @@
 """Silver: moves of offsets, sessions of members, and rebalances, computed from events.
 
-Every table is a function of events only. What a later day needs of an earlier one is also a set of
+Every table is a function of events only. The state that a day passes to later days is also a set of
 events (``carried_events``). So the same functions compute a day from its own and the carried
 events, or from the whole history.
 
-A table has the state of each day as it was at the end of that day. A session of three days has a
-row on each of them, and an end only on the last.
+A table shows each day's state at the end of that day. A session of three days has a row on each of
+them, and an end only on the last.
 
-Long because it is a list: one function a table.
+Long because it is a list: one function for each table.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ RESTORE_CLIENT_PREFIX: Final = "groupkeeper-restore/"
 """The prefix of a restore's client id; the plan's id follows."""
 
 TXN_OFFSET_COMMIT: Final = "TxnOffsetCommit"
-"""The API of a commit within a transaction; no tool sends one."""
+"""The API of a commit within a transaction. No administrator's tool sends one."""
 
 SKIP_MESSAGES: Final = 100_000
-"""A member that moves an offset forward by this many messages at once has skipped, not consumed."""
+"""A member that moves an offset forward by at least this many messages at once has skipped them,
+not consumed them.
+"""
 
 MAX_LISTED_MOVES: Final = 100
 """Moved partitions that a rebalance names; all are counted."""
@@ -70,7 +72,7 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
 
 
 def other_changes(events: DataFrame) -> DataFrame:
-    """Return changes of offsets that are no commits: expired, deleted, or from a snapshot."""
+    """Return changes of offsets other than commits: expired, deleted, or from a snapshot."""
     return with_day(offset_changes(events.where(F.col("kind") != "commit"))).drop("api")
 
 
@@ -152,7 +154,7 @@ def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
     gone = of(events.where(kind.isin("member_leave", "member_evicted")), by)
     is_replacement = (kind == "member_join") & F.col("replaces").isNotNull()
     told = gone.unionByName(of(events.where(is_replacement), F.lit("replaced"), "replaces"))
-    # a member that has left is not forgotten too
+    # a member that has left is not counted as forgotten
     same = [F.col(f"lost.{name}") == F.col(f"told.{name}") for name in ("store", "group")]
     same += [F.col("lost.member_id") == F.col("told.member_id"), F.expr("told.order < lost.order")]
     lost = forgotten.alias("lost").join(told.alias("told"), same, "left_anti")
@@ -181,7 +183,8 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
         event_order().alias("order"),
         F.when(tells_all, names).alias("names"),
     )
-    # each event needs those after it; in reverse order, since Spark is slow at looking ahead
+    # each event needs the events after it; the order is reversed, because Spark is slow at looking
+    # ahead
     later = F.col("order").desc()
     of_group = Window.partitionBy("store", "group").orderBy(later)
     of_shard = Window.partitionBy("store", "shard").orderBy(later)
@@ -382,7 +385,7 @@ def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
     members = carried.where(F.col("kind") == "assignment").select(*key, "group", of_member)
     named = members.join(_static_names(events), ["store", "group", "member_id"], "left")
     owner = F.coalesce("instance_id", "member_id").alias("owner")
-    # a map has no name twice, whatever the leader wrote
+    # a map cannot have a name twice, whatever the leader has written
     owners = named.groupBy(*key, owner).agg(F.first("topics_of_member").alias("topics_of_owner"))
     by_name = owners.groupBy(*key).agg(
         F.map_from_entries(F.collect_list(F.struct("owner", "topics_of_owner"))).alias("by_name")
