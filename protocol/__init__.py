@@ -1,1 +1,1 @@
-"""The Kafka wire protocol: bytes and types. It knows nothing of groups."""
+"""The Kafka wire protocol: bytes and types. It contains nothing about groups."""

@@ -1,7 +1,7 @@
 """The client's side of the protocol: write requests and read responses.
 
-The command line uses it with any broker. Responses are read by the safe reader too, because any
-program may listen on a port. Milliseconds and error codes are plain integers.
+The command line uses it with any broker. The safe reader reads responses too, because any program
+may listen on a port. Milliseconds and error codes are plain integers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.writer import Row, write_entity
 
 MAX_ELEMENTS: Final = 5_000_000
-"""Array elements in one response: a listing of every group of a large cluster fits."""
+"""Array elements in one response. A list of all groups of a large cluster needs fewer."""
 
 _FIXED_HEADER: Final = Struct(">hhi").pack
 

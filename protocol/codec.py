@@ -1,7 +1,7 @@
 """Requests and responses of every served version, as kio's classes.
 
-``protocol.reader`` reads requests and ``protocol.writer`` writes responses; kio has only the
-classes. Its modules are imported when an API and version is first used.
+``protocol.reader`` reads requests and ``protocol.writer`` writes responses. Of kio we use only its
+classes here. Its modules are imported when an API and version is first used.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def write_response(
 ) -> bytes:
     """Return the whole frame of a response: length, response header, body.
 
-    ``values`` has the fields by name. The callee may change it. Values of fields that the version
-    lacks are ignored, so one call serves all versions. Raises KeyError if a field of the version is
-    missing: a bug of ours.
+    ``values`` has the fields by name, and this call may change it. Values of fields that the
+    version lacks are ignored, so one call serves all versions. Raises KeyError if a field of the
+    version is missing, which is a bug of ours.
     """
     values["throttle_time"] = throttle_time_ms
     return response_writer(api_key, version)(correlation_id, values)

@@ -1,9 +1,9 @@
 """The bytes that clients of protocol type ``consumer`` send in JoinGroup and SyncGroup.
 
-ConsumerProtocolSubscription and ConsumerProtocolAssignment: a version, then classic (non-flexible)
-fields. Newer versions only add fields at the end, so an unknown version is read as the newest known
-one. This is plain struct code, safe for any bytes. It is the only module of ``protocol`` that the
-core imports.
+ConsumerProtocolSubscription and ConsumerProtocolAssignment consist of a version, then classic
+(non-flexible) fields. Newer versions only add fields at the end, so an unknown version is read as
+the newest known one. This module uses plain struct code, and accepts any bytes safely. The core
+imports no other module of ``protocol``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _I32 = struct.Struct(">i")
 
 
 class ConsumerProtocolError(ValueError):
-    """The bytes are not valid for the consumer protocol."""
+    """The bytes are not valid in the consumer protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def encode_assignment(assignment: ConsumerAssignment) -> bytes:
 
 
 class _Reader:
-    """Reads from the front, and checks every length against the bytes that are left."""
+    """Reads from the front, and checks every length against the number of remaining bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,9 +1,9 @@
 """Requests that Kafka 4 removed and old clients still send: OffsetCommit 0 and 1.
 
-See docs/spec/wire.md#old-versions. kio lacks them and aiokafka has their schemas. The schemas
-become classes in kio's form, so that ``protocol.reader`` reads them like any other. aiokafka's own
-decoder accepts null anywhere, refuses text that is not UTF-8, and has no limit on elements.
-OffsetFetch 0 has the bytes of 1.
+See docs/spec/wire.md#old-versions. kio does not have them, but aiokafka has their schemas. Here the
+schemas become classes in kio's form, so that ``protocol.reader`` reads them like any other.
+aiokafka's own decoder accepts null anywhere, refuses text that is not UTF-8, and has no limit on
+elements. OffsetFetch 0 has the same bytes as version 1.
 """
 
 from __future__ import annotations

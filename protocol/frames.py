@@ -40,7 +40,7 @@ _HTTP_VERBS: Final = (
 
 
 class FrameError(ProtocolError):
-    """An invalid frame length. The rest of the stream cannot be interpreted."""
+    """The length of a frame is invalid. The rest of the stream cannot be interpreted."""
 
     def __init__(self, reason: str, message: str, frames: list[bytes]) -> None:
         """Keep the whole frames that came before it in the same read: they can still be
@@ -74,9 +74,9 @@ class FrameSplitter:
         self._wanted = PREFIX_BYTES
 
     def is_one(self, data: bytes) -> bool:
-        """Return whether ``data`` is one whole frame and no incomplete one precedes it.
+        """Return True if ``data`` is one whole frame and no incomplete frame precedes it.
 
-        The caller need not feed it then: ``feed`` would return it unchanged.
+        The caller then need not call ``feed``, which would return ``data`` unchanged.
         """
         size = len(data) - PREFIX_BYTES
         return (
@@ -155,10 +155,10 @@ _new: Final = tuple.__new__
 
 
 def _has_flexible_header(api_key: int, version: int) -> bool:
-    """Return whether an unserved version has a flexible header.
+    """Return True if an unserved version has a flexible header.
 
     Of such versions only ApiVersions is answered. In all others the header is read up to the client
-    id, since all headers begin alike.
+    id, because all headers have the same beginning.
     """
     return api_key == ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)
 
@@ -250,14 +250,15 @@ class HeaderReader:
 
 
 def response_header(*, flexible: bool) -> Struct:
-    """Return what packs a length and a correlation id: response header v0, or v1 without tags.
+    """Return the function that packs a length and a correlation id: response header v0, or v1
+    without tags.
 
-    Every flexible version has v1, except ApiVersions: a client reads that reply before it knows our
-    versions.
+    Every flexible version uses v1. Only ApiVersions uses v0, because a client reads its reply
+    before it knows our versions.
     """
     return _RESPONSE_V1 if flexible else _RESPONSE_V0
 
 
 def has_flexible_response_header(api_key: int, version: int) -> bool:
-    """Return whether a response of this version has header v1."""
+    """Return True if a response of this version has header v1."""
     return api_key != ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)

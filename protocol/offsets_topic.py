@@ -39,7 +39,7 @@ _VERSION: Final = struct.Struct(">h")
 
 
 class RecordError(Exception):
-    """Bytes that are not a valid key or value of this topic. The message is one sentence."""
+    """The bytes are not a valid key or value of this topic. The message is one sentence."""
 
 
 # --- the definitions ------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def _types(*messages: _Message) -> Mapping[tuple[str, int], EntityClass]:
 ENTITIES: Final = _types(
     _OFFSET_COMMIT_KEY, _OFFSET_COMMIT_VALUE, _GROUP_METADATA_KEY, _GROUP_METADATA_VALUE
 )
-"""Every definition and version as a kio entity."""
+"""The kio entity of every definition and version."""
 
 
 # --- what readers get: one class for all versions -------------------------------------------------
@@ -229,7 +229,9 @@ class MemberValue:
     rebalance_timeout: int = -1
 
     def assigned(self) -> dict[str, list[int]] | None:
-        """Return its partitions by topic; None if the bytes are not a consumer's assignment."""
+        """Return the member's partitions by topic. Return None if the bytes are not a consumer's
+        assignment.
+        """
         try:
             return decode_assignment(self.assignment).partitions if self.assignment else {}
         except ConsumerProtocolError:
@@ -256,7 +258,7 @@ def decode_key(data: bytes) -> Key:
     if number in _GROUP_METADATA_KEY.versions:
         return _plain(GroupKey, _read(_GROUP_METADATA_KEY, number, data))
     if number in CONSUMER_GROUP_TYPES:
-        # their keys all begin with the group, like GroupMetadataKey
+        # the keys of these types all begin with the group, like GroupMetadataKey
         return OtherKey(number, _read_as(_GROUP_METADATA_KEY, 2, data).group)
     return OtherKey(number)
 
@@ -309,7 +311,7 @@ Plain = TypeVar("Plain")
 
 
 def _plain(kind: type[Plain], entity: Any, **given: Any) -> Plain:
-    """Copy the fields that this version has."""
+    """Return the values of the fields that this version has."""
     names: Iterable[str] = (each.name for each in fields(kind))  # type: ignore[arg-type]
     known = {n: getattr(entity, n) for n in names if n not in given and hasattr(entity, n)}
     return kind(**known, **given)

@@ -2,7 +2,7 @@
 
 The functions that read accept only the common form, and raise one of ``GIVE_UP`` for anything else.
 The caller then reads the message again with ``protocol.reader``. No slice is longer than the frame,
-so an announced length reserves nothing.
+so a large announced length reserves no memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 
 class Odd(Exception):
-    """The bytes do not have the common form: the safe reader must read them."""
+    """The bytes do not have the common form, so the safe reader must read them."""
 
 
 GIVE_UP: Final = (Odd, IndexError, error, UnicodeDecodeError)

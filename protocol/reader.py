@@ -1,11 +1,11 @@
 """The safe reader: decodes any kio entity from untrusted bytes.
 
-kio's own reader reserves what a length field announces, and 40 hostile bytes abort the process
-(docs/design.md#codecs). So it never reads from a socket. This reader uses the same field metadata,
-compiled once for each type on first use. It reserves nothing because of an announced length. A
-length is checked against the bytes that are left. A count is checked against the bytes that its
-elements need at least, and against a budget of elements for the whole request. The budget also
-bounds the time of one request.
+kio's own reader reserves as much memory as a length field announces, so 40 hostile bytes can abort
+the process (docs/design.md#codecs). Therefore it never reads from a socket. This reader uses the
+same field metadata, compiled once for each type on first use. It never reserves memory for an
+announced length. It checks a length against the remaining bytes. It checks a count against the
+bytes that its elements need at least, and against a budget of elements for the whole request. The
+budget also limits the time of one request.
 
 As in Kafka's generated readers: unknown tags are skipped, bytes after the body are ignored, text
 that is not UTF-8 is replaced, any negative classic length is null, and a compact string has at most
@@ -29,14 +29,16 @@ from groupkeeper.protocol.fields import LAYOUTS, EntityClass, WireField, wire_fi
 from groupkeeper.protocol.packing import MAX_STRING_BYTES
 
 INVALID_TEXT_BYTES_AN_ELEMENT: Final = 16
-"""So many bytes of invalid UTF-8 count as one element of the budget: replacing them costs time."""
+"""This many bytes of invalid UTF-8 count as one element of the budget, because replacing them takes
+time.
+"""
 
 FREE_BYTES: Final = 1_048_576
 BYTES_AN_ELEMENT: Final = 1_024
-"""So many bytes of a frame above ``FREE_BYTES`` count as one element of the budget.
+"""This many bytes of a frame above ``FREE_BYTES`` count as one element of the budget.
 
-Long names cost time wherever they are read, hashed, answered and written. The request of a leader
-of a thousand members is below ``FREE_BYTES``.
+Long names take time to read, hash and write. The request of a leader of a thousand members is below
+``FREE_BYTES``.
 """
 
 MAX_HEADER_TAGS: Final = 1000
@@ -56,17 +58,17 @@ def java_text(raw: bytes) -> str:
 
 
 def beside_bytes(frame: bytes, max_elements: int) -> int:
-    """Return the budget of elements that is left once the frame's bytes are charged."""
+    """Return the budget of elements that is left after the frame's bytes are subtracted."""
     if len(frame) <= FREE_BYTES:
         return max_elements
     return max_elements - (len(frame) - FREE_BYTES) // BYTES_AN_ELEMENT
 
 
 class Input:
-    """A body that is being read: the position, and what is left of the budget.
+    """The body of a request while it is read: the position, and the remaining budget.
 
-    Fixed-size reads past the end raise ``struct.error`` or ``IndexError``. ``read_entity`` turns
-    these into "truncated".
+    Reads of fixed size beyond the end raise ``struct.error`` or ``IndexError``. ``read_entity``
+    turns these into "truncated".
     """
 
     __slots__ = ("data", "elements_left", "end", "max_elements", "position")
@@ -80,7 +82,8 @@ class Input:
         self.elements_left = beside_bytes(data, max_elements)
 
     def take_elements(self, count: int, min_bytes: int) -> None:
-        """Check that the bytes can have ``count`` elements, and charge them to the budget.
+        """Check that the remaining bytes can contain ``count`` elements, and subtract them from the
+        budget.
 
         Call it before anything is reserved for the elements.
         """
@@ -141,7 +144,7 @@ class Input:
             return java_text(raw)
 
     def skip_tags(self) -> None:
-        """Skip tagged fields, of which none is known."""
+        """Skip all tagged fields, because none is known."""
         data = self.data
         if self.position < self.end and data[self.position] == 0:
             self.position += 1
@@ -261,8 +264,8 @@ def _primitive(kafka_type: str, what: str, *, flexible: bool, nullable: bool) ->
 
 def _array(item: _Codec, what: str, *, flexible: bool, nullable: bool) -> _Codec:
     read_item, layout = item.read, item.layout
-    # Every element of Kafka has at least one byte. If a schema had empty ones, a count must still
-    # cost the sender something.
+    # Every element in Kafka's schemas has at least one byte. If a schema had empty elements, a
+    # count must still require bytes from the sender.
     min_bytes = max(1, item.min_bytes)
 
     def read_items(source: Input, count: int) -> tuple[Any, ...]:

@@ -1,9 +1,10 @@
-"""The APIs that we serve, as data: versions read, versions advertised, and what is missing.
+"""The APIs that we serve, as data: versions that we read, versions that we advertise, and
+differences.
 
 The numbers are those of Apache Kafka 4.3.1 (docs/design.md#versions). For the APIs that we serve,
-ApiVersions lists exactly Kafka's ranges. Versions that Kafka 4 removed, and that old clients send
-without negotiation, are served but not advertised (docs/spec/wire.md#old-versions).
-docs/reference/protocol-support.md is printed from here.
+ApiVersions lists exactly Kafka's ranges. Old clients send some versions without negotiation that
+Kafka 4 removed. We serve these but do not advertise them (docs/spec/wire.md#old-versions).
+docs/reference/protocol-support.md is printed from this module.
 """
 
 from __future__ import annotations
@@ -54,18 +55,19 @@ class Api:
     first_flexible: int
     """The first version with compact lengths, tagged fields and header v2."""
     advertised_min: int
-    """The lowest version in ApiVersions. It may differ from what is served: see ``notes``."""
+    """The lowest version in ApiVersions. It may differ from the lowest served one: see ``notes``.
+    """
     lowest_served: int
-    """Lower than ``min_version`` if old clients send versions that Kafka 4 removed."""
+    """This is less than ``min_version`` if old clients send versions that Kafka 4 removed."""
     notes: tuple[str, ...] = field(default=())
     """Differences from a broker, for docs/reference/protocol-support.md."""
 
     def serves(self, version: int) -> bool:
-        """Return whether we read requests of this version."""
+        """Return True if we read requests of this version."""
         return self.lowest_served <= version <= self.max_version
 
     def is_flexible(self, version: int) -> bool:
-        """Return whether this version has compact lengths and tagged fields."""
+        """Return True if this version has compact lengths and tagged fields."""
         return version >= self.first_flexible
 
 

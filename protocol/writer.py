@@ -2,7 +2,7 @@
 
 For each class it generates one small function on first use, from the same field metadata as
 ``protocol/reader.py``. The function reads values by the names of kio's fields from any object: a
-result of the core, a ``Row``, an entity of kio. So a handler states a reply once for all versions,
+result of the core, a ``Row``, an entity of kio. So a handler builds a reply once for all versions,
 and values of fields that a version lacks are ignored. A missing field raises AttributeError, or
 KeyError at the top of a response. A missing tagged field is not sent.
 
@@ -31,7 +31,7 @@ from groupkeeper.protocol.packing import (
 )
 
 Row = SimpleNamespace
-"""An entity as values by name."""
+"""An entity, given as values with names."""
 
 
 class Written:
@@ -91,7 +91,7 @@ def frame_writer(entity_type: EntityClass, head: Struct) -> WriteFrame:
     if not all(part.empty for part in arrays):
         lines = []
     elif arrays:
-        # Most replies of a rebalance have no members: their bytes are one sum.
+        # Most replies of a rebalance have no members. The bytes of such a reply are one sum.
         are_empty = " or ".join(f"len({part.value})" for part in arrays)
         lines = [f"if not ({are_empty}):", *[f"    {line}" for line in lines]]
     if arrays:
@@ -135,7 +135,7 @@ class _Source:
         self, entity_type: EntityClass, entity: str, value: str, get: Callable[[Any, str, Any], Any]
     ) -> None:
         """``entity`` is the name of the object with the values, ``value`` the expression for one
-        value. ``get`` looks up a value that may be missing.
+        value. ``get`` is the function that looks up a value that may be missing.
         """
         self.parts: list[_Part] = []
         self.names: dict[str, Any] = {}

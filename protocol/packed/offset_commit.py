@@ -86,7 +86,7 @@ def _read_commit_flexible(
         lengths = raw[16::18]
         empty = lengths.count(1)
         if raw[17::18].count(0) == size and (empty == size or lengths.count(0) == size):
-            # No partition has metadata, so each takes 18 bytes, with the length of an empty or null
+            # If no partition has metadata, each takes 18 bytes, with the length of an empty or null
             # string and no tags.
             nothing = "" if empty else None
             partitions: list[CommitPartition] = [
@@ -187,7 +187,7 @@ def _read_partitions_classic(
     stop = position + stride * count
     raw = frame[position:stop]
     if raw[stride - 2 :: stride].count(0) == count == raw[stride - 1 :: stride].count(0):
-        # No partition has metadata: each has the same size and ends with the length of an empty
+        # If no partition has metadata, each has the same size and ends with the length of an empty
         # string.
         if layout.epoch:
             return [(p, o, e, "") for p, o, e in layout.rows(raw)], stop
