@@ -67,7 +67,7 @@ async def read_commit_log(
 
 
 def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:
-    """Yield the entries of an event of the log; most kinds have none."""
+    """Yield the entries of an event of the log. Most kinds of events have no entries."""
     kind = event["kind"]
     if kind in _VALUE_KINDS:
         yield from _values(event)

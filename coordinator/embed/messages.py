@@ -251,7 +251,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse:
-    """NONE, or the error that says what the member must do."""
+    """NONE, or an error. After REBALANCE_IN_PROGRESS, for example, the member must join again."""
 
     error_code: ErrorCode
 

@@ -59,7 +59,7 @@ class RefusalMerger:
         self._windows: OrderedDict[_Key, _Window] = OrderedDict()
 
     def admit(self, shard: ShardId, events: Sequence[Event], now_ms: int) -> list[Event]:
-        """Return the events to write now. Repeats are kept and counted."""
+        """Return the events to write now. Repeats of a refusal are only counted."""
         return [e for e in events if not self._is_repeat(shard, e, now_ms)]
 
     def due(self, now_ms: int) -> list[Merged]:

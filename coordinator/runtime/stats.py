@@ -56,7 +56,7 @@ class Stats:
     """Counters of one process since its start."""
 
     append_seconds: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS_S))
-    """Time of each append, until it was durable."""
+    """The time from the start of each append until it was durable."""
     append_requests: Histogram = field(default_factory=lambda: Histogram(BATCH_BOUNDS))
     """Steps with records in each durable append."""
     appends_failed: int = 0

@@ -72,7 +72,7 @@ class Part:
 
 class Whole:
     """The ticket of a deletion that is done in portions. It submits the request again until nothing
-    is left, so that ``ticket`` gets the answer to all of it.
+    is left, so that ``ticket`` gets one answer to the whole deletion.
     """
 
     __slots__ = ("_request", "_submit", "_ticket")

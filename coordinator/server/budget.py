@@ -45,7 +45,9 @@ system.
 TICK_S = 0.25
 """How often the budget looks for connections that wait for their peer, while much is held."""
 STALLED_TICKS = 20
-"""Less than the least session timeout (6 s): a request that waits for memory is read in time."""
+"""The time of all ticks is shorter than the least session timeout (6 s). So a request that waits
+for memory is read in time.
+"""
 
 _NO_LIMIT = 1 << 62
 

@@ -5,8 +5,8 @@ if it owned one before. Pool to member: the member gets one, which undoes a move
 before. Member to a member that has exactly one partition more: the rest of the cycle swaps their
 loads.
 
-While a cycle saves a move there is a better flow, and if none does there is not (Klein). The search
-is that of Bellman and Ford, but only from nodes where a move can be saved.
+If a cycle saves a move, a better flow exists. If no cycle does, no better flow exists (Klein). The
+search is that of Bellman and Ford, but only from nodes where a move can be saved.
 """
 
 from __future__ import annotations

@@ -198,7 +198,9 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
 
 
 def _elect_leader(group: Group) -> bool:
-    """Keep the leader if its join is parked, else choose a parked member. False: none is."""
+    """Keep the leader if its join is parked, else choose a parked member. False if no join is
+    parked.
+    """
     leader = group.members.get(group.leader_id or "")
     if leader is not None and leader.parked_join is not None:
         return True

@@ -346,9 +346,9 @@ class Group:
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among those that all members support.
 
-        Each member votes for the first protocol that it lists. Of two with equal votes the one
-        voted for first wins, so the result is deterministic. In Kafka ties are arbitrary
-        (ClassicGroup.selectProtocol).
+        Each member votes for the first protocol that it lists. If two have equal votes, the one
+        that got its first vote earlier wins, so the result is deterministic. In Kafka ties are
+        arbitrary (ClassicGroup.selectProtocol).
         """
         everyone = len(self.members)
         votes: Counter[str] = Counter()

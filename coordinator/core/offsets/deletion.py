@@ -1,9 +1,9 @@
 """OffsetDelete and DeleteGroups. The log keeps the last value of each deleted offset.
 
-See docs/spec/offsets.md#delete and docs/spec/administration.md#delete-groups. A deletion too large
-for one step is done in portions. A group is deleted by one request of a client: the runtime asks
-again until the rest fits (``runtime.tickets.Whole``). For single offsets the client receives
-COORDINATOR_LOAD_IN_PROGRESS and retries.
+See docs/spec/offsets.md#delete and docs/spec/administration.md#delete-groups. If a deletion is too
+large for one step, it is done in portions. A client deletes a group with one request: the runtime
+submits it again until nothing is left (``runtime.tickets.Whole``). For single offsets the client
+receives COORDINATOR_LOAD_IN_PROGRESS and retries.
 """
 
 from __future__ import annotations

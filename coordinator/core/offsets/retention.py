@@ -62,8 +62,8 @@ _NOTHING_KEPT: frozenset[str] = frozenset()
 
 
 def _rule(shard: ShardState, group: Group) -> _Rule | None:
-    """Return the rule for a group (docs/spec/offsets.md#expiry); None: nothing of it can expire
-    now.
+    """Return the rule for a group (docs/spec/offsets.md#expiry); None if none of its offsets can
+    expire now.
     """
     own_ms = shard.overrides_of(group).offsets_retention_ms
     retention_ms = shard.limits.offsets_retention_ms if own_ms is None else own_ms

@@ -139,7 +139,7 @@ def _unknown_type(resources: Iterable[Any]) -> Refusal | None:
 
 
 def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
-    """Return why a resource cannot be described, or None."""
+    """Return the refusal of a resource that cannot be described, or None if it can."""
     if services.denied:
         return Refusal(*denied(resource_type))
     if resource_type == ResourceType.GROUP:
