@@ -42,7 +42,7 @@ def test_a_world_that_never_ends_fails(monkeypatch: pytest.MonkeyPatch, endless)
     monkeypatch.setattr(worlds, "MOST_TURNS", 20_000)
     monkeypatch.setattr(worlds, "_trouble", trouble)
     monkeypatch.setattr(run, "be_quiet", lambda: None)
-    report = run.live([7])
+    report = run.run_worlds([7])
     assert report.figures == []
     ((seed, error),) = report.failures
     assert seed == 7
