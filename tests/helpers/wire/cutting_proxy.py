@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Self
 
 
@@ -18,6 +19,7 @@ class CuttingProxy:
         self._passes = asyncio.Event()
         self._refuses = False
         self._ignores = 0
+        self._answers: Iterator[int] | None = None
 
     async def __aenter__(self) -> Self:
         self._passes.set()
@@ -37,6 +39,10 @@ class CuttingProxy:
         """Close every connection; new ones are served."""
         for writer in self._writers:
             writer.close()
+
+    def lose_answers(self, after: Iterator[int] | None) -> None:
+        """Cut each new connection instead of an answer, after so many others. None: no more."""
+        self._answers = after
 
     def refuse(self, refuses: bool = True) -> None:
         """Cut every connection, and each new one at once."""
@@ -71,14 +77,22 @@ class CuttingProxy:
         both = {writer, behind[1]}
         self._writers |= both
         self._tasks |= {
-            asyncio.create_task(self._forward(reader, behind[1])),
-            asyncio.create_task(self._forward(behind[0], writer)),
+            asyncio.create_task(self._forward(reader, behind[1], None)),
+            asyncio.create_task(
+                self._forward(behind[0], writer, next(self._answers) if self._answers else None)
+            ),
         }
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most: int | None
+    ) -> None:
+        passed = 0
         try:
             while data := await reader.read(65536):
                 await self._passes.wait()
+                if passed == most:
+                    break
+                passed += 1
                 writer.write(data)
                 await writer.drain()
         except OSError:
