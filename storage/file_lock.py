@@ -54,7 +54,7 @@ class LockHeld(Exception):
 
 
 class LockedFile:
-    """A file under ``flock``."""
+    """An open file whose exclusive lock this process holds until ``release``."""
 
     def __init__(self, path: Path) -> None:
         """Open the file, or create it, and lock it without waiting.

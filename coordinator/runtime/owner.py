@@ -100,7 +100,7 @@ class ShardOwner:
             self.recovery.drop(self.slots.values())
 
     async def release(self) -> None:
-        """Release the leases. This is the last use of the store."""
+        """Release the leases. After this call the store may only be closed."""
         leases = [slot.lease for slot in self.slots.values() if slot.lease is not None]
         try:
             await unless_cancelled(self._storage.release(leases))

@@ -1,4 +1,4 @@
-"""The counters of the Kafka port: plain integers, read when metrics are scraped."""
+"""The counters and request times of the Kafka port, read when metrics are scraped."""
 
 from __future__ import annotations
 

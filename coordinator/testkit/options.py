@@ -12,7 +12,7 @@ from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How a test server differs from Kafka's defaults. Each option has the name of the setting."""
+    """The options of a test server. Most have the name of the daemon's setting."""
 
     topics: Mapping[str, int] = field(default_factory=dict)
     """Name -> partitions."""

@@ -61,7 +61,7 @@ class Lake:
         return f"{self.root}/_checkpoint"
 
     def carried(self, table: str) -> str:
-        """The rows that the end of each day passes to the next day. Only the pipeline uses them."""
+        """Return the path of what the tables carry to the next day. Only the pipeline reads it."""
         return f"{self.root}/_carried/{table}"
 
     @property

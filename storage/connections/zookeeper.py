@@ -221,7 +221,7 @@ class ZooKeeperSession:
         return await self._again(path, self._client.exists_async, path, watch=watch) is not None
 
     async def get(self, path: str, changed: Callable[[], None] | None = None) -> Node:
-        """Read a node. ``changed`` is called once, after the next change. Raises NodeMissing."""
+        """Read a node. ``changed`` is called at the next change or end. Raises NodeMissing."""
         watch = self._bells.watch("data", path, changed)
         data, stat = await self._again(path, self._client.get_async, path, watch=watch)
         return Node(data or b"", stat.version, stat.mzxid, stat.ephemeralOwner or 0)
