@@ -21,7 +21,16 @@ async def list_groups(client: ConsulClient, prefix: str = PREFIX) -> list[tuple[
     """Return the name of each group, and the number of its present members."""
     roots = await client.keys(f"{prefix}/", "/")
     names = sorted(root.removeprefix(f"{prefix}/").rstrip("/") for root in roots)
-    return [(name, len(members_of(await describe_group(client, name, prefix)))) for name in names]
+    return [(name, await _member_count(client, GroupKeys(name, prefix))) for name in names]
+
+
+async def _member_count(client: ConsulClient, keys: GroupKeys) -> int:
+    """Read no positions: one that is invalid must not hide the other groups."""
+    seen = await client.list(keys.root)
+    view = keys.view(seen.at_index, seen.entries)
+    waiting = {member for of_topic in view.members.values() for member in of_topic}
+    owners = {claim.member for of_topic in view.owners.values() for claim in of_topic.values()}
+    return len(waiting | owners)
 
 
 async def describe_group(
@@ -48,8 +57,3 @@ async def describe_group(
     busy = {(row.topic, row.member) for row in rows}
     idle = [(t, m) for t, of_it in view.members.items() for m in of_it if (t, m) not in busy]
     return [*rows, *(PartitionRow(topic, None, member, None) for topic, member in sorted(idle))]
-
-
-def members_of(rows: list[PartitionRow]) -> set[str]:
-    """Return the members in the description of a group."""
-    return {row.member for row in rows if row.member is not None}

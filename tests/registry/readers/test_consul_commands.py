@@ -12,6 +12,8 @@ from uuid import uuid4
 import pytest
 
 from groupkeeper.clients.readers.consul_group import ConsulGroup
+from groupkeeper.clients.readers.group_keys import GroupKeys
+from groupkeeper.storage.connections.consul import ConsulClient
 from tests.helpers.clients.real_consul import RealConsul
 from tests.helpers.printed.printed_docs import ROOT
 from tests.registry.readers.log_of_messages import Watched
@@ -50,6 +52,15 @@ async def test_groups_members_and_positions_are_shown(kafka: Watched, consul: Re
         assert len({row["member"] for row in rows}) == 1
     code, out, _ = await done("members", name, *at)
     assert (code, out.splitlines()[1].split()) == (0, ["short", "1", "-", "7"])
+
+
+async def test_a_group_with_a_broken_position_does_not_hide_the_others(consul: RealConsul) -> None:
+    name = f"broken-{uuid4().hex[:8]}"
+    async with ConsulClient(consul.address) as client:
+        await client.put(f"{GroupKeys(name).root}positions/orders/0", b"soon")
+    code, out, _ = await done("groups", "--consul", consul.address, "-o", "json")
+    assert code == 0
+    assert {"group": name, "members": 0} in json.loads(out)
 
 
 async def test_a_command_reads_as_a_member_and_commits_if_asked(
