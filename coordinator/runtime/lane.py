@@ -303,7 +303,7 @@ class Lane:
         """Append everything that has gathered, until nothing is left."""
         append: Append | None = None
         while self._gathering is not None and self._holds == 0:
-            append = self._begin(self._gathering)
+            append = self._begin_append(self._gathering)
             loop = asyncio.get_running_loop()
             timer = loop.call_later(self._config.append_timeout_ms / 1000, self._check_time, append)
             try:
@@ -334,7 +334,7 @@ class Lane:
             since_ms = append.started_ms if append is not None else self._clock.now().monotonic_ms
             self._limit_wait(self._gathering, since_ms)
 
-    def _begin(self, append: Append) -> Append:
+    def _begin_append(self, append: Append) -> Append:
         self._gathering = None
         self._in_flight = append
         self.is_full = False

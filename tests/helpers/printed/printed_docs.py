@@ -20,7 +20,7 @@ from groupkeeper.coordinator.daemon.config import Settings, StaticSettings, Stat
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS
 from groupkeeper.storage.event_log.event_kinds import COMMON_FIELDS, KINDS, Field
 from tests.conformance.kafka import allowed
-from tests.helpers.printed import printed_protocol, printed_states
+from tests.helpers.printed import printed_protocol, printed_rooms, printed_states
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "config.example.toml"
@@ -28,6 +28,7 @@ REFERENCE = ROOT / "docs" / "reference"
 EVENTS = REFERENCE / "events.md"
 DIFFERENCES = ROOT / "docs" / "understand" / "differences.md"
 STATES = ROOT / "docs" / "spec" / "states.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 _HEAD = """\
 # Every setting of groupkeeper with its default. Printed from the code by `make docs`.
@@ -148,6 +149,7 @@ SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     },
     EVENTS: {"event fields": common_fields_table, "event kinds": kinds_of_events},
     DIFFERENCES: {"decisions": allowed.table},
+    ARCHITECTURE: {"rooms": printed_rooms.picture},
     STATES: {
         "state diagram": printed_states.diagram,
         "answers by state": printed_states.answers,
