@@ -27,16 +27,14 @@ class StorageError(Exception):
 
 
 class StoreRefused(StorageError):
-    """The store must not be used now, and an operator has to act. Examples: another process uses
-    it, a newer version wrote it, or it has another cluster id or number of shards. A retry does not
-    help.
-    """
+    """The store must not be used, and an operator has to act. Examples: another coordinator has it
+    open, a newer version wrote it, or it has another cluster id or number of shards. A retry does
+    not help."""
 
 
 class StoreBusy(StorageError):
-    """The store cannot be used now: its disk is full, or another process uses the disk or the
-    store. A retry helps.
-    """
+    """The store cannot be used at the moment: its disk is full, or the database is locked. A retry
+    may help."""
 
 
 class StoreIdentity(NamedTuple):
@@ -61,7 +59,7 @@ def refuse_other_identity(store: str, found: StoreIdentity, wanted: StoreIdentit
 
 
 class StorageLimits(msgspec.Struct, frozen=True):
-    """The limits and properties of a backend."""
+    """The limits and properties of a backend. The runtime adapts to them."""
 
     max_step_bytes: int
     """Largest encoded size of one batch. The core refuses a request that would write more."""
@@ -100,9 +98,8 @@ class ShardAppend(NamedTuple):
     shard: ShardId
     fence: LeaseEpoch
     batches: Sequence[Batch]
-    """May be empty. Such an item writes nothing. It only allows the append to fold the shard's
-    groups: an append folds the oldest groups of all its shards.
-    """
+    """May be empty: then nothing is written for this shard, but its groups may be folded. An append
+    folds the oldest groups of all its shards."""
     saved: Callable[[str], SavedGroup | None]
     """Returns the saved state of a group, or None if the group does not exist. The state contains
     exactly the records of this append and of all earlier ones. The backend must call it before the
@@ -133,7 +130,7 @@ class LeaseStore(Protocol):
         ...
 
     async def release(self, leases: Collection[Lease]) -> None:
-        """Release the shards."""
+        """Release the leases, so that another owner can acquire the shards."""
         ...
 
 

@@ -70,7 +70,8 @@ class LockedFile:
         """Replace the content. Errors are ignored, because only error messages use the content."""
         data = text.encode()
         with suppress(OSError):
-            # This order needs no new block on a full disk if an earlier holder's text is as long.
+            # Write before truncating: on a full disk this needs no new block if the old text was as
+            # long.
             os.pwrite(self._fd, data, 0)
             os.ftruncate(self._fd, len(data))
 
@@ -183,7 +184,7 @@ class ReadConnection(sqlite3.Connection):
 
 
 def connect_reading(path: Path, **options: Any) -> ReadConnection:
-    """Open a read-only connection."""
+    """Open a read-only connection. Until it is closed, no lock descriptor of its file is closed."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, factory=ReadConnection, **options)
     with suppress(OSError), _mutex:

@@ -29,8 +29,8 @@ class JobThread:
     ) -> asyncio.Future[_T]:
         """Queue a job. The future gets the job's result or its exception.
 
-        ``then`` runs on the thread after each job that did not raise, after the job's result was
-        sent to the loop. It must not raise.
+        If the job did not raise, ``then`` runs on the thread after the result was sent to the loop.
+        ``then`` must not raise.
         """
         future: asyncio.Future[_T] = self._loop.create_future()
         self._jobs.put((work, future, then))

@@ -1,7 +1,7 @@
 """Keep the last value of each key from a sequence of records (pure).
 
 Records have keys, and the last write wins (``coordinator.core.records``). A backend without history
-can keep only these values. A load of any other backend must lead to the same state.
+can keep only these values. Loading any other backend must lead to the same state.
 """
 
 from __future__ import annotations

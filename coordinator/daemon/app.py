@@ -173,17 +173,19 @@ class Daemon:
     def __init__(
         self, settings: Settings, reread: Callable[[], Settings], watch: CallbackWatch
     ) -> None:
-        """Make the parts and bind both ports, inside the running loop; ``run`` opens the store."""
+        """Create the parts, bind both ports and listen for HTTP. Needs a running loop. ``run``
+        opens the store."""
         self._settings = settings
         self._reread = reread
         self._started_s = time.monotonic()
         self._stopping = asyncio.Event()
         self._signalled_s: float | None = None
         self._phase: str | None = LOADING
-        """Why groups are not served, if the daemon itself is the reason."""
+        """The reason why the daemon itself does not serve groups: it starts, stops or has failed.
+        Otherwise None."""
         self.has_been_ready = False
         self._failure = ""
-        """Why the daemon stops without a signal."""
+        """The reason why the daemon stops without a signal. Empty otherwise."""
         self._http_socket = bind(parse_address(settings.http.listen), "http.listen")
         listen(self._http_socket, "http.listen")
         self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")

@@ -30,7 +30,7 @@ _PORT = ServerLimits()
 _BOUNDS = bounds_of(CoordinatorConfig)
 _DEFAULTS = {each.name: each.default for each in fields(CoordinatorConfig)}
 COORDINATORS_NAME = "coordinators_name"
-"""The key of a setting's schema under which its name in ``CoordinatorConfig`` stands."""
+"""In a setting's JSON schema, the key for the name of the setting in ``CoordinatorConfig``."""
 _NAME = r"^[A-Za-z0-9._-]+$"
 _MOST_PARTITIONS = CoreLimits().max_partitions
 
@@ -71,8 +71,8 @@ class KafkaSettings(_Section):
 
     listen: AddressText = Field(
         default="127.0.0.1:9092",
-        description="HOST:PORT to listen on. Loopback until you decide who may reach it, since "
-        "there is no authentication yet.",
+        description="HOST:PORT to listen on. Loopback by default, because there is no "
+        "authentication yet: decide first who may reach it.",
     )
     advertised: AdvertisedText = Field(
         default="",
@@ -91,7 +91,7 @@ class KafkaSettings(_Section):
         default=1,
         ge=0,
         le=1_000_000,
-        description="Our broker id in Metadata.",
+        description="The broker id in answers to clients.",
     )
     max_frame_bytes: int = Field(
         default=_PORT.max_frame_bytes,
@@ -105,16 +105,18 @@ class KafkaSettings(_Section):
         default=20_000,
         ge=1_000,
         description="The most elements in all arrays of one request, checked while it is read. "
-        "This bounds the time for which one request can hold the loop. An element that costs more "
-        "counts as several: 10 in DescribeConfigs and IncrementalAlterConfigs, 5 in CreateTopics, "
-        "2 in Metadata, CreatePartitions, DeleteTopics, LeaveGroup and OffsetDelete. Bytes count "
-        "as well: in a request above 1 MiB, each further KiB counts as one element.",
+        "This limits how long one request can occupy the event loop. An element that costs more "
+        "counts as several: 10 in DescribeConfigs and IncrementalAlterConfigs, 5 in "
+        "CreateTopics, 2 in Metadata, CreatePartitions, DeleteTopics, LeaveGroup and "
+        "OffsetDelete. Bytes count too: in a request above 1 MiB, each further KiB counts as one "
+        "element.",
     )
     max_connections: int = Field(
         default=_PORT.max_connections,
         ge=1,
         description="Connections at the same time. A further one is closed at once. Each costs a "
-        "file descriptor and about 10 kB. RLIMIT_NOFILE is checked against this at start.",
+        "file descriptor and about 10 kB. At start the daemon raises its limit of open files as "
+        "far as these need and the hard limit allows.",
     )
     max_connections_per_address: int = Field(
         default=_PORT.max_connections_per_address,
@@ -133,7 +135,7 @@ class KafkaSettings(_Section):
         ge=65_536,
         description="Bytes of one connection that may wait: requests that were read and have not "
         "begun, and replies that wait for an earlier reply. Above this we do not read from that "
-        "client until some of it is done.",
+        "client until fewer bytes wait.",
     )
     max_waiting_requests: int = Field(
         default=_PORT.max_waiting_requests,
@@ -153,12 +155,13 @@ class KafkaSettings(_Section):
         default=_PORT.max_buffered_bytes,
         ge=33_554_432,
         description="Bytes held for all connections together: incomplete frames, requests that "
-        "wait (parked joins too), and replies that clients have not read. Above three quarters of "
-        "it, the connections that hold the most are not read. Above all of it, the largest are "
-        "closed. Every other limit is for one connection, and 10,000 connections can hold 10,000 "
-        "times as much. The metadata of all members may take as much again, and metadata of more "
-        "than 16 KiB half of that. The assignments of all groups may take as much again, and "
-        "those of more than 256 KiB half of that. Up to 1 KiB is never refused.",
+        "wait (parked joins too), and replies that clients have not read. Above three quarters "
+        "of it, the connections that hold the most are not read. Above all of it, the largest "
+        "are closed. Every other limit is for one connection, and 10,000 connections can hold "
+        "10,000 times as much. Two more things each have a limit of this size: the metadata of "
+        "all members together, and the assignments of all groups together. A member with more "
+        "than 16 KiB of metadata, or a group with more than 256 KiB of assignments, is refused "
+        "if more than half of that limit would be used. Up to 1 KiB is never refused.",
     )
 
 
@@ -174,8 +177,8 @@ class HttpSettings(_Section):
         default=200,
         ge=8,
         description="Connections at the same time. For a further one, the connection that has "
-        "been silent for longest is closed, so that /healthz and /readyz always answer. File "
-        "descriptors for the Kafka port are reserved beside these.",
+        "been silent for longest is closed, so that /healthz and /readyz always answer. Their "
+        "file descriptors are reserved in addition to those of the Kafka port.",
     )
     request_timeout_ms: int = Field(
         default=10_000,
@@ -219,9 +222,9 @@ class LogSettings(_Section):
     dir: str = Field(
         default="groupkeeper-log",
         min_length=1,
-        description="Directory of the sealed segments, created at start. Stores may share one. "
-        "Its disk holds the events of retention_minutes, about 100 bytes for a commit of ten "
-        "partitions.",
+        description="Directory of the sealed segments, created at start. Stores may share one. A "
+        "commit of ten partitions needs about 100 bytes there until retention_minutes have "
+        "passed.",
     )
     sealing: Literal["auto", "on", "off"] = Field(
         default="auto",
@@ -276,8 +279,9 @@ class StaticTopic(_Section):
     end_offset: int = Field(
         default=0,
         ge=0,
-        description="The least end of each partition, which ListOffsets LATEST answers. With it, "
-        "resets and restores to an offset above every committed one are not clamped.",
+        description="The least end of each partition; ListOffsets LATEST returns the end. Tools "
+        "that reset or restore offsets cannot set an offset above the end. Without this setting "
+        "the end is the largest committed offset.",
     )
 
     @field_validator("name")
@@ -415,8 +419,9 @@ class MetricsSettings(_Section):
     max_series: int = Field(
         default=10_000,
         ge=100,
-        description="Series in one scrape, all counted. Further ones are left out and counted in "
-        "groupkeeper_metrics_dropped_series_total, so that no client can flood your Prometheus.",
+        description="The most series in one scrape, groupkeeper's own included. Further ones are "
+        "left out and counted in groupkeeper_metrics_dropped_series_total, so that no client can "
+        "flood your Prometheus.",
     )
 
 

@@ -152,8 +152,9 @@ def _read_json(variable: str) -> Any:
 
 
 def _misspelt_variables() -> Iterator[str]:
-    # A name without "__" is not ours: Kubernetes puts GROUPKEEPER_PORT, _SERVICE_HOST and the like
-    # into every pod beside a service of that name. A setting's name with "_" for "__" is a mistake.
+    # A name without "__" is not ours: if Kubernetes has a service named groupkeeper, it sets
+    # GROUPKEEPER_PORT, _SERVICE_HOST and the like in every pod of its namespace. A setting's name
+    # with "_" for "__" is a mistake.
     known = {variable_of(name): name for name in setting_names()}
     flat = {variable.replace(ENV_DELIMITER, "_"): variable for variable in known}
     for variable in sorted(os.environ):

@@ -70,7 +70,7 @@ class Exposition:
     def render(self, reading: Reading) -> bytes:
         """Render a reading. Any thread may call it, one at a time."""
         if self._renderer is None:
-            # imported here: after a crash all groups wait for the imports of a start
+            # imported here, because groups wait for the imports of a start
             from groupkeeper.coordinator.daemon.rendering import Renderer
 
             self._renderer = Renderer(self._max_series)

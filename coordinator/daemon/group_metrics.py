@@ -132,7 +132,8 @@ class MetricsWalk:
                 yield
 
     def _add_topics(self, snapshot: Snapshot) -> Iterator[int]:
-        """Add the topics; like the methods below, yield how many series were visited."""
+        """Add the topics. Each yielded number is the work done since the last yield; a series
+        counts as one. The methods below yield such numbers too."""
         for info in list(self._topics()):
             snapshot.add("kafka_topic_partitions", (info.name,), info.partitions)
             yield 1

@@ -98,7 +98,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "reading_paused",
         "counter",
-        "Times that reading from a connection paused because all together held too many bytes.",
+        "Times that reading from a connection paused because all connections together held too "
+        "many bytes.",
         "Grows if peers hold more than their share of kafka.max_buffered_bytes.",
     ),
     Definition(
@@ -139,8 +140,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "counter",
         "Requests answered, by API, version and the first error of the answer.",
         "COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINATOR mean that the store was unavailable. "
-        "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that clients were evicted or too slow. With "
-        "FENCED_INSTANCE_ID they count the fenced requests.",
+        "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that clients were evicted or too slow. "
+        "Together with FENCED_INSTANCE_ID these two are the fenced requests.",
         labels=("api", "version", "error"),
     ),
     Definition(
@@ -188,7 +189,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "rebalances",
         "counter",
         "Join phases begun, by reason.",
-        "member_evicted and rejoin storms point to session timeouts that are too short.",
+        "Many with session_timeout or join_timeout: clients are stopped or slow, or their "
+        "timeouts are too short. Many with member_join and member_leave: clients restart often.",
         labels=("reason",),
     ),
     Definition(
@@ -209,7 +211,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "offset_commits",
         "counter",
         "OffsetCommit requests: accepted or rejected.",
-        "Clients repeat the work: requests_total has the error, the event log the group.",
+        "After a rejected commit the client repeats its work. requests_total has the errors, the "
+        "event log has the groups.",
         labels=("result",),
     ),
     Definition(
@@ -227,7 +230,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "storage_up",
         "gauge",
-        "1 while appends succeed, 0 while shards wait to be loaded.",
+        "1 while every shard is loaded, 0 while shards wait to be loaded.",
         "Alert at 0: until it is 1 again nothing is acknowledged, and no member is evicted.",
         labels=("backend",),
     ),
@@ -241,7 +244,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "storage_flush_batch_size",
         "histogram",
         "Requests written by one append.",
-        "Large batches mean that the disk is slower than the load, which is what batches are for.",
+        "The more requests come during one append, the larger the next one. Large batches are "
+        "normal under load; they keep a slow disk fast enough.",
     ),
     Definition(
         "storage_failures",
@@ -253,7 +257,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "storage_loads",
         "counter",
         "Loads of all shards of a lane, including the first.",
-        "More than one per process means that an append failed.",
+        "More than one per process means that an append failed, or that groupkeeper has a bug. "
+        "The log says which.",
     ),
     Definition(
         "storage_load_failures",
@@ -303,13 +308,14 @@ DEFINITIONS: tuple[Definition, ...] = (
         "log_open_segment_age_seconds",
         "gauge",
         "Age of the first event of the open segment; 0 if there is none.",
-        "Should stay within a few seconds of log.segment_ms; else reports from the files are late.",
+        "Should not exceed log.segment_ms by more than a few seconds; otherwise reports from the "
+        "files are late.",
     ),
     Definition(
         "log_segments_sealed",
         "counter",
         "Segments sealed since the start.",
-        "Many small ones a minute: raise log.segment_bytes.",
+        "Many a minute: raise log.segment_bytes.",
     ),
     Definition(
         "log_segments_damaged",
@@ -336,7 +342,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "storage_wal_bytes",
         "gauge",
         "Bytes of SQLite's write-ahead log.",
-        "Above 100 MB a reader keeps a transaction open.",
+        "Above 100 MB it is likely that a reader keeps a transaction open.",
     ),
     Definition(
         "event_loop_lag_seconds",
@@ -360,7 +366,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "internal_errors",
         "counter",
-        "Requests answered UNKNOWN_SERVER_ERROR: bugs in groupkeeper.",
+        "Bugs in groupkeeper: exceptions while a request was processed or its reply was sent.",
         "Must be 0. The log has the input; please report it.",
     ),
     Definition(

@@ -58,7 +58,7 @@ class CannotGoOn(StartFailed):
 
 
 def calm_collector() -> None:
-    """Make the garbage collector run less often."""
+    """Make the garbage collector run less often, with the thresholds ``COLLECT_EVERY``."""
     gc.set_threshold(*COLLECT_EVERY)
     gc.enable()
 
@@ -72,9 +72,8 @@ def give_back_large_buffers() -> None:
 
 
 TRIM_DELAY_S = 2.0
-"""How long after a request the memory is trimmed: objects that are being closed are then free. Also
-the shortest time between two trims, each of which holds glibc's lock for some milliseconds.
-"""
+"""The delay of a trim: objects that are being closed are free by then. Also the shortest time
+between two trims, each of which holds glibc's lock for some milliseconds."""
 
 
 class MemoryTrim:
@@ -183,8 +182,8 @@ def bound_address(listener: socket.socket) -> HostPort:
 class DescriptorProbe:
     """Checks whether a file descriptor is free.
 
-    Without a free one the system library accepts new connections and closes them silently, so
-    nothing else would report it.
+    Without a free one, libuv (under uvloop) accepts each new connection and closes it at once,
+    without an error. Nothing else would report this.
     """
 
     def __init__(self, report: Callable[[], None]) -> None:

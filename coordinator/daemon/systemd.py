@@ -20,7 +20,8 @@ WATCHDOG = "WATCHDOG=1"
 
 
 def reloading() -> str:
-    """Return the message that begins a reload; READY ends it. notify-reload needs the time."""
+    """Return the message that begins a reload; READY ends it. ``Type=notify-reload`` needs the
+    time."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
 
 

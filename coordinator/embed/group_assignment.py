@@ -23,7 +23,9 @@ from groupkeeper.storage.host_values import checked
 def assign(group: GroupMetadata, partitions: Sequence[TopicPartition]) -> Assignment:
     """Return an assignment made by the assignor that the group has chosen.
 
-    A sticky assignor starts from the partitions that the members have. Raises GroupError.
+    A sticky assignor starts from the partitions that the members have. Raises GroupError for
+    another protocol type than ``consumer``, during a join phase, and for an assignor that cannot be
+    used.
     """
     if group.protocol_type not in (CONSUMER, ""):
         raise GroupError(

@@ -132,7 +132,7 @@ class JoinGroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupResponse:
-    """The generation that the member is in."""
+    """The generation that the member has joined, or an error."""
 
     error_code: ErrorCode
     generation_id: Int32
@@ -213,7 +213,7 @@ class SyncGroupRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupResponse:
-    """A member's assignment."""
+    """A member's assignment, or an error."""
 
     error_code: ErrorCode
     assignment: bytes

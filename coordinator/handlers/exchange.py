@@ -40,10 +40,9 @@ ELEMENT_WEIGHTS: Final[dict[int, int]] = {
     ApiKey.OFFSET_DELETE: 2,
     ApiKey.METADATA: 2,
 }
-"""How many elements one element counts as, if it holds the loop for longer than others (measured:
-20 us per group to alter, 15 us per topic to create, 5 us per member that leaves, up to 8 us per
-topic by id, up to 5 us for anything else).
-"""
+"""An element of these APIs counts as several elements, because it occupies the loop for longer than
+others. Measured: 20 us per group to alter, 15 us per topic to create, 5 us per member that leaves,
+up to 8 us per topic by id, up to 5 us for anything else."""
 
 
 class Channel(Protocol):

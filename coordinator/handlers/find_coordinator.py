@@ -62,7 +62,7 @@ def _row(key: str, error: ErrorCode, message: str, node_id: int, here: Endpoint)
 
 
 def check_key(key_type: int, key: str, version: int, denied: ErrorCode) -> ErrorCode:
-    """Return an error unless we coordinate the key."""
+    """Return NONE for a group that the client may use. Return an error for any other key."""
     if key_type == GROUP:
         return denied
     if key_type == TRANSACTION:

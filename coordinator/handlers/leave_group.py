@@ -1,7 +1,11 @@
 """LeaveGroup (13): remove members from a group (docs/spec/membership.md#leave-group).
 
-| version | change | | --- | --- | | 1 | throttle time | | 3 | a batch of members, by id or instance
-id, each with an error; before: one, error at the top | | 4 | flexible | | 5 | reason |
+| version | change |
+| --- | --- |
+| 1 | throttle time |
+| 3 | a batch of members, by id or instance id, each with an error; before: one, error at the top |
+| 4 | flexible |
+| 5 | reason |
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the leave."""
+    """Submit the leave. The answer has one entry for each member."""
     wire = exchange.read(services)
     exchange.render = render
     services.coordinator.submit(parse(wire, exchange.version, exchange.client), exchange)

@@ -45,11 +45,11 @@ class FoundPartition(NamedTuple):
     offset: int = -1
     leader_epoch: int = -1
     timestamp: int = -1
-    """Always -1 for a special offset."""
+    """Always -1, because no record has a timestamp here."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once."""
+    """Answer at once from the topics in memory."""
     exchange.send(render(exchange.read(services), exchange, services))
 
 

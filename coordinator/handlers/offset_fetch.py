@@ -138,7 +138,8 @@ def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
     version = exchange.version
     request: OffsetFetch = exchange.asked
     exchange.error = result.error if version < TOPIC_IDS else _first_error(result, version)
-    topics: Any = result.topics  # ErrorCode where packing says int: lists are invariant
+    # packing expects int where ErrorCode stands, and lists are invariant
+    topics: Any = result.topics
     correlation_id, throttle_time_ms = exchange.correlation_id, exchange.throttle_time_ms
     if version >= MANY_GROUPS:
         pieces = pack_fetched_group(version, request.group_id, topics, result.error)

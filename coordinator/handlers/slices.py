@@ -45,7 +45,7 @@ class SlicedReply:
         self._max_bytes = services.max_reply_bytes
 
     def advance(self) -> None:
-        """Make the next slice."""
+        """Make the next slice, and schedule the one after it for the next turn."""
         exchange = self._exchange
         exchange.on_closed = None
         try:

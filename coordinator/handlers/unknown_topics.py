@@ -29,7 +29,7 @@ _log = structlog.get_logger("groupkeeper.topics")
 
 
 class UnknownTopicLog:
-    """Writes the log lines, up to a rate."""
+    """Logs the names of missing topics that clients ask for, at a limited rate."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         """``clock_s`` is monotonic."""
@@ -57,7 +57,7 @@ class UnknownTopicLog:
 
 
 def nearest_topic(name: str, known: Collection[str]) -> str | None:
-    """Return the topic with the most similar name, or None."""
+    """Return the topic with the most similar name, or None if no name is similar."""
     alike = (t for t in known if abs(len(t) - len(name)) <= _LENGTH_MAY_DIFFER)
     found = get_close_matches(name, list(islice(alike, MAX_CANDIDATES)), n=1)
     return found[0] if found else None

@@ -12,9 +12,8 @@ from groupkeeper.coordinator.runtime.clock import Clock
 
 NEVER: Final = 1 << 62
 BUDGET_S = 0.005
-"""How long expiry may hold one turn of the loop. The other due deadlines expire in the next
-turn.
-"""
+"""How long expiry may run in one turn of the loop. The other due deadlines expire in the next
+turn."""
 
 
 class Expires(Protocol):
@@ -64,13 +63,13 @@ class Alarm:
         return None if at_ms == NEVER or self._stopped else at_ms
 
     def look(self) -> None:
-        """Ring now for everything that is due. Called after the clock was moved."""
+        """Call everything that is due now. Needed after the clock was moved."""
         if not self._stopped:
             self._cancel()
             self._ring()
 
     def stop(self) -> None:
-        """Stop ringing."""
+        """Never ring again."""
         self._stopped = True
         self._cancel()
 

@@ -141,9 +141,8 @@ class GroupLoader:
         return self._add(slot, group_id, records)
 
     def _add(self, slot: Slot, group_id: str, records: Sequence[Record]) -> bool:
-        """Add the group to its shard. Return False if the shard is LOADING, or already has it from
-        a load of the whole shard.
-        """
+        """Add the group to its shard. Return False if the shard is LOADING, already has the group
+        from a load of the whole shard, or was dropped because of a bug."""
         shard = slot.shard
         if shard is None or shard.saved(group_id) is not None:
             return False

@@ -29,7 +29,7 @@ MAX_FOLDS_WITHOUT_PROGRESS: Final = 5_000
 
 
 class Housekeeping:
-    """Looks after the store and the event log between requests."""
+    """Does the work of each second on the store and the event log."""
 
     def __init__(
         self,
@@ -47,12 +47,11 @@ class Housekeeping:
         self._slots = slots
         self._recovery = recovery
         self._unfoldable_since_ms = -1
-        """When the last append began before a fold without progress. There is no further fold
-        before the next append.
-        """
+        """The start of the last append before a fold that made no progress; -1 if there was none.
+        Until another append begins, there is no further fold."""
 
     async def run(self) -> None:
-        """Do all of this work once a second, until the task is cancelled."""
+        """Do this work once a second, until the task is cancelled."""
         renewed_ms = self._clock.now().monotonic_ms
         while True:
             await asyncio.sleep(INTERVAL_S)
@@ -75,9 +74,8 @@ class Housekeeping:
                 self._recovery.stats.events_dropped += 1
 
     async def fold(self) -> bool:
-        """Fold until nothing is left or a lane is needed. Return False if folding makes no
-        progress.
-        """
+        """Fold until nothing is unfolded, or until a lane is busy or held. Return False if folding
+        makes no progress."""
         in_vain = 0
         while (before := self._storage.unfolded()) > 0 and self._is_anything_loaded():
             for lane in self._lanes:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.stats import Stats
 
 RELEASE_SLICE_S = 0.005
-"""How long the replies of one append may hold the loop."""
+"""How long the replies of one append may occupy one turn of the loop."""
 
 CHARS_AN_EVENT = 100
 """This many characters of names count as one more event. Names come from clients, and escaping may
@@ -98,11 +98,11 @@ class Append:
         """Events of steps without records. An event with long names counts as several."""
         self.bytes = 0
         self.started_ms = 0
-        """When the append began. Before that: since when it waits for a held lane, or 0 if it does
-        not wait.
-        """
+        """When the append began. Before that: when it began to wait for a held lane; 0 if it does
+        not wait."""
         self.started_s = 0.0
-        """The start by the timer. An append may be shorter than one millisecond of the clock."""
+        """The start, read from the timer, because an append may be shorter than a millisecond of
+        the clock."""
         self.abandoned = False
         """True if the append timed out. Its result is then ignored."""
         self.done: asyncio.Future[None] | None = None
@@ -186,8 +186,8 @@ class Lane:
 
     def add_events(self, slot: Slot, events: list[Event]) -> None:
         """Add events without a record to the next append. If no append comes within
-        ``events_delay_ms``, they get one of their own.
-        """
+        ``events_delay_ms``, they get one of their own. If too many events wait, these are
+        dropped."""
         append = self._gathering
         if append is None:
             append = self._gathering = Append()
@@ -248,7 +248,7 @@ class Lane:
             raise
 
     def end_hold(self) -> None:
-        """End one ``hold``."""
+        """End one ``hold``. After the last one, appends start again."""
         self._holds -= 1
         if self._holds == 0:
             self._free.set()
@@ -394,8 +394,7 @@ class Lane:
     def _check_time(self, append: Append) -> None:
         """Abandon an append that exceeds ``append_timeout_ms``. Called by its timer. Time is
         measured by our clock, which stands still while the process is stopped. So an answer that
-        waits for us is not late.
-        """
+        arrived during that time is not late."""
         elapsed_ms = self._clock.now().monotonic_ms - append.started_ms
         left_ms = self._config.append_timeout_ms - elapsed_ms
         if append is not self._in_flight or append.abandoned:

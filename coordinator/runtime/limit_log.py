@@ -17,7 +17,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class LimitLog:
-    """Logs refusals of a census, at most one line a minute for each limit."""
+    """Logs requests that a census refused, at most one line a minute for each limit."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         """``clock_s`` is monotonic."""

@@ -12,7 +12,7 @@ written.
 
 
 class LineLimit:
-    """Allows a number of lines for one key within a window of time."""
+    """Allows a number of lines for each key within a window of time."""
 
     __slots__ = ("_clock_s", "_lines", "_window_s", "_windows")
 

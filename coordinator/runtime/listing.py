@@ -84,7 +84,6 @@ class Listings:
         return listing.cancel
 
     def now_and_timer(self) -> tuple[Clock, Callable[[], float]]:
-        """Return the clock and the timer of the listings."""
         return self._clock, self._timer
 
     def ended(self) -> None:

@@ -30,7 +30,8 @@ log = structlog.get_logger(__name__)
 
 
 class ShardOwner:
-    """Runs shards over a storage."""
+    """Runs shards over a storage: one slot for each shard, and one or more lanes that write
+    them."""
 
     def __init__(
         self,

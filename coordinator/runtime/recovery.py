@@ -65,9 +65,10 @@ class Recovery:
         self.before_answers: Callable[[], None] = lambda: None
         """Called after a load of shards, before any of them answers."""
         self.refusal = ""
-        """Why the store must not be used until a person has acted. Empty if it may be used."""
+        """The reason why the store must not be used until a person has acted. Empty if it may be
+        used."""
         self.first_load_problem = ""
-        """Why the first load failed, until it works."""
+        """The reason why the last attempt of the first load failed. Empty after it succeeded."""
         self.store_taken: Callable[[], None] = lambda: None
         """Called when another process writes to a store of which we are the sole owner."""
         self.is_stopping = False
@@ -99,7 +100,7 @@ class Recovery:
             self._tasks[lane] = task
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Cancel all loads and start no further one. Return the tasks that end now."""
+        """Cancel all loads and start no further one. Return the cancelled tasks."""
         self.is_stopping = True
         tasks = [*self._tasks.values()]
         for task in tasks:

@@ -30,8 +30,8 @@ class CoordinatorConfig(CoreLimits):
     """
     default_session_timeout_ms: int = number(DEFAULT_SESSION_TIMEOUT_MS, least=1)
     """For a JoinGroupRequest without a session timeout. Kafka's consumers send this value by
-    default. Any other value must lie within the two bounds. The default itself is moved into them.
-    """
+    default. Any other value must lie within the two bounds. If this default lies outside, the
+    nearer bound is used."""
     default_rebalance_timeout_ms: int = number(60_000, least=1)
     """For a JoinGroupRequest without a rebalance timeout. Kafka Connect's workers send this by
     default.
@@ -116,8 +116,7 @@ def timeouts_error(
     append: tuple[str, int], least: tuple[str, int], most: tuple[str, int]
 ) -> str | None:
     """Return why the timeouts of appends and sessions do not fit together, or None if they fit.
-    Each timeout is named as its caller names it.
-    """
+    Each argument is the name of a timeout, for the message, and its value."""
     if append[1] >= least[1]:
         return (
             f"{append[0]} ({append[1]}) must be below {least[0]} ({least[1]}), "

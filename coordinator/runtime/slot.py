@@ -221,7 +221,8 @@ class Slot:
             self.unfinished = None
 
     def answer(self, reply: Reply) -> None:
-        """Resolve the ticket of one reply."""
+        """Resolve the ticket of one reply. If its request may park and was already answered, this
+        is a bug: it is logged, and the ticket is not resolved again."""
         ticket, result = reply.ticket, reply.result
         if type(result) in PARKED_RESULTS and not self._open.pop(id(ticket), None):
             self.ticket_failed(AssertionError(f"answered twice: {result!r}"))

@@ -448,7 +448,8 @@ class Connection(asyncio.Protocol):
             exchange.release()
 
     def _balance(self) -> None:
-        """Read while there is room for more frames."""
+        """Pause or resume reading: read only if there is room for more frames and the budget allows
+        it."""
         limits = self._shared.limits
         wanted = (
             self._doomed is None

@@ -1,11 +1,12 @@
-"""All limits of the Kafka port, in one place."""
+"""The limits of connections on the Kafka port. ``handlers.services`` has those of a single
+request."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LARGE_REPLY_BYTES = 1_048_576
-"""A shorter reply is within every ``kafka.max_reply_bytes``."""
+"""``kafka.max_reply_bytes`` is never lower, so a reply up to this size needs no check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ class Shared:
         return None
 
     def closed(self, connection: Registered) -> None:
-        """Remove the connection."""
+        """Remove a connection that was closed. Does nothing for one that ``opened`` has refused."""
         if connection not in self.connections:
             return
         del self.connections[connection]

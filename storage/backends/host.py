@@ -75,9 +75,8 @@ group are written one after the other.
 """
 
 READ_TIMEOUT_MS: Final = 5_000
-"""The default of ``CoordinatorConfig.append_timeout_ms``, which limits the read of a single
-group.
-"""
+"""The time limit for reading one group during a load. It equals the default of
+``CoordinatorConfig.append_timeout_ms``, which limits the read of a group outside a load."""
 
 _T = TypeVar("_T")
 
@@ -89,10 +88,9 @@ class OffsetAndMetadata:
     """A committed offset as the host's store keeps it; times are wall-clock milliseconds."""
 
     offset: int
-    """An offset of -1 means that this partition was deleted while other partitions of its group
-    remain. Store it like any other offset. If a client commits -1, it means the same. Other
-    negative offsets are normal offsets.
-    """
+    """An offset of -1 means that the offset of this partition was deleted, while other partitions
+    of its group remain. Store it like any other offset. A client that commits -1 causes the same.
+    Other negative offsets are normal offsets."""
     metadata: str = ""
     commit_time_ms: int = NO_TIMESTAMP
     expire_time_ms: int = NO_TIMESTAMP
@@ -211,7 +209,10 @@ class PersistentOffsetStorage:
             await asyncio.wait(self._writing.values())
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Acquire all shards under a new epoch, which fences only late appends of this process."""
+        """Acquire all shards under a new epoch. Return nothing if another owner has them.
+
+        The epoch fences only late appends of this process.
+        """
         self._check_open()
         if self._owner not in (None, owner):
             return {}
@@ -468,8 +469,9 @@ def _call(
 def _ask(method: Callable[..., Any], *args: Any) -> Any:
     """Call a method of the host's store.
 
-    Exceptions outside Exception, such as that of a cancelled task, become StorageError. Otherwise
-    they would end a task of the coordinator, and its requests would get no answer.
+    Raises StorageError if the method raises an exception that is no Exception, such as
+    CancelledError. Otherwise it would end a task of the coordinator, and requests would get no
+    answer. KeyboardInterrupt and SystemExit are raised unchanged, because they end the process.
     """
     try:
         return method(*args)
@@ -480,10 +482,10 @@ def _ask(method: Callable[..., Any], *args: Any) -> Any:
 
 
 async def _result(value: Any) -> Any:
-    """Return the result of a method. Await it if needed.
+    """Return the result of a method of the host's store. Await it if it is awaitable.
 
-    Raises StorageError like ``_ask``. Also raises it if the method was cancelled although the
-    caller was not.
+    Raises StorageError for the same exceptions as ``_ask``, and if the method was cancelled
+    although the caller was not.
     """
     if not inspect.isawaitable(value):
         return value

@@ -66,7 +66,7 @@ class MemoryOffsetStorage:
         self._is_open = False
         self._log_clock = LogClock(clock)
         self._log_id: str | None = None
-        """The log of the last event."""
+        """The log id of the last event."""
         self._shards: dict[ShardId, KeyedRecords] = {}
         self._owners: dict[ShardId, str] = {}
         self._epochs: dict[ShardId, LeaseEpoch] = {}
@@ -97,9 +97,8 @@ class MemoryOffsetStorage:
         return self.take_over(free, owner)
 
     def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Acquire shards even if another owner holds them, as another process would from an owner
-        that seems dead.
-        """
+        """Acquire shards even if another owner holds them. Another process would do this if the
+        owner seems dead."""
         self._last_epoch += 1
         for shard in shards:
             self._owners[shard] = owner
@@ -281,7 +280,8 @@ class MemoryEvents:
         self._note = self._note._replace(log_dir=log_dir)
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
-        """Add the logs with sealed files, and remove deleted ones."""
+        """Add the logs that have sealed files (``new``), and remove those whose files were deleted
+        (``gone``)."""
         self._note = self._note._replace(log_ids=(self._note.log_ids | {*new}) - {*gone})
 
     async def trim(self, sealed_row: int) -> int:

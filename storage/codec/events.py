@@ -24,7 +24,7 @@ class Stamp(NamedTuple):
 
     log_id: str
     ts_ms: int
-    """Never decreases within a log."""
+    """The wall-clock time of the append. It never decreases within a log."""
     clock_ms: int
     """The time of the clock. It differs from ``ts_ms`` only after the clock was set back."""
 
@@ -97,7 +97,7 @@ def _commit_fields(commit: OffsetsCommitted) -> EventDict:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with structs, which are lists in storage, as dicts at every level."""
+    """Return the value, with every struct in it as a dict."""
     if isinstance(value, msgspec.Struct):
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, list):

@@ -1,6 +1,7 @@
-"""Decode payloads of format version 1. Versions before 2026-11-22 wrote them (pure).
+"""Decode payloads of format version 1, which groupkeeper wrote before 2026-11-22 (pure).
 
-Only commits differ: their fields have the names of the core, and their topics have no field names.
+Only commits differ from version 2. In version 1 their fields have the core's names (``group_id``,
+not ``group``), and a topic is a list of its values without field names.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ class SessionGone(ConsulError):
 
 
 class ConsulEntry(NamedTuple):
-    """One key."""
+    """One key and its value. ``at_index`` is its last change. ``session`` holds its lock, or is
+    None."""
 
     key: str
     value: bytes
@@ -109,7 +110,7 @@ class ConsulClient:
     async def list(self, prefix: str, *, behind: int = 0) -> ConsulView:
         """Return the keys that begin with the prefix.
 
-        With an index it waits up to a minute for a view with a higher index.
+        With ``behind`` it waits up to a minute for a view whose index is higher than this one.
         """
         params = {"recurse": ""}
         timeout = _ANSWER_S
@@ -155,15 +156,15 @@ class ConsulClient:
         acquire: str | None = None,
         release: str | None = None,
     ) -> bool:
-        """Write a key. Return False if the key has another index (``cas``), or another session
-        holds the lock.
-        """
+        """Write a key. Return False if its index is not ``cas``, or if another session holds its
+        lock."""
         named = {"cas": cas, "acquire": acquire, "release": release}
         params = {name: str(each) for name, each in named.items() if each is not None}
         return bool((await self._ask("PUT", _path(key), params, content=value)).json())
 
     async def delete(self, key: str, *, cas: int | None = None, recurse: bool = False) -> bool:
-        """Delete a key, or all that begin with it. Return False if the key has another index."""
+        """Delete a key, or with ``recurse`` all keys that begin with it. Return False if the index
+        of the key is not ``cas``."""
         params = {} if cas is None else {"cas": str(cas)}
         return bool(
             (await self._ask("DELETE", _path(key), params | ({"recurse": ""} if recurse else {})))
@@ -171,9 +172,9 @@ class ConsulClient:
         )  # fmt: skip
 
     async def transact(self, *operations: Mapping[str, Any]) -> int | None:
-        """Execute all operations or none. Return the index of the last operation, or None if one of
-        them fails. Raises SessionGone if one of them would lock for a session that is over.
-        """
+        """Execute all operations or none. Return the index of the last change, or None if one
+        operation fails. Raises SessionGone if one of them acquires a lock for a session that has
+        ended."""
         body = [{"KV": {**each, **_encoded(each)}} for each in operations]
         answer = await self._ask("PUT", "/v1/txn", json=body)
         if answer.status_code == 409:
@@ -220,7 +221,8 @@ class ConsulClient:
             answer = await self._http.request(
                 method, path, params=params, timeout=httpx2.Timeout(timeout, connect=5), **body
             )
-        except (httpx2.TransportError, OSError) as error:  # TLS refused in mid-answer is the latter
+        # the latter if TLS fails during an answer
+        except (httpx2.TransportError, OSError) as error:
             raise ConsulUnavailable(f"{type(error).__name__}: {error}") from error
         if answer.status_code in (200, 404, 409):
             return answer

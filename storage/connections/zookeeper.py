@@ -1,12 +1,12 @@
 """One session with ZooKeeper, for asyncio.
 
-kazoo works with threads, and only this module deals with them. Results and watches reach the loop
-by ``call_soon_threadsafe``, and no method here blocks. A lost session is never continued. kazoo
-would begin a new one without telling the owners of ephemeral nodes, so this module stops it.
+kazoo works with threads; the callers of this module see none of them. Results and watches reach the
+loop by ``call_soon_threadsafe``, and no method here blocks. A lost session is never continued.
+kazoo would begin a new one without telling the owners of ephemeral nodes, so this module stops it.
 
-A session is lost when a server says so. It is also lost when no server has answered for the session
-timeout. This time counts from the moment when the last answered request was sent. So this client
-never assumes longer than the servers that the session lives. A process that was stopped learns of
+A session is lost if a server says so. It is also lost if no server has answered for the session
+timeout. This time counts from the moment when the last answered request was sent. So the client
+treats a session as lost before the servers do, never after. A process that was stopped learns of
 the loss in its first call.
 
 If the connection breaks, calls that only read are sent again. After a write it is unknown whether
@@ -98,7 +98,7 @@ class ZooKeeperSession:
     # --- its life ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin the session. Raises ServerUnreachable, or NotAllowed."""
+        """Begin the session. Raises ServerUnreachable, or NotAllowed for wrong credentials."""
         await asyncio.to_thread(self._client.start_async)
         try:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
@@ -210,24 +210,26 @@ class ZooKeeperSession:
             await asyncio.sleep(pause_s)
 
     def forget(self, changed: Callable[[], None]) -> None:
-        """Stop calling a watch."""
+        """Do not call this listener any more, for any node."""
         self._bells.forget(changed)
 
     # --- calls ------------------------------------------------------------------------------------
 
     async def exists(self, path: str, changed: Callable[[], None] | None = None) -> bool:
-        """Return True if a node exists. ``changed`` is called once, after a change of this."""
+        """Return True if a node exists. ``changed`` is called once: after the node is created,
+        changed or deleted, or when the session ends."""
         watch = self._bells.watch("data", path, changed)
         return await self._again(path, self._client.exists_async, path, watch=watch) is not None
 
     async def get(self, path: str, changed: Callable[[], None] | None = None) -> Node:
-        """Read a node. ``changed`` is called at the next change or end. Raises NodeMissing."""
+        """Read a node. Raises NodeMissing. ``changed`` is called as by ``exists``."""
         watch = self._bells.watch("data", path, changed)
         data, stat = await self._again(path, self._client.get_async, path, watch=watch)
         return Node(data or b"", stat.version, stat.mzxid, stat.ephemeralOwner or 0)
 
     async def children(self, path: str, changed: Callable[[], None] | None = None) -> Children:
-        """Read the names of the children, sorted. Raises NodeMissing."""
+        """Return the children of a node. Raises NodeMissing. ``changed`` is called once: after a
+        child is created or deleted, or when the session ends."""
         watch = self._bells.watch("children", path, changed)
         names, stat = await self._again(
             path, self._client.get_children_async, path, watch=watch, include_data=True

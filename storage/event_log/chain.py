@@ -31,7 +31,8 @@ class Fork(NamedTuple):
     previous_log_id: str
     previous_seq: int
     abandoned: str
-    """The events and logs after that seq that the new history does not contain, as text."""
+    """A text that names the events and logs after ``previous_seq`` that the new history does not
+    contain."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +112,9 @@ class Chain:
     def _before(self, log_id: str, last_seq: int) -> int:
         """Return the last seq before a log that has no file left.
 
-        If the manifest does not list the log, this is the end of a log that no other log continues:
-        the missing log continued it. Other stores in the same directory may have such logs too.
-        Then the smallest end counts: it is better to report too many events as missing than too
-        few.
+        If the manifest does not list the log, its predecessor is unknown. It must be a log that no
+        other log continues, but other stores in the same directory may have such logs too. Then the
+        smallest end counts: it is better to report too many events as missing than too few.
         """
         if log_id in self.listed:
             return self.listed[log_id] - 1

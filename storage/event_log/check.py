@@ -198,7 +198,7 @@ def _checked(
 
 
 def _chain(directory: Path, found: Mapping[str, Sequence[Segment]], manifest: Manifest) -> Chain:
-    """Read the beginning of each log from its first segment."""
+    """Build the chain of all logs. Read the beginning of each log from its first segment."""
     begins: dict[str, LogBegin] = {}
     ends: dict[str, int] = {}
     snapshots = [log_id for log_id in found if parse_snapshot_log(log_id) is not None]
@@ -250,9 +250,8 @@ def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Ch
 
 
 def _is_forked(other: Sequence[Segment], segments: Sequence[Segment], first_seq: int) -> bool:
-    """Return True if a log continues another log in the middle, and began after that log's last
-    event.
-    """
+    """Return True if the log of ``segments`` begins within the seqs of the log ``other``, but after
+    the last event of ``other`` in time."""
     ended_ms = max(segment.last_ts_ms for segment in other)
     began_ms = min(segment.first_ts_ms for segment in segments)
     return ended_ms <= began_ms and any(s.first_seq < first_seq <= s.last_seq + 1 for s in other)

@@ -123,7 +123,7 @@ def _name(written: bytes) -> tuple[str, bytes]:
 
 
 _named: Final = lru_cache(10_000)(_name)
-"""Most commits are from few groups."""
+"""``_name`` with a cache, because most commits are of few groups."""
 
 
 def _commit_head(stamp: Stamp) -> bytes:

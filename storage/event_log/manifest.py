@@ -108,9 +108,10 @@ class StoreSegments(NamedTuple):
         return self.snapshots[-1].last_seq if self.snapshots else 0
 
     def ends_of_logs(self) -> dict[str, float]:
-        """Return for each log the seq at which the next log began.
+        """Return for each log the seq at which the next log began; infinity for the newest log.
 
-        If a log has events beyond that seq, an older copy of the store has replaced those events.
+        If a log has events at or above that seq, an older copy of the store has replaced those
+        events.
         """
         begins: dict[str, int] = {}
         for snapshot in self.snapshots:  # the log began before its oldest segment that still exists

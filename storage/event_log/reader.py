@@ -36,7 +36,7 @@ OnDamage: TypeAlias = Callable[[Segment, str], None]
 
 
 def ignore_gap(first_seq: int, last_seq: int) -> None:
-    """Ignore the gap."""
+    """Do nothing: the default of ``on_gap``."""
 
 
 class Asked(TypedDict, total=False):

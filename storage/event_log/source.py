@@ -19,7 +19,7 @@ from groupkeeper.storage.segment_lines import EventDict
 
 
 class LogNote(NamedTuple):
-    """What a store has recorded about sealing."""
+    """The state of sealing that a store has recorded."""
 
     log_ids: frozenset[str]
     """Every log of this store that was ever sealed."""
@@ -76,7 +76,7 @@ class EventRows(Protocol):
         """Keep the present view: later writes and deletions do not change what is read."""
 
     def note(self) -> LogNote:
-        """Return what the store has recorded about sealing."""
+        """Return the recorded state of sealing."""
 
     def ends(self) -> LogEnds:
         """Return the first and the last seq of the rows."""
@@ -85,10 +85,10 @@ class EventRows(Protocol):
         """Return the log of an event; None if its row is deleted."""
 
     def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[EventRow]:
-        """Yield the rows above a seq, in order.
+        """Yield the rows with events above ``after_seq``, in order.
 
-        The first row may begin below the seq, or have no event. A row may be left out if its events
-        do not contain the bytes ``containing``.
+        The first row may also have earlier events. Rows without events may be yielded too. With
+        ``containing``, rows whose events do not contain these bytes may be left out.
         """
 
     def close(self) -> None:

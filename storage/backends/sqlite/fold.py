@@ -36,7 +36,8 @@ but the loop is busy while it encodes the groups.
 
 MIN_RETRY_SLICES = 8
 MAX_RETRY_SLICES = 1_024
-"""Slices between two retries of groups that could not be written. The number doubles each time."""
+"""A group that could not be written is retried after this many appends that fold. The number
+doubles after each failed retry, up to the maximum."""
 
 GroupKey: TypeAlias = tuple[ShardId, str]
 
@@ -52,7 +53,7 @@ class FoldedGroup(NamedTuple):
 
 
 class FoldedPart(NamedTuple):
-    """One part of a large group."""
+    """One part of a large group, to write into the table ``group_parts``."""
 
     shard: ShardId
     group_id: str
@@ -76,12 +77,12 @@ class FoldWork:
         """The groups that may still have parts, which are not valid any more."""
         self.part: FoldedPart | None = None
         self.taken: dict[GroupKey, int] = {}
-        """The row of the oldest change of each group that was not folded."""
+        """For each group of this work, the row of its oldest change that was not folded before."""
         self.least_row = 0
         """The smallest row in ``taken``."""
         self.is_retry = False
         self.error: Exception | None = None
-        """Why the groups could not be written."""
+        """The error of the write; None if it succeeded."""
         self.is_done = False
         """The thread sets this last."""
 
@@ -95,7 +96,8 @@ class Changes(NamedTuple):
 
 
 def changes_of(items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> Changes:
-    """Return each group that an append, or a row of the log, sets or clears, once."""
+    """Return the groups that an append, or a row of the log, sets or clears, each once. Also return
+    how many of its requests changed a group."""
     groups: dict[GroupKey, None] = {}
     requests = 0
     for item in items:

@@ -26,7 +26,7 @@ _DAMAGED_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """Primary result codes of failures that a retry does not repair."""
 
 PROBE_BYTES: Final = 256 * 1024
-"""A start writes less than this: an index of 32 KB, and a write-ahead log of some pages."""
+"""The size of the test file. A start writes less: an index of 32 KB, and some pages of the WAL."""
 
 
 def explained(work: Callable[[], _T], path: Path) -> _T:

@@ -12,15 +12,14 @@ MAX_PART_BYTES: Final = 512 * 1024
 """The loop needs up to 5 ms to encode this much."""
 
 _MEMBER_BYTES: Final = 4_096
-"""Most members need less than this. If so, a group may be split although one part is enough."""
+"""An estimate. Most members need less, so a group may be split although one part is enough."""
 
 Offsets: TypeAlias = dict[str, dict[int, SavedOffset]]
 
 
 def is_one_part(group: SavedGroup, part_bytes: int) -> bool:
-    """Return True if a group certainly fits into one part. This estimates the size without
-    encoding.
-    """
+    """Return True if a group is estimated to fit into one part. Nothing is encoded for the
+    estimate."""
     members = () if group.metadata is None else group.metadata.members
     left = part_bytes - _MEMBER_BYTES * len(members)
     for topic, partitions in group.offsets.items():

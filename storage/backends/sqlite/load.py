@@ -114,7 +114,8 @@ class SqliteLoad:
     def _by_shard(
         self, chunk: Sequence[tuple[int, Payload]], wanted: Collection[ShardId]
     ) -> dict[ShardId, list[Record]]:
-        """Add rows to the fold map. Return their records by shard, for the wanted shards."""
+        """Add rows to the fold map and to the loaded keys. Return the records of the wanted
+        shards."""
         found: dict[ShardId, list[Record]] = {}
         for row, payload in chunk:
             self.fold.note(row, changes_of(payload.items))

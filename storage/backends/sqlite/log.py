@@ -57,7 +57,7 @@ class SqliteEvents:
         self._on_writer = on_writer
         self._known_folded_row = known_folded_row
         self._first_row = 0
-        """No row before this one is left to delete. May lag behind."""
+        """No row below this number can be deleted any more. The true limit may be higher."""
 
     def open_rows(self) -> SqliteRows:
         return SqliteRows(self._path)
@@ -74,7 +74,8 @@ class SqliteEvents:
         await self._on_writer(lambda c: _note_sealed(c, seq, new, gone))
 
     async def trim(self, sealed_row: int) -> int:
-        """Delete the oldest rows that are folded and recorded as sealed, never the newest row."""
+        """Delete the oldest rows that are folded and recorded as sealed, never the newest row.
+        Return how many were deleted: at most TRIM_ROWS in one call."""
         if self._first_row > min(sealed_row, self._known_folded_row()):
             return 0
         deleted, folded_row = await self._on_writer(self._trim)

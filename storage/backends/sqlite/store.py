@@ -227,7 +227,8 @@ class SqliteOffsetStorage:
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
         """Read the folded tables and every row above ``folded_row``, in one read transaction.
 
-        Then write the keyed records of those rows that are missing in their table.
+        Then write the keyed records that the log has and their table lacks. If a stored name is
+        damaged, it is repaired, and StorageError is raised so that the caller loads again.
         """
         load = SqliteLoad(self._run, self.path, self._busy_timeout_s, self._make_fold_map())
         try:

@@ -24,9 +24,7 @@ from groupkeeper.storage.file_lock import (
 )
 
 CHECK_EVERY_S: Final = 1.0
-"""How long the result of a check is valid. An append also relies on the append before it for this
-time.
-"""
+"""An append skips its check if a check ran, and another append began, within this time."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
@@ -43,7 +41,8 @@ class StoreFiles:
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
         self._lost = ""
-        """What happened to a file. After it is set, nothing is written any more."""
+        """The message of the first failed check; "" before. After it is set, nothing is written any
+        more."""
         self._checked_s = self._appended_s = time.monotonic()
         self._lock = FileLock(path)
         try:
@@ -58,7 +57,7 @@ class StoreFiles:
         }
 
     def watch_wal(self) -> None:
-        """Also check the files that SQLite has created beside the database, until the close."""
+        """Also check the WAL and its index, which SQLite has created next to the database."""
         for path in (self._wal, self._path.with_name(self._path.name + "-shm")):
             self._found[path] = identity_of(os.stat(path))
 

@@ -45,7 +45,7 @@ _TABLES: Final = (
 
 
 def decode_name(data: bytes) -> str:
-    """Decode a name. Raises DamagedName."""
+    """Decode a name. Raises DamagedName if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

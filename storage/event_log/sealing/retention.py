@@ -67,7 +67,8 @@ class LogRetention:
         pacer: Pacer | None = None,
         max_offsets: int = MAX_PASS_OFFSETS,
     ) -> None:
-        """Keep at most ``max_offsets`` offsets in memory at the same time."""
+        """If more than ``max_offsets`` offsets are to be kept, the segments are read several
+        times."""
         self._max_offsets = max_offsets
         self._settings = settings
         self._clock = clock
@@ -206,7 +207,8 @@ class _OwnSegments:
         self._sealed_seq = sealed_seq
 
     def last_seq(self, segment: Segment) -> int:
-        """Return the last seq of a segment that belongs to the store."""
+        """Return the seq of the last event in a segment that is the store's own. If none is its
+        own, the result is below the segment's first seq."""
         end = self._ends.get(segment.log_id, inf)
         return int(min(segment.last_seq, end - 1, self._sealed_seq))
 

@@ -72,10 +72,10 @@ class SealSettings:
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far sealing has come."""
+    """The state of sealing, for trimming rows and for metrics."""
 
     sealed_seq: int = 0
-    """The last seq up to which all events are in files or were deleted by retention."""
+    """All events up to this seq are in files, or retention has deleted them."""
     sealed_row: int = 0
     """The last row whose events are all in files."""
     new_log_ids: frozenset[str] = frozenset()
@@ -104,7 +104,7 @@ class Sealing(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """Return how far sealing is. May be read while another method runs."""
+        """The present state. It may be read while another method runs."""
 
     def settle(self) -> Found:
         """Find out which events are sealed. Must be called first, and again after each failure."""

@@ -30,13 +30,13 @@ class Settled(NamedTuple):
     """The result of ``settle``."""
 
     sealed_seq: int
-    """The last seq up to which each event is in a file, or no longer in a row."""
+    """Every event up to this seq is in a file, or in no row any more."""
     log_ids: frozenset[str]
     """The logs of this store that are in files, or that the store has recorded as sealed."""
     new_log_ids: frozenset[str]
     """The logs of this store that are in files and not yet recorded in the store."""
     later: Sequence[Segment]
-    """Segments above ``sealed_seq``. Rows before them are not sealed yet; their own are."""
+    """Segments above ``sealed_seq``. Before them are rows that are not sealed yet."""
     lost: tuple[int, int] | None
     """The first range of seqs that are in no row, file or snapshot; None if there is none."""
     put_aside: Sequence[str]
@@ -53,7 +53,7 @@ class Settled(NamedTuple):
 
 
 def settle(rows: EventRows, directory: Path) -> Settled:
-    """Repair the files of this store, and find out which events they hold."""
+    """Repair the files of this store, and find out which events they contain."""
     note = rows.note()
     new = _logs_in_rows(rows, directory, note.log_ids)
     own = {*note.log_ids, *new}

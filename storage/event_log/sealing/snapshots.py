@@ -48,9 +48,11 @@ class OffsetsAsOf:
     """The last value of every offset, after the events that were applied."""
 
     def __init__(self, part: int = 0, parts: int = 1, max_offsets: int = MAX_PASS_OFFSETS) -> None:
-        """Keep only the groups of one part of ``parts``.
+        """Keep only the offsets of the groups in one of ``parts`` parts.
 
-        If the first part has more than ``max_offsets``, it splits itself in half.
+        The caller begins with part 0 of 1. If this part has more than ``max_offsets`` offsets, it
+        doubles ``parts`` and drops the groups of the new part. The caller then reads the events
+        again, once for each of the other parts.
         """
         self.parts = parts
         self.groups: set[str] = set()
@@ -60,7 +62,8 @@ class OffsetsAsOf:
         self._offsets = 0
         self._kept: dict[str, _GroupOffsets] = {}
         self._epochs: dict[str, int] = {}
-        """The lease epoch of each group's last event, so that later events sort after it."""
+        """The lease epoch of each group's last event. The snapshot event has the same one, so that
+        later events sort after it."""
 
     def apply(self, event: EventDict) -> None:
         """Apply the next event. Kinds that do not concern offsets are ignored."""
