@@ -10,18 +10,17 @@ from collections.abc import Iterator
 from bench.figures import Figure, cpu_us, show
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.limits import CoreLimits
-from groupkeeper.coordinator.core.requests import (
-    Client,
-    GroupState,
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     JoinProtocol,
-    Now,
-    OffsetCommit,
-    OffsetFetch,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFetch
 from groupkeeper.coordinator.core.shard import Shard
 
 GROUP = "orders"

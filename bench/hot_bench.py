@@ -21,7 +21,7 @@ import uvloop
 from bench.core_bench import CLIENT, fetch_of
 from bench.figures import Figure, cpu_us, show
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
-from groupkeeper.coordinator.core.requests import Heartbeat
+from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig

@@ -21,14 +21,14 @@ import uvloop
 from bench.core_bench import CLIENT
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    ChangeTopics,
+from groupkeeper.coordinator.core.requests.membership import (
     JoinGroup,
     JoinGroupResult,
     JoinProtocol,
-    OffsetCommit,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics
 from groupkeeper.coordinator.daemon.process import calm_collector
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.coordinator.handlers.exchange import ELEMENT_WEIGHTS

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+    from groupkeeper.coordinator.core.group_state import GroupState
     from groupkeeper.coordinator.core.records import SavedOffset
-    from groupkeeper.coordinator.core.requests import GroupState
     from groupkeeper.coordinator.embed.assignor_plugins import (
         AssignorPluginError,
         get_assignor,
@@ -171,7 +171,7 @@ _NAMES: dict[str, str] = {
     ),
     "groupkeeper.coordinator.core.errors": "ErrorCode GroupError",
     "groupkeeper.coordinator.core.records": "SavedOffset",
-    "groupkeeper.coordinator.core.requests": "GroupState",
+    "groupkeeper.coordinator.core.group_state": "GroupState",
     "groupkeeper.coordinator.embed.assignor_plugins": (
         "AssignorPluginError get_assignor installed_assignors"
     ),

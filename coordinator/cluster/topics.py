@@ -21,14 +21,10 @@ from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import OffsetsCommitted, Record, TopicRecord, TopicRemoved
-from groupkeeper.coordinator.core.requests import (
-    ChangeTopics,
-    ChangeTopicsResult,
-    Client,
-    NewTopic,
-    Now,
-)
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, ChangeTopicsResult, NewTopic
 from groupkeeper.coordinator.core.wire_values import int32, int64, text
 from groupkeeper.coordinator.runtime.tickets import Awaited, Ticket
 

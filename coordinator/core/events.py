@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 import msgspec
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.core.requests import Client
+    from groupkeeper.coordinator.core.requests.client import Client
 
 MAX_REASON_LENGTH = 255
 """Longest part of a client's reason that an event contains. Clients cut it to the same

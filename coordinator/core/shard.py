@@ -15,12 +15,14 @@ from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.groups.saved import restore
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.offsets import commit, deletion, fetch, retention
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.records import Record
-from groupkeeper.coordinator.core.requests import GroupState, Now, Request
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step, Ticket
 

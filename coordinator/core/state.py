@@ -25,6 +25,7 @@ from groupkeeper.coordinator.core.groups.group import (
 from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset
 from groupkeeper.coordinator.core.groups.saved import to_record
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import (
     AdoptedTopic,
     GroupRecord,
@@ -38,7 +39,6 @@ from groupkeeper.coordinator.core.records import (
     SavedOffset,
     SavedOffsets,
 )
-from groupkeeper.coordinator.core.requests import Now
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
 
 REMOVED_OFFSET_BYTES: Final = 40

@@ -20,20 +20,20 @@ from groupkeeper.coordinator.core.assignors.types import Assignment, TopicPartit
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.declarations import ShardRoute
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import NO_OFFSET, OffsetsAdopted
-from groupkeeper.coordinator.core.requests import (
-    ChangeTopics,
+from groupkeeper.coordinator.core.requests.admin import (
     DeleteGroup,
-    GroupState,
     ListGroups,
     ListGroupsResult,
-    OffsetDeleteResult,
     ReadGroup,
     ReadGroupResult,
-    Request,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetDeleteResult
+from groupkeeper.coordinator.core.requests.request import Request
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.embed.group_assignment import assign

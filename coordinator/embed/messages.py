@@ -14,9 +14,29 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from groupkeeper.coordinator.core import requests as core
 from groupkeeper.coordinator.core.assignors.types import TopicPartition
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    JoinProtocol,
+    LeaveGroup,
+    LeaveGroupResult,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupResult,
+)
+from groupkeeper.coordinator.core.requests.offsets import (
+    CommitTopic,
+    FetchTopic,
+    OffsetCommit,
+    OffsetCommitResult,
+    OffsetDelete,
+    OffsetFetch,
+    OffsetFetchResult,
+)
 from groupkeeper.coordinator.core.wire_values import Int32, Int64
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
@@ -31,7 +51,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-NOBODY: Final = core.Client("", "")
+NOBODY: Final = Client("", "")
 """Stands for the client of a deletion, because the host names none."""
 
 
@@ -98,7 +118,7 @@ class JoinGroupRequest:
     For clients that may lose the answer.
     """
 
-    def to_core(self, config: CoordinatorConfig) -> core.JoinGroup:
+    def to_core(self, config: CoordinatorConfig) -> JoinGroup:
         """Fill in the defaults and create the id of a new member."""
         session_timeout_ms = self.session_timeout_ms or min(
             max(config.default_session_timeout_ms, config.min_session_timeout_ms),
@@ -106,18 +126,18 @@ class JoinGroupRequest:
         )
         # A client id or an instance id, and a UUID (docs/spec/groups.md#model).
         owner = self.group_instance_id or self.client_id or "member"
-        return core.JoinGroup(
+        return JoinGroup(
             group_id=self.group_id,
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
             protocol_type=self.protocol_type,
-            protocols=tuple(core.JoinProtocol(each.name, each.metadata) for each in self.protocols),
+            protocols=tuple(JoinProtocol(each.name, each.metadata) for each in self.protocols),
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=self.rebalance_timeout_ms or config.default_rebalance_timeout_ms,
             new_member_id=f"{owner}-{uuid.uuid4()}",
             requires_known_member_id=self.requires_known_member_id,
             supports_skip_assignment=False,
-            client=core.Client(self.client_id, self.client_host),
+            client=Client(self.client_id, self.client_host),
         )
 
 
@@ -145,7 +165,7 @@ class JoinGroupResponse:
     raise_for_error = _raise_for_error
 
     @classmethod
-    def of(cls, result: core.JoinGroupResult) -> JoinGroupResponse:
+    def of(cls, result: JoinGroupResult) -> JoinGroupResponse:
         members = [
             JoinGroupMember(m.member_id, m.metadata, m.group_instance_id) for m in result.members
         ]
@@ -195,11 +215,11 @@ class SyncGroupRequest:
     client_id: str = ""
     client_host: str = ""
 
-    def to_core(self) -> core.SyncGroup:
+    def to_core(self) -> SyncGroup:
         """Convert to the core's SyncGroup, without protocol type and name. The core then does not
         compare them with the group's.
         """
-        return core.SyncGroup(
+        return SyncGroup(
             group_id=self.group_id,
             generation_id=self.generation_id,
             member_id=self.member_id,
@@ -207,7 +227,7 @@ class SyncGroupRequest:
             protocol_type=None,
             protocol_name=None,
             assignments=tuple((each.member_id, each.assignment) for each in self.assignments),
-            client=core.Client(self.client_id, self.client_host),
+            client=Client(self.client_id, self.client_host),
         )
 
 
@@ -221,7 +241,7 @@ class SyncGroupResponse:
     raise_for_error = _raise_for_error
 
     @classmethod
-    def of(cls, result: core.SyncGroupResult) -> SyncGroupResponse:
+    def of(cls, result: SyncGroupResult) -> SyncGroupResponse:
         return cls(error_code=result.error, assignment=result.assignment)
 
 
@@ -239,13 +259,13 @@ class HeartbeatRequest:
     client_id: str = ""
     client_host: str = ""
 
-    def to_core(self) -> core.Heartbeat:
-        return core.Heartbeat(
+    def to_core(self) -> Heartbeat:
+        return Heartbeat(
             self.group_id,
             self.generation_id,
             self.member_id,
             self.group_instance_id,
-            core.Client(self.client_id, self.client_host),
+            Client(self.client_id, self.client_host),
         )
 
 
@@ -270,10 +290,10 @@ class LeaveGroupRequest:
     client_id: str = ""
     client_host: str = ""
 
-    def to_core(self) -> core.LeaveGroup:
-        leaving = core.LeavingMember(self.member_id, self.group_instance_id, self.reason)
-        client = core.Client(self.client_id, self.client_host)
-        return core.LeaveGroup(self.group_id, (leaving,), client)
+    def to_core(self) -> LeaveGroup:
+        leaving = LeavingMember(self.member_id, self.group_instance_id, self.reason)
+        client = Client(self.client_id, self.client_host)
+        return LeaveGroup(self.group_id, (leaving,), client)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +305,7 @@ class LeaveGroupResponse:
     raise_for_error = _raise_for_error
 
     @classmethod
-    def of(cls, result: core.LeaveGroupResult) -> LeaveGroupResponse:
+    def of(cls, result: LeaveGroupResult) -> LeaveGroupResponse:
         """Return the error of the one member."""
         error = result.error
         if error is ErrorCode.NONE and result.members:
@@ -321,12 +341,12 @@ class OffsetCommitRequest:
     client_id: str = ""
     client_host: str = ""
 
-    def to_core(self) -> core.OffsetCommit:
-        topics: list[core.CommitTopic] = [
+    def to_core(self) -> OffsetCommit:
+        topics: list[CommitTopic] = [
             (name, "", [(p, o.offset, o.leader_epoch, o.metadata) for p, o in rows.items()])
             for name, rows in self.offsets.items()
         ]
-        return core.OffsetCommit(
+        return OffsetCommit(
             group_id=self.group_id,
             generation_id=self.generation_id,
             member_id=self.member_id,
@@ -335,7 +355,7 @@ class OffsetCommitRequest:
             by_topic_id=False,
             retention_ms=-1,
             absent_group_error=ErrorCode.GROUP_ID_NOT_FOUND,
-            client=core.Client(self.client_id, self.client_host),
+            client=Client(self.client_id, self.client_host),
         )
 
 
@@ -354,9 +374,7 @@ class OffsetCommitResponse:
     raise_for_error = _raise_for_error
 
     @classmethod
-    def of(
-        cls, request: OffsetCommitRequest, result: core.OffsetCommitResult
-    ) -> OffsetCommitResponse:
+    def of(cls, request: OffsetCommitRequest, result: OffsetCommitResult) -> OffsetCommitResponse:
         """Return the error of each partition. If the whole request was refused, each one has its
         error.
         """
@@ -374,11 +392,11 @@ class OffsetFetchRequest:
     topics: Mapping[str, Collection[Int32]] | None = None
     """The partitions by topic; None for all stored offsets."""
 
-    def to_core(self) -> core.OffsetFetch:
-        topics: list[core.FetchTopic] | None = None
+    def to_core(self) -> OffsetFetch:
+        topics: list[FetchTopic] | None = None
         if self.topics is not None:
             topics = [(name, "", list(rows)) for name, rows in self.topics.items()]
-        return core.OffsetFetch(self.group_id, topics, by_topic_id=False, require_stable=False)
+        return OffsetFetch(self.group_id, topics, by_topic_id=False, require_stable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +416,7 @@ class OffsetFetchResponse:
     offsets: dict[str, dict[int, OffsetFetchData]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, result: core.OffsetFetchResult) -> OffsetFetchResponse:
+    def of(cls, result: OffsetFetchResult) -> OffsetFetchResponse:
         """Return the offsets of the result. Raises GroupError if the whole request was refused."""
         if result.error is not ErrorCode.NONE:
             raise GroupError(result.error)
@@ -413,11 +431,11 @@ class OffsetFetchResponse:
         )
 
 
-def offset_delete(group_id: str, partitions: Mapping[str, Iterable[int]]) -> core.OffsetDelete:
+def offset_delete(group_id: str, partitions: Mapping[str, Iterable[int]]) -> OffsetDelete:
     """Return the request that deletes these offsets."""
     if isinstance(partitions, Mapping):  # the partitions of a topic may be a mapping too
         partitions = {
             t: [*rows] if isinstance(rows, Mapping) else rows for t, rows in partitions.items()
         }
     topics = tuple(checked(partitions, dict[str, list[Int32]], "partitions").items())
-    return core.OffsetDelete(group_id, topics, NOBODY)
+    return OffsetDelete(group_id, topics, NOBODY)

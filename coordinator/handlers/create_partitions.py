@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import ChangeTopics, TopicChange
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, TopicChange
 from groupkeeper.coordinator.handlers import topic_changes
 from groupkeeper.protocol.writer import Row
 

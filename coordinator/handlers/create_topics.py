@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.cluster.names import CLUSTER_TOPIC
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import ChangeTopics, NewTopic, TopicChange
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic, TopicChange
 from groupkeeper.coordinator.handlers import topic_changes
 from groupkeeper.coordinator.handlers.configs.topic_configs import topic_config_error
 from groupkeeper.protocol.writer import Row

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import DeleteGroup
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.handlers.gather import Gather
 from groupkeeper.protocol.writer import Row, Written
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import DescribeGroup, DescribeGroupResult
+from groupkeeper.coordinator.core.requests.admin import DescribeGroup, DescribeGroupResult
 from groupkeeper.coordinator.handlers.brokers import GROUP_OPERATIONS, NO_OPERATIONS
 from groupkeeper.coordinator.handlers.gather import Gather
 from groupkeeper.coordinator.version import CLI_CLIENT_ID

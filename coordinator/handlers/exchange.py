@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.protocol.codec import request_class, response_writer, write_elements
 from groupkeeper.protocol.packing import LastSender

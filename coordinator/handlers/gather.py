@@ -14,7 +14,7 @@ from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE, SlicedReply
 from groupkeeper.coordinator.runtime.tickets import Part, whole
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.core.requests import Request
+    from groupkeeper.coordinator.core.requests.request import Request
     from groupkeeper.coordinator.handlers.exchange import Exchange
     from groupkeeper.coordinator.handlers.services import Services
     from groupkeeper.coordinator.handlers.slices import Slices

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from groupkeeper.coordinator.core.requests import Heartbeat
+from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.protocol.packed.heartbeat import pack_heartbeat, read_heartbeat
 
 if TYPE_CHECKING:

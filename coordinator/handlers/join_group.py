@@ -16,7 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from groupkeeper.coordinator.core.requests import Client, JoinGroup, JoinGroupResult, JoinProtocol
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
+    JoinGroup,
+    JoinGroupResult,
+    JoinProtocol,
+)
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange

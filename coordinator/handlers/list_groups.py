@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from groupkeeper.coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
+from groupkeeper.coordinator.core.requests.admin import ListedGroup, ListGroups, ListGroupsResult
 from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE
 from groupkeeper.protocol.writer import Written
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from groupkeeper.coordinator.core.cluster.names import topic_name_error
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import ChangeTopics, ChangeTopicsResult, NewTopic
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, ChangeTopicsResult, NewTopic
 from groupkeeper.coordinator.handlers.brokers import (
     CLUSTER_OPERATIONS,
     NO_OPERATIONS,

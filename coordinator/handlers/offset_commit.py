@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import OffsetCommit, OffsetCommitResult
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetCommitResult
 from groupkeeper.protocol.packed.offset_commit import (
     pack_offset_commit,
     pack_offset_commit_results,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import OffsetDelete, OffsetDeleteResult
+from groupkeeper.coordinator.core.requests.offsets import OffsetDelete, OffsetDeleteResult
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.core.requests import Client
+    from groupkeeper.coordinator.core.requests.client import Client
     from groupkeeper.coordinator.handlers.exchange import Exchange
     from groupkeeper.coordinator.handlers.services import Services
 

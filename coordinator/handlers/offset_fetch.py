@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import FetchTopic, OffsetFetch, OffsetFetchResult
+from groupkeeper.coordinator.core.requests.offsets import FetchTopic, OffsetFetch, OffsetFetchResult
 from groupkeeper.coordinator.core.stored_topics import StoredTopics
 from groupkeeper.coordinator.handlers.gather import WINDOW_REQUESTS, Gather
 from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SLICE_ELEMENTS, SlicedReply, Slices

@@ -13,7 +13,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import ListGroups, ListGroupsResult, Request
+from groupkeeper.coordinator.core.requests.admin import ListGroups, ListGroupsResult
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.handlers import api_versions
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.services import Coordinator, Services

@@ -11,7 +11,8 @@ from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.cluster.topics import Topics, mint_topic_id
 from groupkeeper.coordinator.core.cluster.group_configs import ConfigKind
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import ListGroups, Request
+from groupkeeper.coordinator.core.requests.admin import ListGroups
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.handlers.unknown_topics import UnknownTopicLog
 from groupkeeper.coordinator.runtime.listing import GroupsTicket
 from groupkeeper.coordinator.runtime.tickets import Ticket

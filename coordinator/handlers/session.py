@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Final
 
-from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.coordinator.core.requests.client import Client
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a client without authentication."""

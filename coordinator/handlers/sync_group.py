@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Client, SyncGroup, SyncGroupResult
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import SyncGroup, SyncGroupResult
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange

@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import ChangeTopics, ChangeTopicsResult, TopicChange
+from groupkeeper.coordinator.core.requests.topics import (
+    ChangeTopics,
+    ChangeTopicsResult,
+    TopicChange,
+)
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange

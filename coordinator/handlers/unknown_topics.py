@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
 
 TOPIC_WINDOW_S: Final = 600.0

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.runtime.clock import Clock
 
 NEVER: Final = 1 << 62

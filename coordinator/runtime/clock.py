@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.core.now import Now
 
 MAX_ADVANCE_NS = 1_000_000_000
 """The most that the monotonic part advances in one turn of the loop."""

@@ -19,7 +19,9 @@ from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
-from groupkeeper.coordinator.core.requests import Now, ReadGroup, Request
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.requests.admin import ReadGroup
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.runtime.loading import Slicer
 from groupkeeper.coordinator.runtime.tickets import Awaited

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from groupkeeper.coordinator.core.requests import JoinGroup, Request
+from groupkeeper.coordinator.core.requests.membership import JoinGroup
+from groupkeeper.coordinator.core.requests.request import Request
 
 REMEMBERED: Final = 256
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
+from groupkeeper.coordinator.core.requests.admin import ListedGroup, ListGroups, ListGroupsResult
 from groupkeeper.coordinator.runtime.tickets import Part
 
 if TYPE_CHECKING:

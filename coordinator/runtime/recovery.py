@@ -26,7 +26,8 @@ from groupkeeper.storage.base import OffsetStorage, StoreRefused
 from groupkeeper.storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.core.requests import Now, Request
+    from groupkeeper.coordinator.core.now import Now
+    from groupkeeper.coordinator.core.requests.request import Request
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.lane import Observer
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig

@@ -12,8 +12,8 @@ from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import Record, SavedGroup
-from groupkeeper.coordinator.core.requests import Now
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.core.step import Step, Ticket
 

@@ -14,7 +14,9 @@ import structlog
 
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import PARKED_RESULTS, Now, OffsetCommitResult, Request
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommitResult
+from groupkeeper.coordinator.core.requests.request import PARKED_RESULTS, Request
 from groupkeeper.coordinator.core.step import Reply, Step
 from groupkeeper.coordinator.runtime.alarm import NEVER
 from groupkeeper.coordinator.runtime.merge import REFUSALS

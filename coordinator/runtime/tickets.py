@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import DeleteGroup, Now, PartlyDeleted, Request
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup, PartlyDeleted
+from groupkeeper.coordinator.core.requests.request import Request
 
 
 class Ticket(Protocol):

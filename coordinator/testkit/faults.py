@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from groupkeeper.coordinator.core.events import CommitRejected, MemberFenced, ShardLoaded
-from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.wire_values import text, whole_number
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.runtime.clock import LoopClock

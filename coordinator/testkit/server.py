@@ -27,14 +27,9 @@ from typing import Any, Final
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics, mint_topic_id
 from groupkeeper.coordinator.core.deadlines import NEXT_PORTION_MS
-from groupkeeper.coordinator.core.requests import (
-    ChangeTopics,
-    Client,
-    EndSession,
-    Heartbeat,
-    NewTopic,
-    TopicChange,
-)
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import EndSession, Heartbeat
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic, TopicChange
 from groupkeeper.coordinator.core.wire_values import int32, int64, text, whole_number
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.messages import (

@@ -33,7 +33,7 @@ from groupkeeper.protocol.reader import FREE_BYTES, beside_bytes
 from groupkeeper.protocol.versions import ApiKey
 
 CommitPartition: TypeAlias = tuple[int, int, int, str | None]
-"""(partition, offset, leader epoch or -1, metadata), as in coordinator/core/requests.py."""
+"""(partition, offset, leader epoch or -1, metadata), as in coordinator/core/requests/offsets.py."""
 
 CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
 """(name, topic id, partitions); one of name and id is ""."""

@@ -10,7 +10,7 @@ import pytest
 
 from groupkeeper.coordinator.core.bounds import bounds_of
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import GroupState
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from tests.helpers.runtime.coordinator import a_coordinator
 from tests.helpers.runtime.embedded import join, sync

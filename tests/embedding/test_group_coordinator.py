@@ -10,7 +10,7 @@ import pytest
 
 from groupkeeper.coordinator.core.assignors.types import TopicPartition
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
-from groupkeeper.coordinator.core.requests import GroupState
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.embed.group_coordinator import (
     LISTED_AT_ONCE,
     CoordinatorConfig,

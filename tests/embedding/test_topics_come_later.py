@@ -13,7 +13,8 @@ import pytest
 from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
-from groupkeeper.coordinator.core.requests import ChangeTopics, NewTopic, OffsetFetch
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.offset_manager import OffsetManager
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig

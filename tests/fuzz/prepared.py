@@ -18,17 +18,17 @@ from typing import Any, Final
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    Client,
-    DeleteGroup,
-    GroupState,
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
     JoinGroup,
     JoinProtocol,
     LeaveGroup,
     LeavingMember,
-    OffsetCommit,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.coordinator.handlers.services import Services

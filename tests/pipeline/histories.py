@@ -14,14 +14,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    ChangeTopics,
-    Client,
-    DeleteGroup,
-    NewTopic,
-    OffsetCommit,
-    OffsetDelete,
-)
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetDelete
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.runtime.coordinator import World, a_coordinator

@@ -14,13 +14,13 @@ from groupkeeper.coordinator.core.cluster.group_configs import (
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import GroupConfigs
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
     AlterGroupConfigsResult,
-    Client,
     GroupConfigChange,
-    Now,
 )
 from groupkeeper.coordinator.core.routing import shard_of
 

@@ -13,7 +13,8 @@ from collections import Counter
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import DeleteGroup, OffsetFetch
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
 from tests.helpers.runtime.coordinator import CLIENT, a_commit, a_config

@@ -18,14 +18,14 @@ from groupkeeper.coordinator.core.cluster.image import TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted
 from groupkeeper.coordinator.core.records import GroupRemoved
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     JoinGroupResult,
     LeavingMember,
-    OffsetCommitResult,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommitResult
 from tests.helpers.core.shard_driver import (
     PAYMENTS,
     SESSION_MS,

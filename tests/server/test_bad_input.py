@@ -14,7 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Heartbeat, OffsetCommitResult
+from groupkeeper.coordinator.core.requests.membership import Heartbeat
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommitResult
 from groupkeeper.coordinator.server.refusals import LINES_PER_WINDOW, WINDOW_S, RefusalLog
 from groupkeeper.coordinator.server.stats import CloseReason
 from groupkeeper.protocol.frames import FrameError
@@ -178,7 +179,7 @@ async def test_api_versions_above_ours_is_answered_and_the_connection_goes_on() 
 
 async def test_a_reply_that_would_be_too_large_closes_the_connection() -> None:
     def answer(_: Any) -> Any:
-        from groupkeeper.coordinator.core.requests import OffsetFetchResult
+        from groupkeeper.coordinator.core.requests.offsets import OffsetFetchResult
 
         rows = [(i, i, -1, "x" * 50, ErrorCode.NONE) for i in range(50)]
         return OffsetFetchResult(ErrorCode.NONE, [("orders", "", rows)])

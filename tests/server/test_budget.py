@@ -13,12 +13,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    Heartbeat,
-    JoinGroupResult,
-    OffsetFetchResult,
-    Request,
-)
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroupResult
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetchResult
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.server.budget import STALLED_TICKS, TICK_S
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.held import cost_bytes

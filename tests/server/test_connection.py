@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    Heartbeat,
-    JoinGroupResult,
-    OffsetCommit,
-    OffsetCommitResult,
-    Request,
-)
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroupResult
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetCommitResult
+from groupkeeper.coordinator.core.requests.request import Request
 from tests.helpers.wire.connections import (
     Peer,
     commit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import JoinGroupResult
+from groupkeeper.coordinator.core.requests.membership import JoinGroupResult
 from tests.helpers.wire.connections import Peer, fake, heartbeat, join, make_server
 
 JOINED = JoinGroupResult(ErrorCode.NOT_COORDINATOR, "m")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import JoinGroupResult, OffsetCommitResult
+from groupkeeper.coordinator.core.requests.membership import JoinGroupResult
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommitResult
 from groupkeeper.coordinator.runtime.stats import Histogram
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.server import KafkaServer

@@ -9,19 +9,19 @@ from contextlib import suppress
 from typing import Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    AlterGroupConfigs,
-    ChangeTopics,
-    Client,
-    DeleteGroup,
-    DescribeGroup,
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup, DescribeGroup, ListGroups
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.offsets import (
     FetchTopic,
-    GroupConfigChange,
-    ListGroups,
-    NewTopic,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
+)
+from groupkeeper.coordinator.core.requests.topics import (
+    AlterGroupConfigs,
+    ChangeTopics,
+    GroupConfigChange,
+    NewTopic,
 )
 from tests.simulation.call import Disconnected
 from tests.simulation.network import Direct, Wire

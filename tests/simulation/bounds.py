@@ -10,7 +10,9 @@ from typing import Any, Final
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.saved import to_record
 from groupkeeper.coordinator.core.records import SavedGroup
-from groupkeeper.coordinator.core.requests import JoinGroup, OffsetCommit, Request
+from groupkeeper.coordinator.core.requests.membership import JoinGroup
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.storage.base import ShardId
 from groupkeeper.storage.codec.records import encode_record

@@ -20,14 +20,13 @@ from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.offsets import fetch as offset_fetch
 from groupkeeper.coordinator.core.records import GroupRecord, OffsetsCommitted, OffsetsRemoved
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     JoinGroupResult,
-    OffsetFetch,
-    OffsetFetchResult,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetch, OffsetFetchResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime.housekeeping import Housekeeping
 from groupkeeper.coordinator.runtime.lane import Lane

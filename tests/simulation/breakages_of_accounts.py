@@ -19,7 +19,7 @@ from groupkeeper.coordinator.core.groups.group import Group, Member
 from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset
 from groupkeeper.coordinator.core.offsets import deletion
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
-from groupkeeper.coordinator.core.requests import Heartbeat, LeaveGroupResult
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, LeaveGroupResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime import lane
 from groupkeeper.coordinator.runtime.lane import Append, Lane

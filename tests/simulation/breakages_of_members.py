@@ -16,7 +16,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import Event, MemberEvicted
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
-from groupkeeper.coordinator.core.requests import LeaveGroupResult
+from groupkeeper.coordinator.core.requests.membership import LeaveGroupResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime.slot import Slot
 

@@ -15,9 +15,11 @@ from groupkeeper.coordinator.core import shard as core_shard
 from groupkeeper.coordinator.core.classic import joining, membership, rebalance
 from groupkeeper.coordinator.core.deadlines import DeadlineKind, Deadlines
 from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
-from groupkeeper.coordinator.core.requests import GroupState, Heartbeat, JoinGroup, OffsetCommit
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroup
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime.alarm import Alarm
 from groupkeeper.coordinator.runtime.lane import Lane

@@ -14,16 +14,10 @@ from itertools import pairwise
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import GroupDeleted, OffsetDeleted, OffsetExpired
 from groupkeeper.coordinator.core.records import GroupRecord, SavedMember
-from groupkeeper.coordinator.core.requests import (
-    AlterGroupConfigs,
-    ChangeTopics,
-    DeleteGroup,
-    JoinGroup,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-    SyncGroup,
-)
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.membership import JoinGroup, SyncGroup
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetDelete, OffsetFetch
+from groupkeeper.coordinator.core.requests.topics import AlterGroupConfigs, ChangeTopics
 from groupkeeper.protocol.consumer_protocol import decode_assignment, subscribed_topics
 from groupkeeper.storage.segment_lines import EventDict
 from tests.simulation.history import NOTHING, Durable, OffsetKey, Op, Stored

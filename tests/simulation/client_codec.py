@@ -12,7 +12,7 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinedMember,
     JoinGroup,
@@ -20,12 +20,14 @@ from groupkeeper.coordinator.core.requests import (
     LeaveGroup,
     LeaveGroupResult,
     LeftMember,
+    SyncGroup,
+    SyncGroupResult,
+)
+from groupkeeper.coordinator.core.requests.offsets import (
     OffsetCommit,
     OffsetCommitResult,
     OffsetFetch,
     OffsetFetchResult,
-    SyncGroup,
-    SyncGroupResult,
 )
 from tests.helpers.wire.raw_client import API_KEYS, encode_request
 

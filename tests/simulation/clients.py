@@ -9,17 +9,16 @@ from contextlib import suppress
 from typing import Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    Client,
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     JoinProtocol,
     LeaveGroup,
     LeavingMember,
-    OffsetCommit,
-    OffsetFetch,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFetch
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.protocol.consumer_protocol import (

@@ -10,17 +10,16 @@ from collections.abc import Mapping
 
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.requests import (
-    GroupState,
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     JoinGroupResult,
-    OffsetCommit,
-    OffsetCommitResult,
-    Request,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetCommitResult
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import SavedOffset
-from groupkeeper.coordinator.core.requests import GroupState, Now
 from groupkeeper.coordinator.core.state import ShardState
 from tests.simulation.patience import LATE_MS
 

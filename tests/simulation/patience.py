@@ -17,16 +17,16 @@ from typing import NamedTuple, TypeAlias
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import Group, Member
-from groupkeeper.coordinator.core.requests import (
-    GroupState,
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     JoinGroupResult,
-    OffsetCommit,
-    Request,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step
 

@@ -4,10 +4,10 @@ consume. Otherwise a load would change it.
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
 from groupkeeper.coordinator.core.groups.saved import to_record
 from groupkeeper.coordinator.core.records import GroupRecord
-from groupkeeper.coordinator.core.requests import GroupState
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
 
 

@@ -11,7 +11,8 @@ from collections import Counter
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, MemberJoin, MemberLeave, RebalanceEnd
-from groupkeeper.coordinator.core.requests import Heartbeat, LeaveGroupResult, Request
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, LeaveGroupResult
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step
 

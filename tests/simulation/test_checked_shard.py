@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.requests import Client, Heartbeat, Now
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.coordinator.core.shard import Shard
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.simulation.checked_shard import CheckedShard

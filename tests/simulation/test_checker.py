@@ -17,21 +17,25 @@ from groupkeeper.coordinator.core.records import (
     GroupRemoved,
     OffsetsRemoved,
 )
-from groupkeeper.coordinator.core.requests import (
-    ChangeTopics,
-    ChangeTopicsResult,
-    Client,
-    DeleteGroup,
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
     JoinGroup,
     JoinGroupResult,
+    SyncGroup,
+    SyncGroupResult,
+)
+from groupkeeper.coordinator.core.requests.offsets import (
     OffsetCommit,
     OffsetCommitResult,
     OffsetDelete,
     OffsetDeleteResult,
     OffsetFetch,
     OffsetFetchResult,
-    SyncGroup,
-    SyncGroupResult,
+)
+from groupkeeper.coordinator.core.requests.topics import (
+    ChangeTopics,
+    ChangeTopicsResult,
     TopicChange,
 )
 from tests.simulation.checker import check_acknowledged, check_log

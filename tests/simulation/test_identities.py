@@ -9,7 +9,7 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
-from groupkeeper.coordinator.core.requests import JoinProtocol
+from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from tests.helpers.core.shard_driver import a_member, stable
 from tests.simulation.world_shard_driver import WorldShardDriver
 

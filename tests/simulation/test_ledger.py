@@ -10,13 +10,12 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFenced, MemberLeave
 from groupkeeper.coordinator.core.records import OffsetsRemoved
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.admin import ListGroups, ListGroupsResult
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroupResult,
     LeaveGroup,
     LeaveGroupResult,
-    ListGroups,
-    ListGroupsResult,
     SyncGroup,
     SyncGroupResult,
 )

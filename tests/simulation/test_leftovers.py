@@ -7,8 +7,9 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.offsets import retention
-from groupkeeper.coordinator.core.requests import JoinProtocol, Now
+from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.helpers.core.shard_driver import a_member, a_stable_group, stable
 from tests.simulation.patience import LATE_MS

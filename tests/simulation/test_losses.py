@@ -20,12 +20,9 @@ from groupkeeper.coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
-from groupkeeper.coordinator.core.requests import (
-    Client,
-    DeleteGroup,
-    OffsetDelete,
-    OffsetDeleteResult,
-)
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.offsets import OffsetDelete, OffsetDeleteResult
 from groupkeeper.storage.base import Batch
 from tests.simulation.checker import check_losses
 from tests.simulation.history import Durable, Op

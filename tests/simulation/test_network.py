@@ -9,7 +9,8 @@ from typing import TypeVar
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Client, OffsetCommit
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.simulation.call import Disconnected
 from tests.simulation.client_codec import NEW, encode

@@ -15,7 +15,7 @@ from groupkeeper.coordinator.core.deadlines import Deadline
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.core.now import Now
 from tests.helpers.core.shard_driver import a_member, a_stable_group, completing, stable
 from tests.simulation.breakages_of_members import static_members_are_put_out
 from tests.simulation.checked_shard import CheckedShard

@@ -11,8 +11,8 @@ from groupkeeper.coordinator.core.classic import membership, rebalance
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, MemberLeave
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.requests import (
-    DeleteGroup,
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     LeaveGroupResult,
     LeavingMember,

@@ -8,7 +8,8 @@ from contextlib import closing
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Client, OffsetCommit
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.simulation.network import Direct
 from tests.simulation.node import TOPIC

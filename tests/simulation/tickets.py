@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Heartbeat, ListGroups, Request, SyncGroup
+from groupkeeper.coordinator.core.requests.admin import ListGroups
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, SyncGroup
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.step import Step, Ticket
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 

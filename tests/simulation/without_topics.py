@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Client, OffsetCommit
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from tests.simulation.network import Direct
 from tests.simulation.node import EXTRAS, PARTITIONS, TOPIC
 from tests.simulation.world import World

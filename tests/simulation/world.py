@@ -19,14 +19,14 @@ from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import Event, MemberEvicted, OffsetExpired
 from groupkeeper.coordinator.core.limits import CoreLimits
-from groupkeeper.coordinator.core.requests import (
-    Client,
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Request,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig

@@ -10,16 +10,16 @@ from contextlib import suppress
 
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, Member
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.requests.admin import (
     DescribedMember,
     DescribeGroup,
     DescribeGroupResult,
-    GroupState,
     ListedGroup,
     ListGroups,
     ListGroupsResult,
-    Now,
 )
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket

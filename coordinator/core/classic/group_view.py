@@ -5,10 +5,10 @@ from __future__ import annotations
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group, Member
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.requests.admin import (
     GroupView,
     MemberView,
-    Now,
     ReadGroup,
     ReadGroupResult,
 )

@@ -11,6 +11,7 @@ from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberJoin, quoted_reason
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import Group, Member, member_bytes, metadata_bytes
 from groupkeeper.coordinator.core.groups.transitions import (
     AFTER_JOIN,
@@ -20,8 +21,7 @@ from groupkeeper.coordinator.core.groups.transitions import (
     StaticRejoinAction,
 )
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
-from groupkeeper.coordinator.core.requests import (
-    GroupState,
+from groupkeeper.coordinator.core.requests.membership import (
     JoinGroup,
     JoinGroupResult,
     JoinProtocol,

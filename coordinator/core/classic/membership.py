@@ -10,6 +10,7 @@ from groupkeeper.coordinator.core.classic.request_events import add_refused_even
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberLeave, quoted_reason
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import Group, Member, encoded_bytes
 from groupkeeper.coordinator.core.groups.transitions import (
     AFTER_LEAVE,
@@ -20,9 +21,8 @@ from groupkeeper.coordinator.core.groups.transitions import (
     SyncAction,
 )
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.membership import (
     EndSession,
-    GroupState,
     Heartbeat,
     LeaveGroup,
     LeaveGroupResult,

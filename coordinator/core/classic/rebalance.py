@@ -13,13 +13,10 @@ from groupkeeper.coordinator.core.events import (
     RebalanceEnd,
     RebalanceStart,
 )
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, Member
 from groupkeeper.coordinator.core.groups.transitions import MembershipChange
-from groupkeeper.coordinator.core.requests import (
-    GroupState,
-    JoinGroupResult,
-    SyncGroupResult,
-)
+from groupkeeper.coordinator.core.requests.membership import JoinGroupResult, SyncGroupResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_subscribed_topics
 

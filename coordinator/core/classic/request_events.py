@@ -11,7 +11,8 @@ from groupkeeper.coordinator.core.events import (
     of_client,
 )
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, encoded_bytes
-from groupkeeper.coordinator.core.requests import Heartbeat, JoinGroup, OffsetCommit, SyncGroup
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroup, SyncGroup
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
 

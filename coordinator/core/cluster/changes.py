@@ -16,10 +16,10 @@ from groupkeeper.coordinator.core.events import (
 )
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import GroupConfigs
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
     AlterGroupConfigsResult,
-    Client,
     GroupConfigChange,
     GroupConfigResult,
 )

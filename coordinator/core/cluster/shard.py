@@ -26,6 +26,7 @@ from groupkeeper.coordinator.core.events import (
     of_client,
 )
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     Record,
@@ -33,13 +34,12 @@ from groupkeeper.coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.request import Request
+from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
     ChangeTopics,
     ChangeTopicsResult,
     NewTopic,
-    Now,
-    Request,
     TopicChange,
 )
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
-from groupkeeper.coordinator.core.requests import GroupState
 
 SMALL_METADATA_BYTES: Final = 1_024
 """Metadata of one member up to this size is never refused because of other members.

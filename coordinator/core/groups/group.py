@@ -13,10 +13,12 @@ from typing import Final
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFields, of_client
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.census import Tally
 from groupkeeper.coordinator.core.groups.transitions import PREDECESSORS
 from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedOffset
-from groupkeeper.coordinator.core.requests import Client, GroupState, JoinedMember, JoinProtocol
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import JoinedMember, JoinProtocol
 from groupkeeper.coordinator.core.step import Ticket
 
 CONSUMER = "consumer"

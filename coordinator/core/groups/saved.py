@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import Group, Member
 from groupkeeper.coordinator.core.records import GroupRecord, SavedMember
-from groupkeeper.coordinator.core.requests import Client, GroupState, JoinProtocol
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 
 
 def to_record(group: Group) -> GroupRecord:

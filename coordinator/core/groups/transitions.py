@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import GroupState
+from groupkeeper.coordinator.core.group_state import GroupState
 
 EMPTY = GroupState.EMPTY
 PREPARING = GroupState.PREPARING_REBALANCE

@@ -32,7 +32,7 @@ from groupkeeper.coordinator.core.records import (
     OffsetsCommitted,
     SavedOffset,
 )
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.offsets import (
     CommitPartition,
     CommittedTopicResult,
     OffsetCommit,

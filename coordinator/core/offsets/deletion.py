@@ -19,6 +19,7 @@ from groupkeeper.coordinator.core.events import (
     OffsetDeleted,
     of_client,
 )
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
 from groupkeeper.coordinator.core.groups.lost_offsets import (
     OFFSET_BYTES,
@@ -28,14 +29,9 @@ from groupkeeper.coordinator.core.groups.lost_offsets import (
 )
 from groupkeeper.coordinator.core.offsets.ends import held_end
 from groupkeeper.coordinator.core.records import GroupRemoved, PartitionEnd
-from groupkeeper.coordinator.core.requests import (
-    Client,
-    DeleteGroup,
-    GroupState,
-    OffsetDelete,
-    OffsetDeleteResult,
-    PartlyDeleted,
-)
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup, PartlyDeleted
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.offsets import OffsetDelete, OffsetDeleteResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 

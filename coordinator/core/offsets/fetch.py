@@ -13,7 +13,7 @@ from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import NO_OFFSET, SavedOffset
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.offsets import (
     FetchedPartition,
     FetchedTopic,
     FetchTopic,

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from groupkeeper.coordinator.core.deadlines import NEXT_PORTION_MS
 from groupkeeper.coordinator.core.events import GroupDeleted, OffsetExpired
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
 from groupkeeper.coordinator.core.groups.lost_offsets import Portion, StoredOffset, lost_topics
 from groupkeeper.coordinator.core.offsets.ends import held_end
 from groupkeeper.coordinator.core.records import GroupRemoved, SavedOffset
-from groupkeeper.coordinator.core.requests import GroupState
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 2_000

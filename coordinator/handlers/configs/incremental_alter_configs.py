@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from groupkeeper.coordinator.core.cluster.group_configs import ConfigKind
 from groupkeeper.coordinator.core.cluster.names import topic_name_error
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
     AlterGroupConfigsResult,
     GroupConfigChange,

@@ -15,6 +15,7 @@ from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFenced, RebalanceStart
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
@@ -22,13 +23,14 @@ from groupkeeper.coordinator.core.records import (
     Record,
     SavedGroup,
 )
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     JoinGroupResult,
     LeaveGroup,
     LeaveGroupResult,
-    Now,
+)
+from groupkeeper.coordinator.core.requests.offsets import (
     OffsetCommit,
     OffsetCommitResult,
     OffsetFetch,

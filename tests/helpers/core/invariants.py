@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from groupkeeper.coordinator.core.deadlines import Deadline
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import (
     MAX_GENERATION,
     SAVED_OFFSET_BYTES,
@@ -17,7 +18,8 @@ from groupkeeper.coordinator.core.groups.group import (
     text_bytes,
     topic_bytes,
 )
-from groupkeeper.coordinator.core.requests import GroupState, Heartbeat, Request
+from groupkeeper.coordinator.core.requests.membership import Heartbeat
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step, Ticket
 

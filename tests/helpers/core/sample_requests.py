@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from groupkeeper.coordinator.core.requests import (
-    AlterGroupConfigs,
-    ChangeTopics,
+from groupkeeper.coordinator.core.requests.admin import (
     DeleteGroup,
     DescribeGroup,
+    ListGroups,
+    ReadGroup,
+)
+from groupkeeper.coordinator.core.requests.membership import (
     EndSession,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    ListGroups,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-    ReadGroup,
-    Request,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetDelete, OffsetFetch
+from groupkeeper.coordinator.core.requests.request import Request
+from groupkeeper.coordinator.core.requests.topics import AlterGroupConfigs, ChangeTopics
 from tests.helpers.runtime.coordinator import CLIENT, a_commit
 
 REQUESTS: dict[type, Request] = {

@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import PartitionEnd, SavedGroup
-from groupkeeper.coordinator.core.requests import (
-    Client,
-    DescribeGroup,
+from groupkeeper.coordinator.core.requests.admin import DescribeGroup, ListGroups
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     JoinProtocol,
     LeaveGroup,
     LeavingMember,
-    ListGroups,
-    Now,
+    SyncGroup,
+)
+from groupkeeper.coordinator.core.requests.offsets import (
     OffsetCommit,
     OffsetCommitResult,
     OffsetFetch,
-    SyncGroup,
 )
 from groupkeeper.coordinator.core.shard import Shard
 from tests.helpers.core.invariants import check, check_alarm, due_at, parked_tickets
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.declarations import Result
     from groupkeeper.coordinator.core.events import Event
     from groupkeeper.coordinator.core.records import Record
-    from groupkeeper.coordinator.core.requests import Request
+    from groupkeeper.coordinator.core.requests.request import Request
     from groupkeeper.coordinator.core.step import Reply, Step
 
 START_MONOTONIC_MS = 1_000_000

@@ -38,19 +38,20 @@ from groupkeeper.coordinator.core.records import (
     PartitionEnd,
     Record,
 )
-from groupkeeper.coordinator.core.requests import (
-    Client,
-    DescribeGroupResult,
+from groupkeeper.coordinator.core.requests.admin import DescribeGroupResult, ListGroupsResult
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroupResult,
     JoinProtocol,
     LeaveGroupResult,
     LeavingMember,
-    ListGroupsResult,
+    SyncGroupResult,
+)
+from groupkeeper.coordinator.core.requests.offsets import (
     OffsetCommit,
     OffsetCommitResult,
     OffsetFetchResult,
-    SyncGroupResult,
 )
 from groupkeeper.coordinator.core.step import Reply, Step
 from tests.helpers.core.shard_driver import Call, MemberStub, ShardDriver

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.transitions import (
     AFTER_JOIN,
     AFTER_LEAVE,
@@ -19,7 +20,6 @@ from groupkeeper.coordinator.core.groups.transitions import (
     RejoinAction,
     SyncAction,
 )
-from groupkeeper.coordinator.core.requests import GroupState
 
 EMPTY = GroupState.EMPTY
 PREPARING = GroupState.PREPARING_REBALANCE

@@ -18,18 +18,17 @@ from typing import Any
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    Client,
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
     JoinProtocol,
     LeaveGroup,
     LeavingMember,
-    OffsetCommit,
-    OffsetFetch,
-    Request,
     SyncGroup,
 )
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFetch
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.base import OffsetStorage

@@ -7,13 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from groupkeeper.coordinator.cluster.feed import NoTopics
-from groupkeeper.coordinator.core.requests import (
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    OffsetFetch,
-    Request,
-)
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroup, LeaveGroup
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.storage.base import StorageLimits, StoreIdentity
 from tests.helpers.core.fake_shard import FakeShard

@@ -16,7 +16,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.core.now import Now
 
 P = ParamSpec("P")
 T = TypeVar("T")

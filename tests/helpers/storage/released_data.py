@@ -20,10 +20,10 @@ import msgspec
 
 from groupkeeper import read_events
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
     ChangeTopics,
-    Client,
     GroupConfigChange,
     NewTopic,
 )

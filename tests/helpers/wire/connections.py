@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
-from groupkeeper.coordinator.core.requests import Request
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.limits import ServerLimits

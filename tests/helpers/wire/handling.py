@@ -18,7 +18,8 @@ from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
-from groupkeeper.coordinator.core.requests import Client, Request
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.routes import Routes
 from groupkeeper.coordinator.handlers.services import Services

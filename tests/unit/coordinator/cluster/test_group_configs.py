@@ -7,7 +7,8 @@ import asyncio
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import GroupConfigs
-from groupkeeper.coordinator.core.requests import AlterGroupConfigs, DeleteGroup, GroupConfigChange
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.topics import AlterGroupConfigs, GroupConfigChange
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from tests.helpers.runtime.coordinator import CLIENT, RecordingTicket, World, a_coordinator
 from tests.helpers.runtime.virtual_loop import turns, virtual_time

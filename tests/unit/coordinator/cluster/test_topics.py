@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics, mint_topic_id
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import ChangeTopics, NewTopic, OffsetFetch
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from tests.helpers.runtime.coordinator import (
     CLIENT,
     RecordingTicket,

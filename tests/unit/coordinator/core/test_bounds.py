@@ -14,7 +14,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import encoded_bytes
-from groupkeeper.coordinator.core.requests import LeavingMember
+from groupkeeper.coordinator.core.requests.membership import LeavingMember
 from tests.helpers.core.shard_driver import (
     PAYMENTS,
     SESSION_MS,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import MAX_GENERATION, Group
-from groupkeeper.coordinator.core.requests import GroupState
 from groupkeeper.coordinator.core.shard import Shard
 from tests.helpers.core.invariants import check
 from tests.helpers.core.shard_driver import (

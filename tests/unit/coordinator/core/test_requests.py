@@ -10,14 +10,10 @@ from groupkeeper.coordinator.core import shard
 from groupkeeper.coordinator.core.declarations import AnyRequest, GroupRequest, ShardRoute
 from groupkeeper.coordinator.core.dispatch import FUNCTION_OF, handles
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    PARKED_RESULTS,
-    ClusterRequest,
-    JoinGroupResult,
-    OffsetFetch,
-    Request,
-    SyncGroupResult,
-)
+from groupkeeper.coordinator.core.requests.membership import JoinGroupResult, SyncGroupResult
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
+from groupkeeper.coordinator.core.requests.request import PARKED_RESULTS, Request
+from groupkeeper.coordinator.core.requests.topics import ClusterRequest
 from tests.helpers.core.sample_requests import REQUESTS
 
 each_request = pytest.mark.parametrize(

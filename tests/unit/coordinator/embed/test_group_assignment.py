@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.assignors.types import TopicPartition
-from groupkeeper.coordinator.core.requests import GroupState
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.embed.group_assignment import assign
 from groupkeeper.coordinator.embed.group_metadata import GroupMetadata, MemberMetadata, MemberState
 

@@ -7,12 +7,9 @@ import asyncio
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
-from groupkeeper.coordinator.core.requests import (
-    ChangeTopics,
-    DescribeGroup,
-    ListGroups,
-    OffsetFetch,
-)
+from groupkeeper.coordinator.core.requests.admin import DescribeGroup, ListGroups
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.embed import group_coordinator as service
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator

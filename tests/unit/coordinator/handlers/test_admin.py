@@ -11,16 +11,18 @@ import pytest
 
 from groupkeeper.coordinator.core.cluster.image import TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    ChangeTopics,
-    ChangeTopicsResult,
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.requests.admin import (
     DescribedMember,
     DescribeGroup,
     DescribeGroupResult,
-    GroupState,
     ListedGroup,
     ListGroups,
     ListGroupsResult,
+)
+from groupkeeper.coordinator.core.requests.topics import (
+    ChangeTopics,
+    ChangeTopicsResult,
     NewTopic,
     TopicChange,
 )

@@ -13,10 +13,10 @@ import pytest
 
 from groupkeeper.coordinator.core.cluster.image import TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.topics import (
     ChangeTopics,
     ChangeTopicsResult,
-    Client,
     TopicChange,
 )
 from groupkeeper.coordinator.handlers import api_versions

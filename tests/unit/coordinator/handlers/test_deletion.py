@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    DeleteGroup,
-    OffsetDelete,
-    OffsetDeleteResult,
-    PartlyDeleted,
-)
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup, PartlyDeleted
+from groupkeeper.coordinator.core.requests.offsets import OffsetDelete, OffsetDeleteResult
 from tests.helpers.wire.handling import (
     CLIENT_HOST,
     CLIENT_ID,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.handlers.exchange import INTERNAL_ERROR, Exchange
 from groupkeeper.coordinator.server.stats import CloseReason
 

@@ -9,7 +9,8 @@ import pytest
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedOffset
-from groupkeeper.coordinator.core.requests import ListedGroup, ListGroupsResult, OffsetFetchResult
+from groupkeeper.coordinator.core.requests.admin import ListedGroup, ListGroupsResult
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetchResult
 from groupkeeper.coordinator.core.stored_topics import StoredTopics
 from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SlicedReply, Slices
 from groupkeeper.protocol.packing import printed_topic_id

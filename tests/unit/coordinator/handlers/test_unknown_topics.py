@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.handlers.unknown_topics import (
     LINES_PER_WINDOW,
     MAX_CANDIDATES,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.runtime.alarm import BUDGET_S, NEVER, Alarm
 from tests.helpers.runtime.coordinator import a_coordinator
 from tests.helpers.runtime.virtual_loop import (

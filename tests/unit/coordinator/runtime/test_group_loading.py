@@ -15,7 +15,10 @@ from structlog.testing import capture_logs
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import Record
-from groupkeeper.coordinator.core.requests import ChangeTopics, DeleteGroup, Heartbeat, OffsetFetch
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.membership import Heartbeat
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics
 from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
 from tests.helpers.runtime.coordinator import CLIENT, RecordingTicket, World
 from tests.helpers.runtime.coordinator import a_world as a_world_over

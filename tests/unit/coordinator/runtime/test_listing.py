@@ -10,16 +10,16 @@ import pytest
 
 from groupkeeper.coordinator.core.classic import admin
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    Client,
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.requests.admin import (
     DeleteGroup,
-    GroupState,
     ListedGroup,
     ListGroups,
     ListGroupsResult,
-    Now,
-    Request,
 )
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.runtime import listing
 from groupkeeper.coordinator.runtime.listing import Collected, Listing, Listings
 from groupkeeper.coordinator.runtime.tickets import Ticket

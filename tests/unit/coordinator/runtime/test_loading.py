@@ -12,8 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import SavedGroup
-from groupkeeper.coordinator.core.requests import DescribeGroup, Now, Request
+from groupkeeper.coordinator.core.requests.admin import DescribeGroup
+from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.step import Step
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.runtime.loading import Slicer, load_records

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import OffsetFetch
+from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.storage.base import ShardAppend, ShardId, StoreRefused
 from tests.helpers.runtime.coordinator import RecordingTicket, World, a_coordinator

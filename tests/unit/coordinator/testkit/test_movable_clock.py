@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.runtime.clock import LoopClock
 from groupkeeper.coordinator.testkit.faults import MovableClock
 

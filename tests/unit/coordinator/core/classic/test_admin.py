@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import DescribedMember, GroupState
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.requests.admin import DescribedMember
 from tests.helpers.core.shard_driver import (
     a_member,
     a_stable_group,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceStart
-from groupkeeper.coordinator.core.requests import EndSession
+from groupkeeper.coordinator.core.requests.membership import EndSession
 from tests.helpers.core.shard_driver import a_join, a_member, a_stable_group
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import GroupState, GroupView, ReadGroup
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.requests.admin import GroupView, ReadGroup
 
 if TYPE_CHECKING:
     from tests.helpers.core.shard_driver import ShardDriver

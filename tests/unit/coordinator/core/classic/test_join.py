@@ -14,7 +14,7 @@ from groupkeeper.coordinator.core.events import (
     RebalanceStart,
 )
 from groupkeeper.coordinator.core.records import GroupRecord
-from groupkeeper.coordinator.core.requests import JoinedMember, JoinProtocol
+from groupkeeper.coordinator.core.requests.membership import JoinedMember, JoinProtocol
 from tests.helpers.core.shard_driver import (
     CLIENT,
     REBALANCE_MS,

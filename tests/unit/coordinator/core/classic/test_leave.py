@@ -9,7 +9,7 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberLeave, RebalanceStart
 from groupkeeper.coordinator.core.records import GroupRecord
-from groupkeeper.coordinator.core.requests import LeavingMember, LeftMember
+from groupkeeper.coordinator.core.requests.membership import LeavingMember, LeftMember
 from tests.helpers.core.shard_driver import (
     a_member,
     a_stable_group,

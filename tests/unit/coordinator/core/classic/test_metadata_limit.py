@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import LARGE_METADATA_BYTES, SMALL_METADATA_BYTES
-from groupkeeper.coordinator.core.requests import JoinProtocol
+from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from tests.helpers.core.invariants import check
 from tests.helpers.core.shard_driver import Call, ShardDriver
 

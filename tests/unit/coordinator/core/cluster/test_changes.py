@@ -9,8 +9,10 @@ import pytest
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import GroupConfigs
-from groupkeeper.coordinator.core.requests import AlterGroupConfigs, Client, GroupConfigChange, Now
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.topics import AlterGroupConfigs, GroupConfigChange
 
 ADMIN = Client("admin", "/10.0.0.9", "User:admin")
 NOW = Now(1_000, 1_700_000_000_000)

@@ -11,8 +11,10 @@ from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import AdminAction
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import TopicRecord, TopicRemoved
-from groupkeeper.coordinator.core.requests import ChangeTopics, Client, NewTopic, Now
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from tests.helpers.core.shard_driver import ORDERS, PAYMENTS
 
 ADMIN = Client("admin", "/10.0.0.9", "User:admin")

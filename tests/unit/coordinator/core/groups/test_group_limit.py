@@ -7,7 +7,9 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.limits import CoreLimits
-from groupkeeper.coordinator.core.requests import Client, DeleteGroup, Now
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.shard import Shard
 from tests.helpers.core.invariants import check
 from tests.helpers.core.shard_driver import IMAGE, ShardDriver

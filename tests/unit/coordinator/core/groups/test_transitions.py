@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.transitions import (
     AFTER_JOIN,
     AFTER_LEAVE,
@@ -28,7 +29,6 @@ from groupkeeper.coordinator.core.groups.transitions import (
     StaticRejoinAction,
     SyncAction,
 )
-from groupkeeper.coordinator.core.requests import GroupState
 from tests.helpers.core.shard_driver import (
     SESSION_MS,
     a_member,

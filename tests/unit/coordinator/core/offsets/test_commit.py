@@ -11,7 +11,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import CommitRejected, GroupCreated
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.records import CommittedPartition, OffsetsCommitted
-from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.coordinator.core.requests.client import Client
 from tests.helpers.core.shard_driver import (
     CLIENT,
     ORDERS,

@@ -16,7 +16,9 @@ from groupkeeper.coordinator.core.events import (
 )
 from groupkeeper.coordinator.core.offsets import deletion
 from groupkeeper.coordinator.core.records import GroupRemoved, OffsetsRemoved, PartitionEnd
-from groupkeeper.coordinator.core.requests import DeleteGroup, JoinProtocol, OffsetDelete
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.membership import JoinProtocol
+from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.helpers.core.shard_driver import CLIENT, ORDERS, ShardDriver, protocols
 

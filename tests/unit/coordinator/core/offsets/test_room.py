@@ -17,7 +17,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffset,
     SavedOffsets,
 )
-from groupkeeper.coordinator.core.requests import OffsetDelete
+from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
 from tests.helpers.core.shard_driver import (
     CLIENT,
     SESSION_MS,

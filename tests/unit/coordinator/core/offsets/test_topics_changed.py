@@ -11,7 +11,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import OffsetDeleted
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.records import OffsetsRemoved, PartitionEnd
-from groupkeeper.coordinator.core.requests import DeleteGroup
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from tests.helpers.core.shard_driver import CLIENT, ORDERS, PAYMENTS, a_stable_group
 
 NEW_ORDERS = TopicInfo("orders", "CCCCCCCCCCCCCCCCCCCCCA", 12)

@@ -14,7 +14,7 @@ from groupkeeper.coordinator.core.cluster.group_configs import CONFIG_KEYS
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import GroupConfigs
-from groupkeeper.coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
     AlterGroupConfigsResult,
     GroupConfigResult,

@@ -1,0 +1,157 @@
+"""Requests of administrators and hosts: lists, descriptions and deletions of groups."""
+
+# A class attribute that overrides a declaration is never assigned again.
+# mypy: disable-error-code="mutable-override"
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from groupkeeper.coordinator.core.declarations import (
+    AnyRequest,
+    AnyResult,
+    GroupRead,
+    GroupWrite,
+    Result,
+    ShardRoute,
+)
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.waiting import Waiting
+
+
+class ListedGroup(NamedTuple):
+    """A group in a listing."""
+
+    group_id: str
+    protocol_type: str
+    group_state: GroupState
+    group_type: str
+
+
+class ListGroupsResult(AnyResult, frozen=True):
+    """The answer to a ListGroups for one shard or for all shards."""
+
+    groups: tuple[ListedGroup, ...] = ()
+    is_whole: bool = True  # False if a shard that is no longer ours was skipped
+    left: tuple[str, ...] = ()  # groups for the next question: an answer has a limit
+
+
+class ListGroups(AnyRequest, frozen=True):
+    """List the groups of one shard. Filters are lower case. Empty: no filter
+    (docs/spec/administration.md#list-groups).
+    """
+
+    states: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+    among: tuple[str, ...] | None = None  # None: all
+
+    result = ListGroupsResult
+    route = ShardRoute.EVERY
+    parks = False
+    reads = True
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class DescribedMember(NamedTuple):
+    """A member in a description."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    member_metadata: bytes
+    member_assignment: bytes
+
+
+class DescribeGroupResult(AnyResult, frozen=True):
+    """The answer to a DescribeGroup. Handlers of old versions drop GROUP_ID_NOT_FOUND."""
+
+    group_id: str = ""
+    state: GroupState = GroupState.DEAD
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: tuple[DescribedMember, ...] = ()
+    message: str | None = None
+    waiting: Waiting | None = None
+
+    def replaced(self, code: ErrorCode) -> DescribeGroupResult:
+        """Return a refusal that keeps the group id."""
+        return DescribeGroupResult(code, self.group_id)
+
+
+class DescribeGroup(GroupRead, frozen=True):
+    """Describe one classic group (docs/spec/administration.md#describe-groups). ``with_waiting``
+    adds the members and topics that it waits for.
+    """
+
+    with_waiting: bool = False
+
+    result = DescribeGroupResult
+
+    def refused(self, code: ErrorCode) -> Result:
+        return DescribeGroupResult(code, self.group_id)
+
+
+class MemberView(NamedTuple):
+    """The coordinator's view of a member."""
+
+    member_id: str
+    group_instance_id: str | None
+    client: Client
+    metadata: bytes
+    """The metadata for the group's chosen protocol. Empty before one is chosen."""
+    assignment: bytes
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    is_joining: bool
+    """Its JoinGroup is parked."""
+    is_syncing: bool
+    """The generation is complete, but the member has not sent its SyncGroup."""
+    last_heard_ms: int | None
+    """Wall clock. None if the member has no session."""
+    join_time_ms: int | None
+    """Wall clock. None for a member that was loaded, because the time is not stored."""
+
+
+class GroupView(NamedTuple):
+    """The coordinator's view of a group."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str | None
+    protocol_name: str | None
+    leader_id: str | None
+    generation_id: int
+    state_timestamp_ms: int
+    members: tuple[MemberView, ...]
+
+
+class ReadGroupResult(AnyResult, frozen=True):
+    """The answer to a ReadGroup."""
+
+    group: GroupView | None = None
+
+
+class ReadGroup(GroupRead, frozen=True):
+    """Read the whole state of one group, for a host that embeds us."""
+
+    result = ReadGroupResult
+
+
+class PartlyDeleted(AnyResult, frozen=True):
+    """The answer to a DeleteGroup of a large group. With COORDINATOR_LOAD_IN_PROGRESS a portion of
+    its offsets is deleted, and the same request deletes the next one.
+    """
+
+
+class DeleteGroup(GroupWrite, frozen=True):
+    """Delete an Empty group and its offsets (docs/spec/administration.md#delete-groups). The answer
+    is a bare ErrorCode, or PartlyDeleted.
+    """
+
+    client: Client
+
+    result = ErrorCode

@@ -1,0 +1,41 @@
+"""Every request, as one type."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias, get_args
+
+from groupkeeper.coordinator.core.requests.admin import (
+    DeleteGroup,
+    DescribeGroup,
+    ListGroups,
+    ReadGroup,
+)
+from groupkeeper.coordinator.core.requests.membership import (
+    EndSession,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetDelete, OffsetFetch
+from groupkeeper.coordinator.core.requests.topics import AlterGroupConfigs, ChangeTopics
+
+Request: TypeAlias = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | OffsetFetch
+    | ListGroups
+    | DescribeGroup
+    | ReadGroup
+    | EndSession
+    | DeleteGroup
+    | OffsetDelete
+    | ChangeTopics
+    | AlterGroupConfigs
+)
+
+PARKED_RESULTS: Final = frozenset(kind.result for kind in get_args(Request) if kind.parks)
+"""The result types of requests that may be parked."""

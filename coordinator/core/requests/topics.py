@@ -1,0 +1,129 @@
+"""Requests to the cluster shard: topics, and the configs of groups."""
+
+# A class attribute that overrides a declaration is never assigned again.
+# mypy: disable-error-code="mutable-override"
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from groupkeeper.coordinator.core.declarations import AnyRequest, AnyResult, Result, ShardRoute
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.wire_values import Int32
+
+
+class ClusterResult(AnyResult, frozen=True):
+    """A result from the controller, which serves topics and configs as the coordinator serves
+    groups.
+    """
+
+    def replaced(self, code: ErrorCode) -> Self:
+        """Replace NOT_COORDINATOR by NOT_CONTROLLER."""
+        return super().replaced(_of_controller(code))
+
+
+class ClusterRequest(AnyRequest, frozen=True):
+    """A request to the cluster shard."""
+
+    client: Client
+    route = ShardRoute.CLUSTER
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.NOT_CONTROLLER
+    when_full = ErrorCode.NOT_CONTROLLER
+
+    def refused(self, code: ErrorCode) -> Result:
+        """Replace NOT_COORDINATOR by NOT_CONTROLLER."""
+        return super().refused(_of_controller(code))
+
+
+def _of_controller(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.NOT_CONTROLLER if code is ErrorCode.NOT_COORDINATOR else code
+
+
+class NewTopic(NamedTuple):
+    """A topic to create. The caller generates ``topic_id``, since the core has no randomness."""
+
+    name: str
+    partitions: Int32
+    topic_id: str
+    refusal: tuple[ErrorCode, str] | None = (
+        None  # an error other than in the name, which is checked first
+    )
+
+
+class TopicChange(NamedTuple):
+    """The result for one topic of a ChangeTopics. If an unknown id was named, the name is None."""
+
+    name: str | None
+    topic_id: str
+    partitions: int
+    error: ErrorCode
+    message: str | None
+
+
+class ChangeTopicsResult(ClusterResult, frozen=True):
+    """The answer to a ChangeTopics: ``error`` for the whole request (NOT_CONTROLLER while loading),
+    or one error per topic.
+    """
+
+    created: tuple[TopicChange, ...] = ()
+    grown: tuple[TopicChange, ...] = ()
+    deleted: tuple[TopicChange, ...] = ()
+
+
+class ChangeTopics(ClusterRequest, frozen=True):
+    """Create, grow and delete topics. Each is checked on its own, and answers have the request's
+    order.
+
+    ``validate_only`` returns the same answer but changes nothing.
+    """
+
+    create: tuple[NewTopic, ...] = ()
+    grow: tuple[tuple[str, Int32], ...] = ()
+    """(name, new number of partitions)."""
+    delete: tuple[tuple[str | None, str], ...] = ()
+    """(name, ""), or (None, topic id)."""
+    validate_only: bool = False
+
+    result = ChangeTopicsResult
+
+
+class GroupConfigChange(NamedTuple):
+    """The changes to the configs of one group."""
+
+    group_id: str
+    changes: tuple[tuple[str, str | None], ...]
+    """(key, new value), each key once. None deletes the value, so that the daemon's setting
+    applies.
+    """
+
+
+class GroupConfigResult(NamedTuple):
+    """The result for one group of an AlterGroupConfigs."""
+
+    group_id: str
+    error: ErrorCode
+    message: str | None
+
+
+class AlterGroupConfigsResult(ClusterResult, frozen=True):
+    """The answer to an AlterGroupConfigs: an error of the whole request (as in ChangeTopics), or
+    one per group.
+    """
+
+    groups: tuple[GroupConfigResult, ...] = ()
+
+
+class AlterGroupConfigs(ClusterRequest, frozen=True):
+    """Change configs of groups (docs/spec/administration.md#group-configs). Each group is checked
+    on its own, and answers have the request's order.
+
+    No group occurs twice. ``validate_only`` returns the same answer but changes nothing.
+    """
+
+    groups: tuple[GroupConfigChange, ...]
+    validate_only: bool = False
+
+    result = AlterGroupConfigsResult
