@@ -10,7 +10,12 @@ from typing import Any
 
 from groupkeeper.clients.readers.closing import Closing, raise_all
 from groupkeeper.clients.readers.errors import SessionEnded
-from groupkeeper.clients.readers.group_keys import PREFIX, GroupKeys, checked_name
+from groupkeeper.clients.readers.group_keys import (
+    MOST_PARTITIONS,
+    PREFIX,
+    GroupKeys,
+    checked_name,
+)
 from groupkeeper.clients.readers.group_reader import GroupReader
 from groupkeeper.clients.readers.member import GroupMember, ReaderPlan
 from groupkeeper.clients.readers.message_iter import closed
@@ -18,7 +23,6 @@ from groupkeeper.clients.readers.spread_readers import SpreadReaders
 from groupkeeper.storage.connections.consul import ConsulClient
 from groupkeeper.storage.connections.consul_session import ConsulSession, boot_time
 
-MOST_PARTITIONS = 100_000
 LOCK_DELAY_MS = 15_000
 """Consul's default. If Consul ends a session early, its member has this time to notice before
 another member can claim its partitions.

@@ -16,9 +16,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from groupkeeper.clients.readers.errors import BadPosition
+from groupkeeper.clients.readers.message import MOST_OFFSET
 from groupkeeper.storage.connections.consul import ConsulEntry
 
 PREFIX = "groupkeeper/readers"
+MOST_PARTITIONS = 100_000
+"""Of one topic. Every member computes the shares of all."""
 LONGEST_NAME = 249
 """The same limit as for the name of a topic in Kafka."""
 
@@ -67,7 +70,7 @@ class GroupKeys:
         members: dict[str, dict[str, int]] = {}
         for entry in entries:
             match entry.key.removeprefix(self.live).split("/"):
-                case ["owners", topic, partition] if partition.isdigit():
+                case ["owners", topic, partition] if is_partition(partition):
                     owned = OwnedPartition(
                         entry.value.decode(errors="replace"), entry.session, entry.at_index
                     )
@@ -89,10 +92,15 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
+def is_partition(text: str) -> bool:
+    """Return True if a part of a key is the number of a partition."""
+    return re.fullmatch(r"[0-9]{1,10}", text) is not None
+
+
 def read_position(entry: ConsulEntry) -> int:
     """Read a position. Raises BadPosition, which names the key."""
     text = entry.value.decode(errors="replace")
-    if not re.fullmatch(r"[0-9]{1,19}", text):
+    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > MOST_OFFSET:
         raise BadPosition(f"{entry.key} holds {text[:40]!r}, which is no offset")
     return int(text)
 
@@ -100,6 +108,6 @@ def read_position(entry: ConsulEntry) -> int:
 def _partitions(value: bytes) -> int:
     try:
         count = json.loads(value)["partitions"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return 0
-    return count if isinstance(count, int) else 0
+    return count if isinstance(count, int) and 0 <= count <= MOST_PARTITIONS else 0

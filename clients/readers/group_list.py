@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from groupkeeper.clients.readers.group_keys import PREFIX, GroupKeys, read_position
+from groupkeeper.clients.readers.group_keys import (
+    PREFIX,
+    GroupKeys,
+    is_partition,
+    read_position,
+)
 from groupkeeper.storage.connections.consul import ConsulClient
 
 
@@ -46,7 +51,7 @@ async def describe_group(
     positions: dict[tuple[str, int], int] = {}
     for entry in seen.entries:
         match entry.key.removeprefix(keys.root).split("/"):
-            case ["positions", topic, partition] if partition.isdigit():
+            case ["positions", topic, partition] if is_partition(partition):
                 positions[topic, int(partition)] = read_position(entry)
             case _:
                 pass

@@ -11,11 +11,10 @@ from typing import Any
 from groupkeeper.clients.readers.claim import Claim
 from groupkeeper.clients.readers.closing import raise_all
 from groupkeeper.clients.readers.errors import PartitionLost
+from groupkeeper.clients.readers.message import MOST_OFFSET
 from groupkeeper.clients.readers.message_iter import PartitionIter
-from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST
-from groupkeeper.clients.readers.reader import Reader
+from groupkeeper.clients.readers.reader import Reader, checked_start
 
-MOST_OFFSET = 2**63 - 1
 CLOSE_PATIENCE_S = 3.0
 """How long a close waits if Consul does not answer. An election takes about that long."""
 
@@ -41,9 +40,7 @@ class GroupReader(Reader):
         self._claim.check()
         if offset is None:
             return self._iterate(self._claim.position, self)
-        if offset < 0 and offset not in (EARLIEST, LATEST):
-            raise ValueError(f"offset is {offset}: 0 or more, EARLIEST or LATEST is wanted")
-        return self._iterate(offset, self)
+        return self._iterate(checked_start(offset), self)
 
     async def commit(self, offset: int) -> None:
         """Store the offset at which the next reader of the partition starts. This is the offset

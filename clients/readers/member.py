@@ -158,19 +158,17 @@ class GroupMember:
             del self._claims[at]
 
     async def _retried(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call until Consul answers. Raises if the session may be lost."""
+        """Call until Consul answers. Raises SessionEnded if the session may be lost."""
         backoff = Backoff()
         while True:
             try:
                 return await call(*args, **kwargs)
-            except ConsulUnavailable:
-                if not self._session.is_good:
-                    raise
-                await asyncio.sleep(backoff.next_s())
-            except SessionGone as error:
-                self._session.lose(str(error))
-                assert self.error is not None
-                raise self.error from error
+            except (ConsulUnavailable, SessionGone) as error:
+                if isinstance(error, SessionGone) or not self._session.is_good:
+                    self._session.lose(str(error))
+                    assert self.error is not None
+                    raise self.error from error
+            await asyncio.sleep(backoff.next_s())
 
     async def _watch(self) -> None:
         try:
@@ -178,7 +176,7 @@ class GroupMember:
                 self.view = self._keys.view(seen.at_index, seen.entries)
                 self._look_at_claims()
                 self._view_change.set()
-        except ConsulError as error:
+        except Exception as error:  # noqa: BLE001 - a member that sees no change must end
             self._fail(error)
 
     def _look_at_claims(self) -> None:

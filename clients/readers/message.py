@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+MOST_OFFSET: Final = 2**63 - 1
+"""Kafka's offsets have 64 bits with a sign."""
 
 
 class Message(NamedTuple):

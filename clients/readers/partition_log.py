@@ -107,6 +107,7 @@ class PartitionLog:
         self._connection: Connection | None = None
         self._backoff = Backoff()
         self._failing_since_s: float | None = None
+        self._unknown_since_s: float | None = None
         self.unsolved: dict[str, Exception] = {}
         """The errors since the last answer, one of each kind: what stands between us and a leader.
         """
@@ -185,7 +186,7 @@ class PartitionLog:
     def _solved(self) -> None:
         if self.unsolved:
             self.unsolved = {}
-            self._failing_since_s = None
+            self._failing_since_s = self._unknown_since_s = None
             self._backoff.succeeded()
 
     async def _again_later(self, error: Exception) -> None:
@@ -200,13 +201,24 @@ class PartitionLog:
             self._failing_since_s = now_s
         failing_s = now_s - self._failing_since_s
         self.unsolved[type(error).__name__] = error
-        if isinstance(error, ReaderError) and failing_s >= UNKNOWN_FOR_S:
+        if self._stays_unknown(error, now_s):
             self.unsolved = {}
             raise error
         give_up_ms = self._limits.give_up_ms
         if give_up_ms is not None and failing_s * 1000 >= give_up_ms:
             self._give_up(error)
         await asyncio.sleep(self._backoff.next_s())
+
+    def _stays_unknown(self, error: Exception, now_s: float) -> bool:
+        """Return True if brokers have said nothing else for a while. An outage before does not
+        count: the first broker that is back may not know its topics yet.
+        """
+        if not isinstance(error, ReaderError):
+            self._unknown_since_s = None
+            return False
+        if self._unknown_since_s is None:
+            self._unknown_since_s = now_s
+        return now_s - self._unknown_since_s >= UNKNOWN_FOR_S
 
     def _give_up(self, error: Exception) -> NoReturn:
         self.unsolved = {}

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from groupkeeper.clients.readers.brokers import Brokers, KafkaSecurity
 from groupkeeper.clients.readers.closing import Closing, raise_all
+from groupkeeper.clients.readers.message import MOST_OFFSET
 from groupkeeper.clients.readers.message_iter import Guard, PartitionIter, closed
 from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST, FetchLimits, PartitionLog
 
@@ -56,9 +57,7 @@ class Reader(Closing):
         By default it starts at the first message of the partition. LATEST starts after the last
         one. The iterator raises NoSuchTopic, NoSuchPartition, OffsetOutOfRange and CannotRead.
         """
-        if offset < 0 and offset not in (EARLIEST, LATEST):
-            raise ValueError(f"offset is {offset}: 0 or more, EARLIEST or LATEST is wanted")
-        return self._iterate(offset)
+        return self._iterate(checked_start(offset))
 
     async def close(self) -> None:
         """End every iterator. Raises an ExceptionGroup of the errors that no call has raised."""
@@ -78,3 +77,12 @@ class Reader(Closing):
         iterator = PartitionIter(partition_log, start, self._buffer, self._open.discard, guard)
         self._open.add(iterator)
         return iterator
+
+
+def checked_start(offset: int) -> int:
+    """Return the offset. Raises ValueError if no read can start there."""
+    if offset not in (EARLIEST, LATEST) and not 0 <= offset <= MOST_OFFSET:
+        raise ValueError(
+            f"offset is {offset}: 0 to {MOST_OFFSET}, or EARLIEST or LATEST, is wanted"
+        )
+    return offset

@@ -129,7 +129,7 @@ class RegistryInstance:
         session = self._link.session()
         try:
             node = await session.get(self._path)
-            await session.delete(self._path, node.version)
+            await session.delete(self._path, node)
         except NodeMissing:
             self._link.held.pop(self._path, None)
             raise self._not_registered() from None
@@ -189,7 +189,7 @@ class RegistryInstance:
         try:
             node = await session.get(path)
             if text_of(path, node.data) == self.id:
-                await session.delete(path, node.version)
+                await session.delete(path, node)
                 return
         except (NodeMissing, NodeChanged):
             pass

@@ -85,7 +85,7 @@ class Registration:
         """Decode a registration. Unknown fields are skipped. Raises BrokenNode with the path."""
         try:
             found = json.loads(text_of(path, data))
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise BrokenNode(path, f"a registration is JSON, and this is not: {error}") from None
         if not isinstance(found, dict):
             raise BrokenNode(path, "a registration is a JSON object")

@@ -12,6 +12,8 @@ the loss in its first call.
 If the connection breaks, calls that only read are sent again. After a write it is unknown whether
 the write was done. So it is sent again, and if the second attempt is refused, the content of the
 node shows whether the first one succeeded.
+
+Long because every call of a session is here, with its repetition after an answer was lost.
 """
 
 from __future__ import annotations
@@ -62,6 +64,8 @@ class Node(NamedTuple):
 
     data: bytes
     version: int
+    created_in: int
+    """The transaction that created the node. It differs after the node is created again."""
     changed_in: int
     """The transaction of the last change. It also differs after the node is created again."""
     owner: int
@@ -225,7 +229,7 @@ class ZooKeeperSession:
         """Read a node. Raises NodeMissing. ``changed`` is called as by ``exists``."""
         watch = self._bells.watch("data", path, changed)
         data, stat = await self._again(path, self._client.get_async, path, watch=watch)
-        return Node(data or b"", stat.version, stat.mzxid, stat.ephemeralOwner or 0)
+        return Node(data or b"", stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner or 0)
 
     async def children(self, path: str, changed: Callable[[], None] | None = None) -> Children:
         """Return the children of a node. Raises NodeMissing. ``changed`` is called once: after a
@@ -279,8 +283,11 @@ class ZooKeeperSession:
                 again = True
                 await asyncio.sleep(RETRY_S)
 
-    async def delete(self, path: str, version: int = _ANY_VERSION) -> None:
-        """Delete a node if it has this version. Raises NodeChanged, NodeMissing, NodeNotEmpty."""
+    async def delete(self, path: str, node: Node | None = None) -> None:
+        """Delete a node, if it is given only as it was read. Raises NodeChanged, NodeMissing,
+        NodeNotEmpty.
+        """
+        version = _ANY_VERSION if node is None else node.version
         again = False
         while True:
             try:
@@ -293,6 +300,17 @@ class ZooKeeperSession:
             except _Dropped:
                 again = True
                 await asyncio.sleep(RETRY_S)
+                if node is not None and await self._is_gone(path, node):
+                    return
+
+    async def _is_gone(self, path: str, node: Node) -> bool:
+        """Return True if this node was deleted. Another client may have created it again since,
+        with the same version: a new claim has version 0, as each claim before it.
+        """
+        try:
+            return (await self.get(path)).created_in != node.created_in
+        except NodeMissing:
+            return True
 
     async def take_over(self, path: str, node: Node) -> None:
         """Replace an ephemeral node by a node of this session with the same data, in one step.

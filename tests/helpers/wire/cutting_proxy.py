@@ -17,12 +17,14 @@ class CuttingProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._passes = asyncio.Event()
+        self._answers_pass = asyncio.Event()
         self._refuses = False
         self._ignores = 0
         self._answers: Iterator[int] | None = None
 
     async def __aenter__(self) -> Self:
         self._passes.set()
+        self._answers_pass.set()
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -61,6 +63,13 @@ class CuttingProxy:
         else:
             self._passes.set()
 
+    def swallow_answers(self, swallows: bool = True) -> None:
+        """Let requests pass, and no answer."""
+        if swallows:
+            self._answers_pass.clear()
+        else:
+            self._answers_pass.set()
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refuses:
             writer.close()
@@ -77,19 +86,29 @@ class CuttingProxy:
         both = {writer, behind[1]}
         self._writers |= both
         self._tasks |= {
-            asyncio.create_task(self._forward(reader, behind[1], None)),
+            asyncio.create_task(self._forward(reader, behind[1], self._passes, None)),
             asyncio.create_task(
-                self._forward(behind[0], writer, next(self._answers) if self._answers else None)
+                self._forward(
+                    behind[0],
+                    writer,
+                    self._answers_pass,
+                    next(self._answers) if self._answers else None,
+                )
             ),
         }
 
     async def _forward(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most: int | None
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        passes: asyncio.Event,
+        most: int | None,
     ) -> None:
         passed = 0
         try:
             while data := await reader.read(65536):
                 await self._passes.wait()
+                await passes.wait()
                 if passed == most:
                     break
                 passed += 1

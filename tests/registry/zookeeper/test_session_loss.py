@@ -46,6 +46,11 @@ async def a_member(registry: Registry):
     return instance
 
 
+def session_path(registry: Registry, topic: str, partition: int) -> str:
+    """The node of a claim."""
+    return registry.group("billing")._paths.owner(topic, partition)
+
+
 async def every_object_says_so(registry: Registry) -> None:
     group = registry.group("billing")
     instance = group.instance("a")
@@ -174,6 +179,27 @@ async def test_writes_during_cuts_are_carried_out_once(proxy, through, other):
         assert await group.instances() == ()
         assert await group.owners() == {"orders": {}}
         assert await group.fetch_all_offsets() == {"orders": {n: n for n in range(5)}}
+
+
+async def test_a_release_whose_answer_was_lost_leaves_the_next_owner_its_claim(
+    proxy, through, other
+):
+    async with Registry(through, session_timeout_ms=6_000) as registry:
+        await a_member(registry)
+        session = registry._link.session()
+        path = session_path(registry, "orders", 0)
+        node = await session.get(path)
+        proxy.swallow_answers()
+        releasing = asyncio.create_task(session.delete(path, node))
+        next_owner = other.group("billing").instance("b")
+        async with await other.group("billing").watch_partition_owner("orders", 0) as owner:
+            while owner.current:
+                await in_time(anext(owner))
+        await next_owner.claim_partition("orders", 0)  # its node has the same version
+        proxy.cut()
+        proxy.swallow_answers(False)
+        await in_time(releasing)
+        assert await other.group("billing").partition_owner("orders", 0) == next_owner
 
 
 async def test_calls_that_wait_when_the_session_ends_say_so(proxy, through):

@@ -24,16 +24,20 @@ def test_members_and_owners_are_read_and_other_keys_passed_over():
             ConsulEntry(keys.owner("events", 3), b"host:1", 7, "s"),
             ConsulEntry(keys.member("events", "host:1"), b'{"partitions": 12}', 6, "s"),
             ConsulEntry(keys.member("events", "host:2"), b"[]", 6, "s"),
+            ConsulEntry(keys.member("events", "host:3"), b"[" * 100_000, 6, "s"),
+            ConsulEntry(keys.member("events", "host:4"), b'{"partitions": 100001}', 6, "s"),
             ConsulEntry(keys.live + "owners/events/x", b"", 7, None),
+            ConsulEntry(keys.live + "owners/events/²", b"", 7, None),
+            ConsulEntry(keys.live + "owners/events/" + "9" * 5_000, b"", 7, None),
             ConsulEntry(keys.live + "notes", b"", 7, None),
         ],
     )
     assert view.at_index == 9
     assert view.owners == {"events": {3: OwnedPartition("host:1", "s", 7)}}
-    assert view.members == {"events": {"host:1": 12, "host:2": 0}}
+    assert view.members == {"events": {"host:1": 12, "host:2": 0, "host:3": 0, "host:4": 0}}
 
 
-@pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"x", b"9" * 20, b"\xff"])
+@pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"x", b"9" * 19, b"9" * 20, b"\xff"])
 def test_a_position_that_is_no_offset_is_told_with_its_key(value):
     with pytest.raises(BadPosition, match="some/key"):
         read_position(ConsulEntry("some/key", value, 1, None))

@@ -15,6 +15,7 @@ from groupkeeper.clients.readers.brokers import BrokerAddress, Brokers
 from groupkeeper.clients.readers.errors import (
     CannotRead,
     NoSuchPartition,
+    NoSuchTopic,
     NotReachable,
     OffsetOutOfRange,
 )
@@ -127,6 +128,14 @@ async def test_an_unknown_partition_is_told_when_it_stays_unknown():
 async def test_a_partition_that_becomes_known_is_read():
     known = FakeConnection(batch(0))
     log = PartitionLog(FakeBrokers(NoSuchPartition("events", 0, 0), known), "events", 0)
+    assert (await log.fetch(0)).has_more()
+
+
+@virtual_time
+async def test_a_broker_that_does_not_know_the_topic_right_after_an_outage_is_asked_again():
+    away = [KafkaConnectionError("away")] * 20  # much longer than UNKNOWN_FOR_S
+    known = FakeConnection(batch(0))
+    log = PartitionLog(FakeBrokers(*away, NoSuchTopic("events"), known), "events", 0)
     assert (await log.fetch(0)).has_more()
 
 

@@ -49,6 +49,7 @@ def test_go_writes_no_subscription_as_null():
         b'{"pattern":"static","subscription":{"t":true}}',
         b'{"pattern":"static","timestamp":"soon"}',
         b'{"pattern":"static","timestamp":1e400}',
+        b'{"pattern":"static","timestamp":' + b"9" * 5_000 + b"}",
         b'{"pattern":"static","version":null}',
     ],
 )

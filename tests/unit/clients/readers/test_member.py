@@ -1,0 +1,76 @@
+"""A member whose Consul fails: it ends, and says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from groupkeeper.clients.readers.errors import SessionEnded
+from groupkeeper.clients.readers.group_keys import GroupKeys
+from groupkeeper.clients.readers.member import GroupMember, ReaderPlan
+from groupkeeper.storage.connections.consul import ConsulClient, ConsulUnavailable, ConsulView
+from groupkeeper.storage.connections.consul_session import ConsulSession
+from tests.helpers.runtime.virtual_loop import virtual_time
+
+PLAN = ReaderPlan("localhost")
+
+
+class FakeConsul:
+    """Knows an empty group; then it fails as it is told."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.spoilt: asyncio.Future[ConsulView] = asyncio.get_running_loop().create_future()
+
+    async def create_session(self, *_: Any) -> str:
+        return "s"
+
+    async def renew_session(self, *_: Any) -> bool:
+        if self.is_away:
+            raise ConsulUnavailable("away")
+        return True
+
+    async def destroy_session(self, _: str) -> None:
+        pass
+
+    async def transact(self, *_: Any) -> int | None:
+        if self.is_away:
+            raise ConsulUnavailable("away")
+        return 5
+
+    async def watch(self, _: str) -> AsyncIterator[ConsulView]:
+        yield ConsulView(1, ())
+        yield await self.spoilt
+
+
+async def a_member(consul: FakeConsul) -> GroupMember:
+    client = cast("ConsulClient", consul)
+    clock = asyncio.get_running_loop().time
+    member = GroupMember(client, GroupKeys("g"), ConsulSession(client, 10_000, 1_000, clock))
+    await member.start()
+    return member
+
+
+@virtual_time
+async def test_a_claim_that_waits_for_consul_ends_with_the_session():
+    consul = FakeConsul()
+    member = await a_member(consul)
+    consul.is_away = True
+    with pytest.raises(SessionEnded):
+        await member.claim_any("events", 1, PLAN, wait=True)
+    await member.close()
+
+
+@virtual_time
+async def test_a_view_that_cannot_be_read_ends_the_member():
+    consul = FakeConsul()
+    member = await a_member(consul)
+    waiting = asyncio.create_task(member.changed(1, again_soon=False))
+    await asyncio.sleep(1)
+    consul.spoilt.set_exception(ValueError("no JSON"))
+    with pytest.raises(ValueError, match="no JSON"):
+        await asyncio.wait_for(waiting, 60)
+    await member.close()
