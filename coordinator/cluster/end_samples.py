@@ -28,11 +28,8 @@ class EndSampler:
         write: Callable[[list[Event]], bool],
         loads: Callable[[], int],
     ) -> None:
-        """Store the callbacks.
-
-        ``write`` appends events and returns whether it could. ``loads`` counts loads of the shards:
-        events may be lost when a load begins before they are written.
-        """
+        """``write`` appends events and returns whether it could. ``loads`` counts loads of shards.
+        After a load all ends are written again, because a load may lose events."""
         self._topics = topics
         self._write = write
         self._loads = loads

@@ -96,7 +96,7 @@ class Topics:
         self._submit(request, ticket)
 
     async def change_and_wait(self, request: ChangeTopics) -> ChangeTopicsResult:
-        """Change topics and wait until every shard knows it."""
+        """Change topics and wait until every shard knows the change."""
         answer = Awaited()
         self.change(request, answer)
         result: ChangeTopicsResult = await answer.future

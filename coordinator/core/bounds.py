@@ -1,4 +1,4 @@
-"""How a setting that is a number is declared: once, with its default and its bounds."""
+"""Declare the default and the bounds of a number among the settings, in one place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def number(default: _Number, least: int, most: int | None = None) -> _Number:
 
 
 def bounds_of(settings: Any) -> dict[str, Bounds]:
-    """Return the bounds of every field of a dataclass that ``number`` declared."""
+    """Return the bounds of those fields of a dataclass that were declared with ``number``."""
     return {
         each.name: each.metadata["bounds"]
         for each in dataclasses.fields(settings)

@@ -1,8 +1,8 @@
-"""Deadlines are data. There is no timer to cancel, and an assignment moves a deadline.
+"""Deadlines are data: there is no timer to cancel, and an assignment moves a deadline.
 
-See docs/design.md#deadlines. Every deadline has at most one valid entry in a heap. Moving a
-deadline later leaves its entry unchanged: when the entry reaches the top of the heap, it is put
-back at its new time. So a heartbeat costs the same for any number of members.
+See docs/design.md#deadlines. Every deadline has at most one valid entry in a heap. If a deadline is
+moved later, its entry stays unchanged. When the entry reaches the top of the heap, it is put back
+at its new time. So a heartbeat costs the same for any number of members.
 """
 
 from __future__ import annotations

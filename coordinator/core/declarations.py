@@ -1,6 +1,7 @@
-"""The declarations of every request to a shard, and the methods of every result.
+"""The base classes of requests to a shard and of their results.
 
-The runtime reads these declarations and does not know the single requests. How to add a request:
+Each type in ``requests`` declares, by class attributes, how the runtime has to treat such a
+request. So the runtime does not know the single types. How to add a request:
 docs/how-to/add-an-api.md.
 """
 
@@ -30,9 +31,8 @@ class AnyResult(msgspec.Struct, frozen=True):
     error: ErrorCode
 
     def replaced(self, code: ErrorCode) -> Self:
-        """Return the answer that replaces this one, for a shard that was dropped before it was
-        sent.
-        """
+        """Return the answer to send instead of this one. Used if the shard is dropped before this
+        one is sent."""
         return type(self)(code)
 
 

@@ -84,9 +84,8 @@ class ErrorCode(IntEnum):
         return self
 
     def replaced(self, code: ErrorCode) -> ErrorCode:
-        """Return the answer that replaces this one, for a shard that was dropped before it was
-        sent.
-        """
+        """Return the answer to send instead of this one. Used if the shard is dropped before this
+        one is sent."""
         return code
 
 

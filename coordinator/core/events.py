@@ -140,9 +140,10 @@ class Assignment(_Event, frozen=True, kw_only=True, tag="assignment"):
     protocol_type: str
     protocol_name: str | None = None
     partitions: dict[str, dict[str, list[int]]] | None = None
-    """member id -> topic -> partitions; None if the assignment cannot be decoded."""
+    """member id -> topic -> partitions; None if ``opaque_bytes`` is set."""
     opaque_bytes: dict[str, int] | None = None
-    """member id -> size of its assignment; set if the assignment cannot be decoded."""
+    """member id -> size of its assignment. Set if the assignments cannot be decoded, or are too
+    large to be decoded in one step."""
 
 
 class GroupCreated(_Event, frozen=True, kw_only=True, tag="group_created"):

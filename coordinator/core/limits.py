@@ -19,7 +19,8 @@ MAX_METADATA_BYTES: Final = 268_435_456
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreLimits:
-    """Limits of every shard. Names and defaults are Kafka's (docs/spec/settings.md#settings)."""
+    """The limits of every shard. Settings that Kafka has too have Kafka's names and defaults
+    (docs/spec/settings.md#settings)."""
 
     min_session_timeout_ms: int = number(6_000, least=1, most=INT32_MAX)
     max_session_timeout_ms: int = number(1_800_000, least=1, most=INT32_MAX)
@@ -36,7 +37,8 @@ class CoreLimits:
     served.
     """
     max_metadata_bytes: int = number(MAX_METADATA_BYTES, least=0)
-    """Metadata of the members of all groups together.
+    """The most metadata of the members of all groups together. The assignments of all groups
+    together have the same limit.
 
     Metadata above 16 KiB may use half of it. Metadata up to 1 KiB is never refused because of it
     (``census``).

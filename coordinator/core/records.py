@@ -181,10 +181,11 @@ class SavedOffsets(msgspec.Struct, frozen=True, tag="saved_offsets", tag_field="
 
 
 class PartitionEnd(msgspec.Struct, frozen=True, gc=False, tag="partition_end", tag_field="record"):
-    """Sets the least end of a partition in static mode. Key: (topic id, partition), within a shard.
+    """Sets the least end of a partition in static mode; an end of -1 clears it. Key: (topic id,
+    partition), within a shard.
 
     Written only when the offset that held the shard's maximum is lowered or deleted
-    (docs/design.md#ends).
+    (docs/design.md#ends), and to clear the end after the topic was deleted.
     """
 
     topic_id: str

@@ -66,7 +66,7 @@ class Shard(ShardState):
         return step
 
     def _bound_bytes(self, deadline: Deadline) -> int:
-        """Return an upper bound of the records and events that a deadline causes."""
+        """Return an upper bound of the size of the records and events that a deadline causes."""
         if deadline.kind in (DeadlineKind.RETENTION, DeadlineKind.SWEEP):
             return self.limits.max_step_bytes  # their functions limit the size of their step
         group = self.groups.get(deadline.subject[0])
@@ -100,8 +100,8 @@ class Shard(ShardState):
         self.now = now
         self.step = step = Step()
         was, self.image = self.image, image
-        # New and larger topics are frequent and delete nothing. All offsets are walked only for the
-        # rest.
+        # New and larger topics are frequent and delete nothing. So all offsets are examined only if
+        # a topic was deleted, or if stored offsets may lack the id of a topic that now exists.
         deleted = was.by_name.keys() - image.by_name.keys()
         deleted |= {was.by_id[gone].name for gone in was.by_id.keys() - image.by_id.keys()}
         self.deleted_topics |= deleted

@@ -119,10 +119,8 @@ class ShardState:
     # --- effects ---
 
     def reply(self, ticket: Ticket, result: Result, waits: bool = True) -> None:
-        """Answer a ticket. ``waits`` is False only if a crash may revoke the reply.
-
-        See docs/design.md#durable-first.
-        """
+        """Answer a ticket. ``waits`` may be False only if the reply promises nothing that a crash
+        could revoke (docs/design.md#durable-first)."""
         self.step.replies.append(Reply(ticket, result, waits))
 
     def record(self, record: Record, size_bytes: int = SMALL_RECORD_BYTES) -> None:

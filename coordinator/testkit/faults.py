@@ -97,10 +97,11 @@ class MovableClock:
 
 
 class FailingStorage(MemoryOffsetStorage):
-    """A memory storage whose appends can be made to fail, also those that hold only events.
+    """A memory storage whose appends can be made to fail, even if they have only events.
 
-    An append that has only notes (``_NOTES``) succeeds, but the notes are dropped. A failure causes
-    such notes itself. If they failed too, one failure would count as several.
+    While a fault lasts, an append that has only notes (``_NOTES``) succeeds, but the notes are
+    dropped. A failure itself causes such notes. If they failed too, one failure would count as
+    several.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -189,7 +190,8 @@ class Delays:
 
 
 class FaultGate:
-    """Controls whether requests are read. A closed gate lets requests already begun be answered."""
+    """Controls whether requests are read. If the gate is closed, requests that have begun are still
+    answered."""
 
     def __init__(self) -> None:
         self.connections: Final[set[FaultyConnection]] = set()

@@ -75,7 +75,7 @@ DRAIN_MS: Final = 1_000
 """How long a stop may take. A memory storage needs almost no time."""
 
 MAX_STEPS: Final = 1_000
-"""The number of steps of ``advance`` when the members heartbeat."""
+"""About the most steps of one ``advance`` with heartbeats."""
 
 LOADED_STEP_S: Final = 0.005
 """How often a call that needs every shard checks whether they are loaded."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """The contents of the pages. Each is called on the loop for each request; none may block."""
+    """The functions that return the contents of the pages. Each is called on the loop for each
+    request. None may block."""
 
     metrics: Callable[[], Awaitable[bytes]]
     not_ready: Callable[[], str | None]

@@ -235,12 +235,13 @@ KINDS: Final = (
             Field(
                 "partitions",
                 FieldType.PARTITIONS_BY_MEMBER,
-                "By member id, then by topic, a list of partitions; null for other protocol types.",
+                "By member id, then by topic, a list of partitions; null if `opaque_bytes` is set.",
             ),
             Field(
                 "opaque_bytes",
                 FieldType.BYTES_BY_MEMBER,
-                "By member id, the size of an assignment that cannot be decoded.",
+                "By member id, the size of its assignment. Set for other protocol types, and if "
+                "the assignments cannot be decoded or are too large for that; otherwise null.",
             ),
         ),
     ),

@@ -49,7 +49,8 @@ class Flow:
                 heapreplace(least, (load + 1, member))
 
     def level(self) -> None:
-        """Shift load along chains of exchanges until no chain ends at a load two or more lower.
+        """Shift load along chains of exchanges until no chain leads to a member whose load is two
+        or more lower than that of its start.
 
         The loads are then as even as the subscriptions allow (optimal semi-matchings: Harvey,
         Ladner, Lovasz, Tamir).

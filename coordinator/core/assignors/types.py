@@ -80,7 +80,8 @@ class StickyPartitionAssignor(PartitionAssignor, Protocol):
 
 
 def topics_by_member(members: Sequence[MemberSubscription]) -> dict[str, frozenset[str]]:
-    """Return the subscriptions by ``place``, so that no result depends on the caller's order."""
+    """Return the topics of each member, in the order of ``place``, so that no result depends on the
+    caller's order. Raises ValueError if a member id appears more than once."""
     alike: dict[frozenset[str], frozenset[str]] = {}
     topics: dict[str, frozenset[str]] = {}
     for member in sorted(members, key=lambda member: member.place):

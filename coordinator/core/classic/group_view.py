@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.step import Ticket
 
 @handles(ReadGroup)
 def read_group(shard: ShardState, request: ReadGroup, ticket: Ticket) -> None:
-    """Show the current state of a group."""
+    """Answer with a copy of the group's state, or with GROUP_ID_NOT_FOUND."""
     group = shard.groups.get(request.group_id)
     if group is None:
         result = ReadGroupResult(ErrorCode.GROUP_ID_NOT_FOUND)

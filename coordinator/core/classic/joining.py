@@ -333,7 +333,8 @@ def _take_over(
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
 ) -> Member:
-    """Move a static member's place to its new id, and fence what the old id has parked."""
+    """Move a static member's place to its new id, and answer the parked requests of the old id with
+    FENCED_INSTANCE_ID."""
     member = Member(group.group_id, request.new_member_id, old.group_instance_id, old.client)
     member.protocols = protocols
     member.rebalance_timeout_ms = request.rebalance_timeout_ms

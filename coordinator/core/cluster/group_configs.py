@@ -63,7 +63,8 @@ def _ours(name: str, kind: ConfigKind, default: str, doc: str, least: int = 0) -
 
 
 def _of_type(group_type: str, members: str) -> tuple[ConfigKey, ...]:
-    """Return the keys that Kafka has for each of its newer group types."""
+    """Return the three keys that Kafka has for consumer groups and for streams groups. ``members``
+    is the name of such groups in the keys' descriptions."""
     heartbeat = f"How often members of {members} are told to heartbeat."
     silence = f"How long a member of {members} may be silent."
     pause = f"The least time between two computations of a {group_type} group's assignment."
@@ -83,10 +84,14 @@ _KAFKA = (
     _kafka("streams.initial.rebalance.delay.ms", 3_000, 0, 2**31 - 1, _FIRST_MEMBERS),
 )
 
-_MONOTONIC = "Refuse a member's commit of an offset below the stored one; administrators may."
+_MONOTONIC = (
+    "Refuse a member's commit of an offset below the stored one; administrators may commit it."
+)
 _MAX_JOIN = "The longest a join phase may last, whatever its members ask for; 0: no bound."
 _DELAY = "How long an empty classic group waits for more members."
-_RETENTION = "How long offsets outlive their use (offsets.retention.minutes, for this group)."
+_RETENTION = (
+    "How long the offsets of this group are kept without members (offsets.retention.minutes)."
+)
 _OURS = (
     _ours(COMMIT_MONOTONIC, _BOOLEAN, "false", _MONOTONIC),
     _ours(REBALANCE_MAX_JOIN_MS, _INT, "0", _MAX_JOIN),
@@ -99,7 +104,8 @@ CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in (*_KAFKA
 
 @dataclass(frozen=True, slots=True)
 class GroupOverrides:
-    """The configs of a group for the core. None: the daemon's setting applies."""
+    """The configs of a group for the core. None: the daemon's setting applies. A join phase has no
+    bound if ``rebalance_max_join_ms`` is None."""
 
     commit_monotonic: bool = False
     rebalance_max_join_ms: int | None = None
@@ -152,7 +158,7 @@ def normal_value(key: ConfigKey, value: str) -> str:
 
 
 def is_boolean(value: str) -> bool:
-    """Return whether a value is true or false."""
+    """Return True if a text is "true" or "false", in any case and with spaces around it."""
     return value.strip(_SPACES).lower() in ("true", "false")
 
 

@@ -110,7 +110,7 @@ class ClusterShard:
 
     @handles(AlterGroupConfigs)
     def alter_configs(self, request: AlterGroupConfigs, ticket: Ticket) -> None:
-        """Answer an AlterGroupConfigs."""
+        """Check the changes of each group, and record the valid ones."""
         result, records, events = alter_configs(self.configs, request, self.limits)
         self.step.replies.append(Reply(ticket, result))
         if not request.validate_only:
@@ -120,7 +120,7 @@ class ClusterShard:
 
     @handles(ChangeTopics)
     def change_topics(self, request: ChangeTopics, ticket: Ticket) -> None:
-        """Answer a ChangeTopics."""
+        """Create, grow and delete the topics that the request names."""
         change = _Change(self, request)
         result = ChangeTopicsResult(
             ErrorCode.NONE,

@@ -39,7 +39,7 @@ strings.
 
 
 class Portion:
-    """The room that is left in a step that removes offsets."""
+    """The room that is left in a step that deletes offsets or adds their topic ids."""
 
     def __init__(self, max_offsets: int, max_bytes: int) -> None:
         self._offsets = max_offsets

@@ -1,7 +1,8 @@
 """The state rules of a classic group, as tables that the code uses and the documentation prints.
 
 See docs/spec/groups.md, docs/spec/joining.md and docs/spec/membership.md (Kafka: ClassicGroupState,
-GroupMetadataManager). Rules that depend on more than the state stand beside their table.
+GroupMetadataManager). Rules that depend on more than the state are in the functions that read the
+tables.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class SyncAction(Enum):
     """The effect of a SyncGroup of a member in the current generation."""
 
     REFUSE = "answer the error of SYNC_REFUSAL"
-    PARK = "park; the leader's brings the assignment and makes the group Stable"
+    PARK = "park; the leader's SyncGroup brings the assignment and makes the group Stable"
     ANSWER = "answer the stored assignment"
 
 
@@ -69,7 +70,7 @@ class RejoinAction(Enum):
     """The effect of a JoinGroup of an existing member."""
 
     REFUSE = "UNKNOWN_MEMBER_ID"
-    PARK = "update the member, park, complete if all are there"
+    PARK = "update the member, park, complete the join phase if all have joined"
     ANSWER = "answer the current generation at once"
     REBALANCE = "update the member, start a rebalance"
 
@@ -105,9 +106,9 @@ REJOIN_ACTION: Final[Mapping[tuple[GroupState, bool, bool], RejoinAction]] = {
 class StaticRejoinAction(Enum):
     """The effect of a JoinGroup of a static member without a member id."""
 
-    KEEP = "keep the generation where the chosen protocol stays, else rebalance"
+    KEEP = "keep the generation if the chosen protocol stays the same, else rebalance"
     REBALANCE = "start a rebalance"
-    PARK = "park, complete if all are there"
+    PARK = "park, complete the join phase if all have joined"
 
 
 STATIC_REJOIN_ACTION: Final[Mapping[GroupState, StaticRejoinAction]] = {
@@ -123,7 +124,7 @@ class MembershipChange(Enum):
     """The next step after members were added or removed."""
 
     PREPARE = "start a rebalance"
-    TRY_COMPLETE = "complete the join phase if all are there"
+    TRY_COMPLETE = "complete the join phase if all have joined"
     NOTHING = "nothing"
 
 

@@ -48,7 +48,7 @@ TOPIC_BYTES = 96
 """An upper bound of one encoded topic of a commit, without its name and its partitions."""
 
 NO_RETENTION: Final = -1
-"""A commit without a retention of its own."""
+"""The value of ``retention_ms`` in a commit that sets no retention of its own."""
 
 _OK = OffsetCommitResult(ErrorCode.NONE)
 
@@ -304,9 +304,8 @@ def _refuse_too_much(
 
 
 class _Overlay(dict[int, SavedOffset]):
-    """The stored offsets of a topic as a commit sees it that repeats a partition: the last one
-    wins.
-    """
+    """The stored offsets of a topic, for a commit that names a partition more than once. Each
+    offset of the commit replaces the one before it."""
 
     def put(self, part: CommittedPartition, info: TopicInfo) -> None:
         self[part.partition] = SavedOffset(
@@ -415,7 +414,7 @@ def _reply_commit(
 
 
 def _reply_each(shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors) -> None:
-    """Answer with an error for each partition."""
+    """Answer with one result for each partition."""
     topics = _rejected_first(shard, request, errors)
     shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, topics))
 

@@ -50,7 +50,8 @@ MAX_GROUP_BYTES: Final = 512 * 1024
 
 @handles(DeleteGroup)
 def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> None:
-    """Delete an Empty group with all of its offsets and pending ids."""
+    """Delete an Empty group with all of its offsets and pending ids. Of a large group, delete one
+    portion of its offsets and answer PartlyDeleted."""
     group = shard.groups.get(request.group_id)
     if group is None:
         shard.reply(ticket, ErrorCode.GROUP_ID_NOT_FOUND)

@@ -11,7 +11,8 @@ from groupkeeper.coordinator.core.state import ShardState
 
 
 def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> PartitionEnd | None:
-    """Return the record that keeps the end if this offset held it, else None."""
+    """Return the record that must keep the end of a partition if this offset is lowered or deleted.
+    Return None if the end does not depend on this offset."""
     if not topic_id or offset < shard.end_of(topic_id, partition):
         return None
     if shard.saved_ends.get((topic_id, partition), NO_OFFSET) >= offset:

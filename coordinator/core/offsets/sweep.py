@@ -29,7 +29,8 @@ The first steps of all shards run in one turn of the event loop.
 
 
 def start_sweep(shard: ShardState) -> None:
-    """Examine a first portion of the groups now. A deadline starts each further portion."""
+    """Examine a first portion of the groups now. A deadline starts each further portion. Does
+    nothing if the host keeps no topics."""
     if shard.image.accepts_any:
         return  # a host without topics never learns that a topic was deleted
     shard.sweep_left = list(shard.groups)
@@ -37,7 +38,8 @@ def start_sweep(shard: ShardState) -> None:
 
 
 def sweep_also(shard: ShardState, group_id: str) -> None:
-    """Add a group to the sweep, and examine the next portion."""
+    """Add a group to the sweep, and examine the next portion. Does nothing if the host keeps no
+    topics."""
     if not shard.image.accepts_any:
         shard.sweep_left.append(group_id)
         sweep_due(shard)
@@ -60,9 +62,8 @@ def sweep_due(shard: ShardState) -> None:
 
 
 def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
-    """Delete and adopt the offsets of a group that fit. False if the rest does not fit into this
-    step.
-    """
+    """Delete the group's offsets of deleted topics, and add missing topic ids, as far as this step
+    has room. Return False if offsets are left to change."""
     gone: list[StoredOffset] = []
     adopted: list[StoredOffset] = []
     is_whole = True
@@ -91,7 +92,7 @@ def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
 
 
 def _is_gone(shard: ShardState, topic: str, topic_id: str) -> bool:
-    """Return whether an offset's topic was deleted.
+    """Return whether an offset's topic was deleted. Always False if the store keeps no topics.
 
     An offset with an id belongs to that topic alone: a new topic with the same name is another
     topic.

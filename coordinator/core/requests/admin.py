@@ -130,7 +130,7 @@ class GroupView(NamedTuple):
 
 
 class ReadGroupResult(AnyResult, frozen=True):
-    """The answer to a ReadGroup."""
+    """The answer to a ReadGroup. ``group`` is None if there is an error."""
 
     group: GroupView | None = None
 

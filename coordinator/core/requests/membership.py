@@ -62,7 +62,7 @@ class JoinGroup(GroupWrite, frozen=True):
 
 
 class SyncGroupResult(AnyResult, frozen=True):
-    """The answer to a SyncGroup."""
+    """The answer to a SyncGroup: the member's assignment, or only an error."""
 
     assignment: bytes = b""
     protocol_type: str | None = None
