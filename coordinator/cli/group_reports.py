@@ -250,10 +250,11 @@ def _classic(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupRepo
 
 
 def _more_details(answer: Any) -> tuple[list[str], list[UnknownTopic], WaitingReport | None]:
-    """Return the topics, an empty list, and what the group waits for.
+    """Return the subscribed topics, a list for unknown topics (still empty), and what the group
+    waits for.
 
     groupkeeper sends them as JSON in the group's error message. For other brokers the topics are
-    read from the members' subscriptions, which exist in a Stable group.
+    read from the members' subscriptions, which brokers send only for a Stable group.
     """
     try:
         details = json.loads(getattr(answer, "error_message", None) or "")

@@ -1,8 +1,14 @@
 """The whole command line: ``groupkeeper serve``, ``group``, ``log``, ``pipeline`` and the others.
 
-Exit codes: - 0: done - 1: failed - 2: wrong options or settings - 4: nothing matched - 5: another
-process does the same work - 130 or 143: a pipeline job was stopped by Ctrl-C or SIGTERM - 141: the
-reader of the output has ended (``| head``)
+Exit codes:
+
+- 0: done
+- 1: failed
+- 2: wrong options or settings
+- 4: nothing matched
+- 5: another process does the same work
+- 130 or 143: a pipeline job was stopped by Ctrl-C or SIGTERM
+- 141: the reader of the output has ended (``| head``)
 
 An expected failure prints one line with the cause and the remedy. A traceback is a bug.
 """

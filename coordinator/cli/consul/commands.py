@@ -100,24 +100,25 @@ def members_command(
 def read_command(  # noqa: PLR0913  the options of a command
     group: GroupArgument,
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    partitions: Annotated[int, typer.Option("--partitions", min=1, help="How many the topic has.")],
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="The topic's partitions.")],
     server: Annotated[
-        str, typer.Option("--server", metavar="HOST:PORT", help="Brokers, with commas.")
+        str, typer.Option("--server", metavar="HOST:PORT", help="Brokers, separated by commas.")
     ] = "127.0.0.1:9092",
     consul: AddressOption = DEFAULT_ADDRESS,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
     most: Annotated[
-        int | None, typer.Option("--max-messages", min=1, help="End after so many.")
+        int | None, typer.Option("--max-messages", min=1, help="End after this many messages.")
     ] = None,
     commit: Annotated[
         bool, typer.Option("--commit", help="Commit the position after the last printed message.")
     ] = False,
 ) -> None:
-    """Join the group, read a share of its partitions, and print one message a line.
+    """Join the group, read a share of its partitions, and print one message per line.
 
     The other members hand over that share, and get it back when this command ends: after
-    --max-messages, or with Ctrl-C. Without --commit the next reader begins where this one did.
+    --max-messages, or with Ctrl-C. Without --commit no position is stored, so the next reader
+    begins where this one began.
     """
     from groupkeeper.clients.readers.consul_group import ConsulGroup, Scheme
 

@@ -26,7 +26,7 @@ ConfigOption = Annotated[
     typer.Option(
         "--consul-config",
         metavar="FILE",
-        help="Credentials and TLS for the agent, one a line: token=TEXT, ssl.ca.location=FILE, "
+        help="Credentials and TLS for the agent, one per line: token=TEXT, ssl.ca.location=FILE, "
         "ssl.certificate.location=FILE, ssl.key.location=FILE.",
     ),
 ]
@@ -60,7 +60,8 @@ def secured(config: Path | None) -> dict[str, Any]:
 
 
 def run(work: Callable[[], Awaitable[Result]], timeout_s: float | None = None) -> Result:
-    """Do the work, until Ctrl-C or SIGTERM. An expected failure is one line."""
+    """Run the work until it ends, or until the timeout, Ctrl-C or SIGTERM. An expected failure
+    prints one line and exits."""
     from groupkeeper.clients.readers.errors import ReaderError
     from groupkeeper.storage.connections.consul import ConsulError
 

@@ -63,5 +63,5 @@ def read_properties(path: Path | None) -> dict[str, str]:
 
 
 def file_name(text: str) -> str:
-    """Return the text with everything replaced that does not fit in a file name."""
+    """Return a text that fits in a file name: other characters become "_", and it is cut to 80."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:80]

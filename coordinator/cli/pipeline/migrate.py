@@ -165,7 +165,7 @@ def _planned(
 
 
 def topic_map(pairs: Any) -> dict[str, str]:
-    """Read FROM=TO pairs; exits if one is neither."""
+    """Parse pairs of topic names, ``FROM=TO``. Exits with USAGE if one has another form."""
     found = {}
     for pair in pairs:
         name, is_there, to = pair.partition("=")
@@ -201,7 +201,7 @@ GROUPS_NAMED: Final = 3
 
 
 def _run(made: Plan, target: ClusterEndpoint, apply: bool, master: str | None) -> list[Outcome]:
-    """Check or apply a plan."""
+    """Check a plan at the target or, with ``apply``, change the target."""
     from groupkeeper.pipeline.restore.migrate import MigrationStep, run_plan
 
     step = MigrationStep.APPLY if apply else MigrationStep.CHECK
@@ -237,7 +237,8 @@ def print_verified(
     outcomes: tuple[list[Outcome], list[Outcome]],
     output: Output,
 ) -> None:
-    """Print the differences found at the target, and at the source if it is named."""
+    """Print the differences found at the target, and at the source if it is named. Exits 1 if there
+    are any."""
     there, here = outcomes
     target, source = places
     if output is Output.JSON:

@@ -58,7 +58,8 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="HOST:PORT",
-        help="The cluster that stores the messages. Restored offsets stay within what it has. "
+        help="The cluster that stores the messages. Each restored offset is kept within "
+        "the log of its partition there. "
         "Use 'none' if there is no such cluster. Default: the coordinator, if it keeps messages.",
     ),
 ]
@@ -68,7 +69,7 @@ PlanOption = Annotated[
 ]
 UndoOption = Annotated[bool, typer.Option("--undo", help="Undo that plan.")]
 ApplyOption = Annotated[
-    bool, typer.Option("--apply", help="Carry it out. Without this nothing is changed.")
+    bool, typer.Option("--apply", help="Apply the plan. Without this nothing is changed.")
 ]
 PlanOutOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The file to write the plan to.")

@@ -56,7 +56,7 @@ def refuse_with_plan(given: Mapping[str, object]) -> None:
 
 
 def opened_plan(path: Path, undo: bool) -> Plan:
-    """Read a plan, or make its undo, which is the same each time."""
+    """Read a plan. With ``undo``, return the plan that undoes it, which is the same each time."""
     plan = read_plan(path)
     return plan.undo(plan.content.created_ms) if undo else plan
 

@@ -143,7 +143,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
 
 
 def _require_history(store: Path | None, log: Path | None) -> None:
-    """Exit if a place holds no history, before the slow start of Spark."""
+    """Exit if a place has no history, before the slow start of Spark."""
     from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import segment_names
     from groupkeeper.storage.open import rows_of

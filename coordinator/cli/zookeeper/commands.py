@@ -70,7 +70,8 @@ def _show(
 
 
 def _say(output: Output, text: str, **facts: object) -> None:
-    """Print what was done, as a sentence or as an object; at once, for it may be waited for."""
+    """Print the result as a sentence or as a JSON object. It is flushed at once, because another
+    program may wait for it."""
     print(plain(text) if output is Output.TABLE else json.dumps(facts), flush=True)
 
 
@@ -134,7 +135,7 @@ async def _described(instance: RegistryInstance) -> tuple[object, ...] | None:
     try:
         found = await instance.registration()
     except InstanceNotRegistered:
-        return None  # it has gone since it was listed
+        return None  # unregistered since it was listed
     except BrokenNode as error:
         typer.echo(f"groupkeeper: {plain(str(error))}", err=True)
         return instance.id, BROKEN, {}, None
@@ -202,7 +203,7 @@ def watch_command(
 ) -> None:
     """Print the instances of a group, and again after each change, until Ctrl-C.
 
-    One line each time: how many, and their ids. The group need not exist.
+    Each line has the number of instances and their ids. The group need not exist.
     """
 
     async def watch(registry: Registry) -> None:
@@ -261,7 +262,7 @@ def release_command(  # noqa: PLR0913  the options of a command
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Release the claim of an instance, whoever made it. The instance is not told.
+    """Release the claim of an instance, whoever made it. The instance is not notified.
 
     Exits 1 if the instance has not claimed the partition.
     """
@@ -306,14 +307,14 @@ def delete_command(  # noqa: PLR0913  the options of a command
         bool, typer.Option("--offsets", help="Delete its offsets, and leave the group.")
     ] = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Carry it out. Without this nothing is changed.")
+        bool, typer.Option("--apply", help="Delete. Without this nothing is changed.")
     ] = False,
     zookeeper: ServersOption = DEFAULT_SERVERS,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Show what a group holds, and with --apply delete it.
+    """Show the offsets of a group, and with --apply delete the group with its offsets.
 
     Exits 1 while instances of the group run, 4 if there is no such group.
     """

@@ -166,7 +166,7 @@ def _check_options(
 
 
 class _Wanted(NamedTuple):
-    """The options that say which offsets become which."""
+    """The options that select groups, and change their offsets and topics."""
 
     patterns: Sequence[str]
     shift: int
@@ -179,7 +179,7 @@ class _Wanted(NamedTuple):
 
     @property
     def step(self) -> int:
-        """What is added to an offset on its way."""
+        """The number that is added to each offset."""
         return -self.shift if self.is_back else self.shift
 
 
@@ -189,7 +189,8 @@ _Side: TypeAlias = "RegistryTarget | Cluster"
 def _moved(
     source: _Side, groups: Sequence[str], wanted: _Wanted
 ) -> tuple[dict[str, dict[Partition, Committed]], list[str]]:
-    """Return what the source's groups are to have at the target, and what was left out."""
+    """Return the offsets that the source's groups are to get at the target. Also return the names
+    of offsets that were left out."""
     from groupkeeper.coordinator.cli.zookeeper.registry_target import shifted
     from groupkeeper.pipeline.restore.plan import renamed
 

@@ -20,7 +20,7 @@ ServersOption = Annotated[
         "--zookeeper",
         "-z",
         metavar="HOSTS",
-        help="host1:2181,host2:2181/chroot, as clients of ZooKeeper name it.",
+        help="ZooKeeper's servers and chroot: host1:2181,host2:2181/chroot.",
     ),
 ]
 DEFAULT_SERVERS: Final = "127.0.0.1:2181"
@@ -29,8 +29,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--zookeeper-config",
         metavar="FILE",
-        help="Credentials and TLS for the servers, one a line: digest=user:password, acl=creator, "
-        "ssl.ca.location=FILE, ssl.certificate.location=FILE, ssl.key.location=FILE, "
+        help="Credentials and TLS for the servers, one per line: digest=user:password, "
+        "acl=creator, ssl.ca.location=FILE, ssl.certificate.location=FILE, ssl.key.location=FILE, "
         "ssl.key.password=TEXT.",
     ),
 ]
@@ -61,10 +61,8 @@ _KNOWN: Final = (*_FILES, "ssl.key.password", "digest", "acl")
 def registry_of(
     servers: str, config: Path | None, timeout_s: float, session_timeout_ms: int = 6_000
 ) -> Registry:
-    """Return the registry, not yet open; exit with one line if an option is wrong.
-
-    Called where a loop runs.
-    """
+    """Return the registry, not yet open; exit with one line if an option is wrong. Needs a running
+    loop."""
     from groupkeeper.clients.zookeeper.registry import Registry
 
     try:

@@ -1,7 +1,7 @@
 """A registry in ZooKeeper as a place whose offsets a plan changes.
 
-Plans are carried out without a loop, as Kafka's clients are. The registry lives on a loop in a
-thread of its own, so its session stays alive while a Kafka server is waited for.
+Plans are carried out without a loop, as Kafka's clients are. The registry has a loop in a thread of
+its own, so its session stays alive while the command waits for a Kafka server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from groupkeeper.pipeline.restore.cluster import ClusterError, ClusterGroup, Gro
 from groupkeeper.pipeline.restore.plan import Committed, Log, Partition
 
 SCHEME: Final = "zookeeper://"
-"""Before the servers, where a plan names the coordinator that it changes."""
+"""The prefix of the address by which a plan names a registry as its target."""
 
 Result = TypeVar("Result")
 
@@ -67,7 +67,7 @@ class RegistryTarget:
     # --- what a plan needs ------------------------------------------------------------------------
 
     def groups(self) -> dict[str, ClusterGroup]:
-        """Return every group; with instances it counts as one that has members."""
+        """Return every group. A group with instances counts as Stable, any other as Empty."""
         return self._await(self._groups())
 
     async def _groups(self) -> dict[str, ClusterGroup]:
@@ -95,11 +95,11 @@ class RegistryTarget:
         }
 
     def existing(self, partitions: Collection[Partition]) -> set[Partition]:
-        """Return all of them: a registry knows no topics, and takes every offset."""
+        """Return all of them: a registry knows no topics, so every offset can be stored."""
         return set(partitions)
 
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
-        """Return that nothing is known of any log."""
+        """Return a log without known offsets for each partition: a registry knows no logs."""
         return dict.fromkeys(partitions, Log())
 
     def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
@@ -134,9 +134,9 @@ class RegistryTarget:
 def shifted(
     offsets: Mapping[Partition, Committed], shift: int
 ) -> tuple[dict[Partition, Committed], list[str]]:
-    """Return the offsets moved by ``shift``, and what was left out.
+    """Return the offsets moved by ``shift``, and the names of those that were left out.
 
-    Only the offset goes over: ZooKeeper holds neither metadata nor leader epochs, and those of a
+    Only the offset is moved: ZooKeeper holds neither metadata nor leader epochs, and those of a
     coordinator mean nothing there. A negative offset is no position, but some library's mark for
     "none", "earliest" or "latest"; it is left out.
     """

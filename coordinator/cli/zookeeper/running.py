@@ -1,4 +1,4 @@
-"""Run a command's work against an open registry, and end as commands end."""
+"""Run the work of a command with an open registry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Work = Callable[["Registry"], Awaitable[Result]]
 def run(
     place: tuple[str, Path | None, float], work: Work[Result], session_timeout_ms: int = 6_000
 ) -> Result:
-    """Open the registry, do the work and close it. An expected failure is one line."""
+    """Open the registry, run the work and close it. An expected failure prints one line and
+    exits."""
     from groupkeeper.clients.zookeeper.errors import InvalidName, ZooKeeperError
 
     stopped: list[int] = []
