@@ -244,8 +244,8 @@ def _encoded(text: str) -> bytes:
     """Encode a text that UTF-8 or Kafka's string length cannot represent.
 
     A lone surrogate becomes "?", as in Java. A text that is too long is cut. Invalid UTF-8 grows
-    threefold when it is decoded, and one member's strange instance id must not cost the leader its
-    reply.
+    threefold when it is decoded, so a valid request may need this. Otherwise the strange instance
+    id of one member would make the leader's reply fail.
     """
     raw = text.encode("utf-8", "replace")
     return raw[:MAX_STRING_BYTES].decode("utf-8", "ignore").encode()

@@ -58,7 +58,8 @@ class Api:
     """The lowest version in ApiVersions. It may differ from the lowest served one: see ``notes``.
     """
     lowest_served: int
-    """This is less than ``min_version`` if old clients send versions that Kafka 4 removed."""
+    """The lowest version that we read. It is less than ``min_version`` if old clients send versions
+    that Kafka 4 removed."""
     notes: tuple[str, ...] = field(default=())
     """Differences from a broker, for docs/reference/protocol-support.md."""
 

@@ -57,14 +57,15 @@ class FixedVersion:
 
 
 class BrokerAddress(NamedTuple):
-    """The address of a broker."""
+    """The host and port of a broker. An IPv6 address has no brackets here."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> BrokerAddress:
-        """Parse ``host``, ``host:port`` or ``[v6]:port``."""
+        """Parse ``host``, ``host:port`` or ``[v6]:port``; the default port is 9092. Raises
+        ValueError."""
         host, colon, port = text.strip().rpartition(":")
         if not colon or text.endswith("]"):
             host, port = text.strip(), str(_DEFAULT_PORT)

@@ -50,7 +50,8 @@ class NotReachable(ReaderError):
 
 
 class PartitionLost(ReaderError):
-    """This member may no longer read the partition: it was handed over, or the session ended."""
+    """This member must not read the partition any more. ``reason`` says why: for example it was
+    handed over, its reader was closed, or the session has ended."""
 
     def __init__(self, topic: str, partition: int, reason: str) -> None:
         super().__init__(f"{topic!r}/{partition} is no longer ours: {reason}")
@@ -82,7 +83,8 @@ class SessionEnded(PartitionLost):
 
 
 class HandedOver(PartitionLost):
-    """Another member of the group reads the partition now, as part of its share."""
+    """The partition now belongs to the share of another member, which reads it after the
+    hand-over."""
 
 
 class BadPosition(ReaderError):

@@ -21,7 +21,7 @@ from groupkeeper.storage.connections.consul import ConsulEntry
 
 PREFIX = "groupkeeper/readers"
 MOST_PARTITIONS = 100_000
-"""Of one topic. Every member computes the shares of all."""
+"""The most partitions of one topic. Every member computes the shares of all members."""
 LONGEST_NAME = 249
 """The same limit as for the name of a topic in Kafka."""
 
@@ -41,7 +41,7 @@ class ConsulGroupView:
     at_index: int = 0
     owners: Mapping[str, Mapping[int, OwnedPartition]] = field(default_factory=dict)
     members: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Topic -> member -> the number of partitions that the member gave for the topic."""
+    """Topic -> member -> the number of partitions that the topic has for this member."""
 
 
 class GroupKeys:

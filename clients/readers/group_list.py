@@ -30,7 +30,8 @@ async def list_groups(client: ConsulClient, prefix: str = PREFIX) -> list[tuple[
 
 
 async def _member_count(client: ConsulClient, keys: GroupKeys) -> int:
-    """Read no positions: one that is invalid must not hide the other groups."""
+    """Count the members of a group. Positions are not decoded, because an invalid one must not hide
+    the other groups."""
     seen = await client.list(keys.root)
     view = keys.view(seen.at_index, seen.entries)
     waiting = {member for of_topic in view.members.values() for member in of_topic}

@@ -109,7 +109,7 @@ class GroupMember:
                 await self._client.delete(self._keys.member(topic, self.id))
 
     async def try_claim(self, topic: str, partition: int) -> GroupReader | None:
-        """Claim this partition if it is free."""
+        """Claim this partition if it is free. Return its reader, or None if it is not free."""
         return await self._try(topic, partition, self._plans[topic])
 
     async def changed(self, behind: int, *, again_soon: bool) -> None:
@@ -154,7 +154,7 @@ class GroupMember:
 
     def _forget(self, claim: Claim) -> None:
         at = claim.topic, claim.partition
-        if self._claims.get(at) is claim:  # and not one that was made since
+        if self._claims.get(at) is claim:  # not a newer claim of the partition
             del self._claims[at]
 
     async def _retried(self, call: Any, *args: Any, **kwargs: Any) -> Any:

@@ -88,7 +88,8 @@ class PartitionIter(MessageIter):
         guard: Guard | None = None,
     ) -> None:
         self.position: int | None = start if isinstance(start, int) and start >= 0 else None
-        """The offset behind the last message that was taken; None until the first is known."""
+        """The offset after the last message that was taken; None until the first offset is
+        known."""
         self._log = partition_log
         self._start = start
         self._buffer = buffer

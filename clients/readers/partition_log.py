@@ -30,7 +30,8 @@ LATEST = -1
 """As an offset to read from: the end of the partition."""
 
 UNKNOWN_FOR_S = 3.0
-"""For a moment some brokers do not know a new topic, or a topic whose broker is starting."""
+"""How long an unknown topic or partition is retried. For a moment some brokers do not know a new
+topic, or a topic whose broker is starting."""
 
 OFFSET_OUT_OF_RANGE = 1
 RETRIABLE = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 76, 78, 100, 103})
@@ -61,7 +62,7 @@ class Batches:
 
     def __init__(self, topic: str, partition: int, offset: int, data: bytes) -> None:
         self.next_offset = offset
-        """Behind all that was unpacked."""
+        """The offset of the next message to unpack."""
         self._topic = topic
         self._partition = partition
         self._records: Any = MemoryRecords(data)
@@ -109,8 +110,7 @@ class PartitionLog:
         self._failing_since_s: float | None = None
         self._unknown_since_s: float | None = None
         self.unsolved: dict[str, Exception] = {}
-        """The errors since the last answer, one of each kind: what stands between us and a leader.
-        """
+        """The errors since the last answer, the newest of each type."""
 
     async def fetch(self, offset: int) -> Batches:
         """Return the leader's messages from this offset on. There may be none."""
@@ -210,9 +210,9 @@ class PartitionLog:
         await asyncio.sleep(self._backoff.next_s())
 
     def _stays_unknown(self, error: Exception, now_s: float) -> bool:
-        """Return True if brokers have said nothing else for a while. An outage before does not
-        count: the first broker that is back may not know its topics yet.
-        """
+        """Return True if brokers have reported the topic or partition as unknown for
+        ``UNKNOWN_FOR_S``, and nothing else in that time. An outage before that does not count: the
+        first broker that is back may not know its topics yet."""
         if not isinstance(error, ReaderError):
             self._unknown_since_s = None
             return False

@@ -67,7 +67,8 @@ class SpreadIter(MultiIter):
             super()._failed(iterator, error)
 
     def _all_ended(self) -> None:
-        """Wait if the share is empty now, because it may get a partition later."""
+        """Raise the error or StopAsyncIteration if the iterator has ended. Do nothing if the share
+        is only empty now, because it may get a partition later."""
         error, self._error = self._error, None
         if error is not None:
             self._is_closed = True
@@ -133,14 +134,15 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         return iterator
 
     async def changed(self) -> None:
-        """Wait until the share changes."""
+        """Wait until the share changes. Raises the error that ended the share."""
         self._change.clear()
         await self._change.wait()
         if self._error is not None:
             raise self._error
 
     async def settled(self) -> None:
-        """Wait until this member has exactly the partitions of its share."""
+        """Wait until this member has exactly the partitions of its share. Raises the error that
+        ended the share."""
         await self._settled.wait()
         if self._error is not None:
             raise self._error

@@ -40,9 +40,9 @@ class Link:
     def __init__(self, settings: ZooKeeperSettings, *, reregisters: bool) -> None:
         self.settings = settings
         self.held: dict[str, Callable[[], bytes]] = {}
-        """The ephemeral nodes of ours -> what they are to hold."""
+        """The path of each of our ephemeral nodes -> a function that returns its content."""
         self.past: set[int] = set()
-        """The sessions before this one: a node of theirs is ours."""
+        """The ids of earlier sessions. A node of one of them is ours."""
         self._reregisters = reregisters
         self._session: ZooKeeperSession | None = None
         self._life: asyncio.Task[None] | None = None

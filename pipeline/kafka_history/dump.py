@@ -41,7 +41,7 @@ CLIENT_ID: Final = "groupkeeper-dump"
 COMPRESSION_LEVEL: Final = 6
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the number of records read, and the most that there can be."""
+"""Called with the number of offsets read so far, and their total."""
 
 
 class DumpError(Exception):
@@ -68,7 +68,7 @@ class Dump(msgspec.Struct, frozen=True):
     format: str
     version: int
     id: str
-    """Made from the source and the time of the read. It distinguishes imports."""
+    """Made from the time of the read. It distinguishes imports."""
     server: str
     created_ms: int
     partitions: tuple[DumpedPartition, ...]
@@ -217,7 +217,8 @@ class _Writer:
         self._transactions = Transactions()
 
     def add(self, batch: Any) -> int:
-        """Write the records of a batch that are within the limits. Return the next offset."""
+        """Write the records of a batch that are within the limits. Return how many offsets the
+        position has advanced."""
         found = list(batch)
         records = [
             RawRecord(record.offset, record.timestamp, record.key or b"", record.value)

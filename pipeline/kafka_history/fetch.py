@@ -39,7 +39,7 @@ async def fetch_batches(
     ends: Mapping[int, int],
     stalled_s: float,
 ) -> AsyncIterator[list[tuple[int, Any]]]:
-    """Yield (partition, batch) from the starts until every partition reached its end.
+    """Yield lists of (partition, batch) from the starts until every partition has reached its end.
 
     Each list has what one round of requests returned. A batch that overlaps a limit is returned
     whole. Raises FetchStalledError if nothing arrives for ``stalled_s`` seconds, and KafkaError for
@@ -102,7 +102,8 @@ class _Fetch:
         return found
 
     async def _again(self, error: KafkaError | None) -> list[tuple[int, Any]]:
-        """Wait and retry after a temporary error, such as a moved leader or a broken connection."""
+        """Wait after a temporary error, such as a moved leader or a broken connection, and return
+        no batch, so that the caller retries. Raises any other error."""
         if error is not None and not error.retriable:
             raise error
         self.trouble = error

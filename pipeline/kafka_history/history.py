@@ -60,7 +60,8 @@ class _Group:
     value: GroupValue | None = None
     is_classic: bool = True
     owners: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The member to which each partition was assigned."""
+    """Topic and partition -> the position in ``value.members`` of the member that it was assigned
+    to."""
 
 
 class Decoder:

@@ -127,7 +127,7 @@ SEGMENT_SCHEMA: Final = struct_of(
     (STRING, "batch_id file sha256 previous_log_id"),
     (LONG, "began_ms"),
 )
-"""What a batch added of one segment: one row for each segment, day and batch.
+"""The part of a segment that a batch added: one row for each segment, day and batch.
 
 ``file`` and its checksum are null if the segment did not come from a log's folder. Only a segment
 with ``log_started`` has the previous log and the time when its log began.
@@ -146,7 +146,7 @@ VERDICT_SCHEMA: Final = struct_of(
     (LONG, "file_bytes modified_ms"),
     (STRING, "sha256 listed_sha256 problem batch_id"),
 )
-"""What a batch found out about a file: one row for each file and batch."""
+"""The result of a batch for a file: one row for each file and batch."""
 
 LACKING_SCHEMA: Final = struct_of((STRING, "file problem"))
 """A segment that is missing from a log's folder, or has a problem."""
@@ -184,7 +184,7 @@ PUBLICATION_SCHEMA: Final = struct_of(
     (LONG, "events"),
     (STRING, "missing"),
 )
-"""What a day was last computed from.
+"""The state of bronze from which a day was last computed.
 
 ``missing`` is a text about what is missing from the day and earlier ones; empty if nothing is.
 """

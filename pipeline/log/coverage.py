@@ -51,7 +51,7 @@ class HeldSegment(NamedTuple):
     file: str = ""
     """The path below the log's folder; "" if it did not come from a file (an import)."""
     sha256: str = ""
-    """Of the file when it was read."""
+    """The checksum of the file when it was read."""
     problem: str = ""
     """Why bronze has no events of it: the file, and what is wrong with it."""
     previous_log_id: str = ""

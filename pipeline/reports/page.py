@@ -76,7 +76,7 @@ th { vertical-align: bottom; } th.n { white-space: normal; }
 
 
 def page(title: str, says: str, parts: Iterable[str]) -> str:
-    """Return the whole page."""
+    """Return a whole HTML page. ``title`` and ``says`` are text, ``parts`` are HTML."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -107,7 +107,7 @@ _CODE: Final = re.compile("`([^`]+)`")
 
 
 def tiles(figures: Mapping[str, object]) -> str:
-    """Return a few large numbers."""
+    """Return a few large numbers as tiles, each with its name."""
     each = (
         f'<div class="tile"><b>{escape(_cell(value))}</b><span>{escape(name)}</span></div>'
         for name, value in figures.items()

@@ -121,7 +121,7 @@ def _chart(rows: Rows) -> str:
 
 
 def _begun_ms(row: dict[str, Any]) -> int:
-    """Return when it began, or its first known moment."""
+    """Return when a rebalance began, or its first known moment."""
     return int(row["started_ms"] or row["completed_ms"] or row["assigned_ms"])
 
 

@@ -30,7 +30,7 @@ from groupkeeper.pipeline.tables.lake import DAY, Lake, read_table
 from groupkeeper.pipeline.tables.publish import HELD_BACK, UNDER_WAY
 
 CHART_POINTS: Final = 240
-"""Moments in a chart; a longer time has wider ones."""
+"""The most moments in a chart. In a longer time, each moment stands for more of it."""
 
 MAX_ROWS: Final = 500
 """Rows that a page lists. The files next to the page have all rows."""

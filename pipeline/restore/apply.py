@@ -168,7 +168,7 @@ def logs_for(
 
 
 def check(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Yield for each group what an apply would do now."""
+    """Yield for each group whether its plan could be applied now. Nothing is changed."""
     for group, listed, now in _looked_at(coordinator, groups):
         refused = _refusal(coordinator, group, listed, now)
         if refused is not None:

@@ -187,7 +187,8 @@ class Plan(msgspec.Struct, frozen=True):
         return f"groupkeeper-restore/{self.id}"
 
     def undo(self, created_ms: int) -> Plan:
-        """Return the plan that undoes this one exactly: without a clamp, whatever the log holds."""
+        """Return the plan that undoes this one exactly. Its targets are not clamped, even if the
+        log no longer has their records."""
         groups = tuple(
             GroupPlan(each.group, tuple(one.undone() for one in each.changes))
             for each in self.content.groups
@@ -335,7 +336,7 @@ def _same(one: Committed | None, other: Committed | None) -> bool:
     return one.same_as(other)
 
 
-# --- how far it is --------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------------------
 
 
 def progress(plan: GroupPlan, now: Mapping[Partition, Committed]) -> dict[State, list[Change]]:

@@ -64,9 +64,9 @@ class Standing(NamedTuple):
 
     offsets: dict[Partition, Committed]
     store: str
-    """The log that has them."""
+    """The store that has them, by the id of its first log."""
     last_ts_ms: int
-    """The time of the newest event read from that log. Offsets after this time are unknown."""
+    """The time of the newest event read from that store. Offsets after this time are unknown."""
     unknown: frozenset[Partition] = frozenset()
     """Partitions of the group whose offset at that moment is unknown."""
 
@@ -197,7 +197,7 @@ def group_as_of(
 
 
 def _is_cut_off() -> Column:
-    """Return True for a change that may not be the first of its partition.
+    """Return True for a change before which earlier changes of its partition may be missing.
 
     This is so for the first known change in an import: Kafka's compaction may have removed earlier
     ones. The first known change may also be a tombstone.

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from groupkeeper.pipeline.spark.launch import start
 
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
-"""The errors of a failing job: Spark's own, and Java's where Spark has none."""
+"""The errors of a failing job: Spark's own, and Java's for which Spark has none."""
 
 DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"

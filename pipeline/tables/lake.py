@@ -61,7 +61,8 @@ class Lake:
         return f"{self.root}/_checkpoint"
 
     def carried(self, table: str) -> str:
-        """Return the path of what the tables carry to the next day. Only the pipeline reads it."""
+        """Return the path of the rows that one day carries to the next. Only the pipeline reads
+        them."""
         return f"{self.root}/_carried/{table}"
 
     @property

@@ -58,7 +58,7 @@ UNDER_WAY: Final = (
     "`groupkeeper pipeline run` began to compute this and has not finished; if none is at work, it "
     "was interrupted, and is to be run again"
 )
-"""The missing part of a day that is held back only until the run has finished."""
+"""The ``missing`` text of a day that is held back only until the run has finished."""
 
 Progress = Callable[[str], object]
 """Called with each step, to show progress."""

@@ -302,7 +302,8 @@ def _first_of(kind: str, *fields: str) -> Column:
 
 
 def _moves(events: DataFrame) -> DataFrame:
-    """Return the assigned and the moved partitions of each readable assignment."""
+    """Return for each readable assignment how many partitions it assigns and moves, and the first
+    moved ones."""
     assignments = events.where((F.col("kind") == "assignment") & F.col("partitions").isNotNull())
     of_event = ("store", "group", "lease_epoch", "seq")
     topics = assignments.select(*of_event, F.explode("partitions").alias("member_id", "of_member"))

@@ -244,7 +244,8 @@ def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[by
 def pack_fetched_slices(
     version: int, correlation_id: int, throttle_time_ms: int, count: int, slices: list[bytes]
 ) -> bytes:
-    """Return the frame of an OffsetFetch reply v2-7 from its number of topics and their bytes."""
+    """Return the frame of an OffsetFetch reply v2-7 without an error. ``count`` is the number of
+    topics, ``slices`` are their encoded bytes."""
     assert 2 <= version < 8, version
     if version >= 6:
         pieces = [varint(count + 1), *slices, PACK_INT16(0), NO_TAGS]
@@ -256,7 +257,8 @@ def pack_fetched_slices(
 
 
 def pack_fetched_group_slices(group_id: str, count: int, slices: list[bytes]) -> list[bytes]:
-    """Return the parts of one group in an OffsetFetch reply v8-10 from encoded topics."""
+    """Return the pieces of one group without an error, for an OffsetFetch reply v8-10. ``count`` is
+    the number of topics, ``slices`` are their encoded bytes."""
     return [compact_string(group_id), varint(count + 1), *slices, PACK_INT16(0), NO_TAGS]
 
 
