@@ -36,7 +36,15 @@ def test_every_folder_of_tests_has_its_line():
 
 @pytest.mark.parametrize(
     "page",
-    ["operate/operations", "use/testing", "use/coming-from", "use/embedding", "operate/pipeline"],
+    [
+        "operate/operations",
+        "operate/pipeline",
+        "operate/restore",
+        "use/coming-from",
+        "use/embedding",
+        "use/faults",
+        "use/testing",
+    ],
 )
 def test_a_page_for_users_begins_with_an_example_and_ends_within_three_screens(page):
     lines = (ROOT / f"docs/{page}.md").read_text().splitlines()
