@@ -76,6 +76,7 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test-registry
 	REQUIRE_ALL=1 $(MAKE) test-registry BIN=.venv-oldest/bin REGISTRY='$(OLDEST_REGISTRY)'
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
+	$(MAKE) guard
 
 OTHERS := 'fastapi==0.115.*' 'structlog==24.4.*' 'aiokafka==0.12.*'
 test-oldest: .venv/installed-for-tests .venv-oldest/installed ## `make unit` on the oldest versions that pyproject.toml allows, and how it resolves beside others
@@ -141,7 +142,7 @@ docs: .venv/installed-for-tests ## Print config.example.toml and the tables of d
 bench-micro: .venv/installed-for-tests ## What each layer of the hot path costs, one table
 	$(BIN)/python -m bench.micro
 
-guard: .venv/installed-for-tests ## Instructions a request, beside those of the commit in bench/guard-base; needs valgrind
+guard: .venv/installed-for-tests ## Instructions a request, beside those of the commit in bench/guard-base; needs valgrind and a C compiler
 	@$(BIN)/python -m bench.guard
 
 bench: .venv/installed-for-tests ## Benchmarks of our own, with a peer beside them

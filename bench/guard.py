@@ -1,7 +1,7 @@
 """Count the instructions of one request, in this tree and in the commit in ``bench/guard-base``.
 
-    make guard                              callgrind's count, interpreted (a minute)
-    python -m bench.guard --compiled        the same with the hot path compiled (some minutes)
+    make guard                              callgrind's count, interpreted and compiled (a minute)
+    python -m bench.guard --interpreted     one of the two: 20 s (or --compiled)
     python -m bench.guard --bytecodes       executed bytecodes instead; needs no valgrind
 
 It counts from ``data_received`` to ``transport.write``, with a store in memory and fixed inputs. So
@@ -19,52 +19,67 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+
+from tests.helpers.daemon import compiled_modules
 
 ROOT = Path(__file__).resolve().parents[1]
 LOAD = ROOT / "bench/guard_load.py"
+MARKS = ROOT / "bench/guard_marks.c"
 BASE = ROOT / "bench/guard-base"
 
 MAX_GROWTH = 0.05
 """The check fails if a request needs more than this, compared with the base."""
 
-MARK = "clock_getres*"
-"""The C function that the load calls as a mark. Callgrind then writes and resets its counts."""
-
 PHASES = ("heartbeat", "commit of 1", "commit of 10", "fetch of 10")
 REQUESTS = 20 * 64
 """The requests in each phase of ``guard_load``."""
 
+TOOLS = {"valgrind": "valgrind", "cc": "gcc libc6-dev"}
+"""The programs that count, and the packages of Debian that have them."""
+
+Count = Callable[[Path], dict[str, float]]
+
 
 def main() -> int:
-    """Count in both trees, and print the table."""
+    """Count in both trees, and print the tables."""
     parser = argparse.ArgumentParser(prog="bench.guard")
     parser.add_argument("--base", default=BASE.read_text().split()[0], help="a commit")
-    parser.add_argument("--compiled", action="store_true", help="with the hot path compiled")
-    parser.add_argument(
-        "--bytecodes", action="store_true", help="count bytecodes, without valgrind"
-    )
+    one = parser.add_mutually_exclusive_group()
+    for way in ("interpreted", "compiled", "bytecodes"):
+        one.add_argument(f"--{way}", dest="way", action="store_const", const=way)
     chosen = parser.parse_args()
-    if not chosen.bytecodes and shutil.which("valgrind") is None:
-        print("bench.guard needs valgrind (Debian: apt install valgrind)", file=sys.stderr)
+    missing = [] if chosen.way == "bytecodes" else [n for n in TOOLS if shutil.which(n) is None]
+    if missing:
+        packages = " ".join(TOOLS[name] for name in missing)
+        names = " and ".join(missing)
+        print(f"bench.guard needs {names} (Debian: apt install {packages})", file=sys.stderr)
         return 2
-    count = bytecodes if chosen.bytecodes else instructions
     with tempfile.TemporaryDirectory() as name:
-        trees = [Path(name) / "base", Path(name) / "change"]
+        trees = [Path(name) / "base", Path(name) / "this"]  # paths of equal length
         try:
             take_commit(chosen.base, trees[0])
         except subprocess.CalledProcessError:
             print(f"the commit {chosen.base} is not in this clone's history", file=sys.stderr)
             return 2
         take_working_tree(trees[1])
-        if chosen.compiled:
-            for tree in trees:
-                compile_in_place(tree)
-        with ThreadPoolExecutor(2) as both:
-            before, after = both.map(count, trees)
-    return show(before, after)
+        ways = [chosen.way] if chosen.way else ["interpreted", "compiled"]
+        return max(compare(way, trees) for way in ways)
+
+
+def compare(way: str, trees: list[Path]) -> int:
+    """Count in both trees in one way, and print the table."""
+    count: Count = bytecodes
+    if way != "bytecodes":
+        count = partial(instructions, way=way, marks=built_marks(trees[0].parent))
+    with ThreadPoolExecutor(len(trees)) as both:
+        if way == "compiled":
+            list(both.map(compile_in_place, trees))
+        before, after = both.map(count, trees)
+    return show(way, before, after)
 
 
 # --- The two trees --------------------------------------------------------------------------------
@@ -91,48 +106,51 @@ def take_working_tree(tree: Path) -> None:
 
 
 def compile_in_place(tree: Path) -> None:
-    """Build the compiled modules of a tree, and put them beside their sources."""
-    wheels = tree.with_suffix(".wheels")
-    wheel = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(wheels), "."]
-    pip = [sys.executable, "-m", "pip", *wheel]
-    subprocess.run(
-        pip, cwd=tree, env=os.environ | {"HATCH_BUILD_HOOK_ENABLE_MYPYC": "1"}, check=True
-    )
-    with zipfile.ZipFile(next(wheels.iterdir())) as made:
-        made.extractall(tree, [name for name in made.namelist() if name.endswith(".so")])
+    """Put the compiled modules of a tree beside their sources."""
+    shutil.copytree(compiled_modules.built(tree), tree, dirs_exist_ok=True)
 
 
 # --- Counting -------------------------------------------------------------------------------------
 
 
-def instructions(tree: Path) -> dict[str, float]:
+def built_marks(directory: Path) -> Path:
+    """Compile the marks into a directory, and return the library."""
+    library = directory / "marks.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(MARKS)], check=True)
+    return library
+
+
+def instructions(tree: Path, way: str, marks: Path) -> dict[str, float]:
     """Count instructions with callgrind."""
-    counts = tree.with_suffix(".counts")
+    counts = tree.with_suffix(f".{way}")
     counts.mkdir()
-    tool = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={counts}/out"]
-    run_load(tree, [*tool, f"--dump-before={MARK}"], "marks")
+    tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
+    tool.append(f"--callgrind-out-file={counts}/out")
+    run_load(tree, tool, [str(marks)], LD_PRELOAD=str(marks))
     found = {}
-    for position, phase in enumerate(PHASES):  # there are dumps between two phases too
-        dumped = (counts / f"out.{2 * position + 3}").read_text()
-        total = re.search(r"^totals: (\d+)", dumped, re.MULTILINE)
-        assert total is not None, "callgrind wrote no total"
-        found[phase] = int(total[1]) / REQUESTS
+    for dump in counts.glob("out.*"):  # one for each phase
+        text = dump.read_text()
+        phase = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.MULTILINE)
+        total = re.search(r"^totals: (\d+)$", text, re.MULTILINE)
+        assert phase is not None, text[:1_000]
+        assert total is not None, text[:1_000]
+        found[phase[1]] = int(total[1]) / REQUESTS
     return found
 
 
 def bytecodes(tree: Path) -> dict[str, float]:
     """Count bytecodes with the interpreter."""
-    counted: dict[str, float] = json.loads(run_load(tree, [], "bytecodes"))
+    counted: dict[str, float] = json.loads(run_load(tree, [], []))
     return counted
 
 
-def run_load(tree: Path, tool: list[str], how: str) -> str:
+def run_load(tree: Path, tool: list[str], marks: list[str], **environment: str) -> str:
     """Run the load on a tree, and return its output."""
     fixed = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
     done = subprocess.run(
-        [*tool, sys.executable, "-P", str(LOAD), how],
+        [*tool, sys.executable, "-P", str(LOAD), *marks],
         cwd=tree,
-        env=os.environ | fixed,
+        env=os.environ | fixed | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -142,9 +160,9 @@ def run_load(tree: Path, tool: list[str], how: str) -> str:
     return done.stdout
 
 
-def show(before: dict[str, float], after: dict[str, float]) -> int:
+def show(way: str, before: dict[str, float], after: dict[str, float]) -> int:
     """Print the table. Return 1 if a request became too expensive."""
-    print(f"{'a request':14} {'base':>9} {'change':>9}")
+    print(f"{way:14} {'base':>9} {'change':>9}")
     for phase in PHASES:
         growth = after[phase] / before[phase] - 1
         print(f"{phase:14} {before[phase]:9,.0f} {after[phase]:9,.0f} {growth:+8.1%}")

@@ -3,13 +3,14 @@
 It is started by path with a tree on PYTHONPATH, and imports everything else from that tree. So two
 commits do the same work.
 
-    python -P bench/guard_load.py marks        under callgrind: a mark before and after each phase
-    python -P bench/guard_load.py bytecodes    prints the executed bytecodes of one request, as JSON
+    python -P bench/guard_load.py marks.so     under callgrind: a mark before and after each phase
+    python -P bench/guard_load.py              prints the executed bytecodes of one request, as JSON
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import itertools
 import json
@@ -114,17 +115,17 @@ def phase(wires: list[Any], frames: list[bytes]) -> Phase:
     return one_each
 
 
-async def mark() -> None:
-    """Run each phase between two marks. Callgrind writes its counts at each mark."""
-    for one_each in (await phases()).values():
+async def mark(marks: Any) -> None:
+    """Run each phase between two marks (``bench/guard_marks.c``)."""
+    for name, one_each in (await phases()).items():
         for _ in range(5):
             await one_each()
         gc.collect()
         gc.disable()
-        time.get_clock_info("monotonic")
+        marks.begin()
         for _ in range(ROUNDS):
             await one_each()
-        time.get_clock_info("monotonic")
+        marks.end(name.encode())
         gc.enable()
 
 
@@ -157,4 +158,5 @@ async def count_bytecodes() -> None:
 
 if __name__ == "__main__":
     check_tree()
-    uvloop.run(mark() if sys.argv[1] == "marks" else count_bytecodes())
+    counting = count_bytecodes() if len(sys.argv) == 1 else mark(ctypes.CDLL(sys.argv[1]))
+    uvloop.run(counting)

@@ -11,12 +11,11 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.daemon.compiled_modules import COMPILED
+from tests.helpers.daemon.compiled_modules import COMPILED, built
 from tests.helpers.printed.printed_docs import ROOT
 
 NEEDED = (
@@ -66,18 +65,14 @@ def run(*arguments: str, cwd: Path, **environment: str) -> str:
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory) -> Path:
     """A copy of the sources with the compiled modules beside them."""
-    home = tmp_path_factory.mktemp("compiled")
-    tree, wheels = home / "tree", home / "wheels"
+    tree: Path = tmp_path_factory.mktemp("compiled") / "tree"
     tree.mkdir()
     for name in NEEDED:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tree / name, ignore=ignored, symlinks=True)
     for name in FILES:
         shutil.copy(ROOT / name, tree / name)
-    wheel = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(wheels), "."]
-    run("-m", "pip", *wheel, cwd=tree, HATCH_BUILD_HOOK_ENABLE_MYPYC="1")
-    with zipfile.ZipFile(next(wheels.iterdir())) as made:
-        made.extractall(tree, [name for name in made.namelist() if name.endswith(".so")])
+    shutil.copytree(built(tree), tree, dirs_exist_ok=True)
     return tree
 
 
