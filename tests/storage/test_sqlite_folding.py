@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 
 import pytest
 from structlog.testing import capture_logs
@@ -37,8 +38,16 @@ async def test_nothing_is_folded_up_to_the_threshold_and_the_oldest_beyond(bench
     batches = Batch([commit("new", 1)], [])
     owner.model.apply(0, commit("new", 1))
     items = [owner.item(0, batches), *(owner.item(shard) for shard in (1, 2, 3))]
+    may_fold = threading.Event()
+
+    def hold_folds(sql: str) -> None:
+        if sql.startswith(INSERT_GROUPS):
+            may_fold.wait()
+
+    bench.spy.before = hold_folds
     assert not await owner.storage.append(items)
     assert owner.storage.unfolded() == 21, "what was taken counts once it is written"
+    may_fold.set()
     await owner.storage.on_writer(lambda _: None)
     assert owner.storage.unfolded() == 13
     oldest = [(f"g{number}",) for number in range(8)]

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.backends.sqlite.tables import MIGRATIONS, connect_writer, migrate, prepare
+from groupkeeper.storage.backends.sqlite.tables import (
+    MIGRATIONS,
+    connect_writer,
+    migrate,
+    prepare,
+    without_sync,
+)
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreIdentity, StoreRefused
 from tests.helpers.core.record_model import Key
 from tests.helpers.core.records import commit
@@ -179,3 +185,23 @@ async def test_the_settings_that_durability_rests_on_are_in_force(tmp_path: Path
         assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
         full = 2
         assert connection.execute("PRAGMA synchronous").fetchall() == [(full,)]
+
+
+def test_a_connection_that_cannot_wait_for_the_disk_again_writes_no_more(tmp_path: Path) -> None:
+    class Stuck(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            if sql == "PRAGMA synchronous = FULL":
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().execute(sql, *arguments)
+
+    connection = sqlite3.connect(tmp_path / "store.db", factory=Stuck)
+    with pytest.raises(sqlite3.OperationalError), without_sync(connection):
+        connection.execute("CREATE TABLE repeated (id)")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("CREATE TABLE acknowledged (id)")
+
+
+def test_rows_that_are_deleted_are_not_overwritten(tmp_path: Path) -> None:
+    with closing(connect_writer(tmp_path / "store.db", 1.0)) as connection:
+        prepare(connection, tmp_path / "store.db")
+        assert connection.execute("PRAGMA secure_delete").fetchall() == [(0,)]

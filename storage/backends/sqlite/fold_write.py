@@ -37,15 +37,26 @@ class FoldWriter:
     ) -> None:
         """Write a work. Never raises: a failure is stored in ``work.error``."""
         try:
-            self._write_keyed(writer, keyed, epoch)
-            _write_groups(writer, work, epoch)
-            if work.part is not None:
-                _write_part(writer, work.part, epoch)
+            if keyed or self._left or work.groups or work.part is not None:
+                with tables.without_sync(writer):
+                    self._write_all(writer, work, keyed, epoch)
         except Exception as error:  # noqa: BLE001 - the work has it
             work.error = error
             self.failures += 1
         work.has_keyed = bool(self._left)
         work.is_done = True
+
+    def _write_all(
+        self,
+        writer: sqlite3.Connection,
+        work: FoldWork,
+        keyed: list[KeyedRow],
+        epoch: LeaseEpoch,
+    ) -> None:
+        self._write_keyed(writer, keyed, epoch)
+        _write_groups(writer, work, epoch)
+        if work.part is not None:
+            _write_part(writer, work.part, epoch)
 
     def _write_keyed(
         self, writer: sqlite3.Connection, keyed: list[KeyedRow], epoch: LeaseEpoch

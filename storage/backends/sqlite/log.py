@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from groupkeeper.storage.backends.sqlite.load import read_log_end
 from groupkeeper.storage.backends.sqlite.rows import SqliteRows
+from groupkeeper.storage.backends.sqlite.tables import without_sync
 from groupkeeper.storage.codec.records import decode_head
 from groupkeeper.storage.event_log.log_clock import LogClock
 from groupkeeper.storage.event_log.source import Address, LogHead
@@ -85,7 +85,7 @@ class SqliteEvents:
 
     def _trim(self, connection: sqlite3.Connection) -> tuple[int, int]:
         folded_row = read_log_end(connection, self._path).folded_row
-        with _without_waiting(connection):
+        with without_sync(connection):
             return connection.execute(_TRIM, (folded_row, TRIM_ROWS)).rowcount, folded_row
 
 
@@ -106,23 +106,9 @@ def _note_place(connection: sqlite3.Connection, log_dir: str) -> None:
 def _note_sealed(
     connection: sqlite3.Connection, seq: int, new: Collection[str], gone: Collection[str]
 ) -> None:
-    with _without_waiting(connection):
+    with without_sync(connection):
         for log_id in new:
             connection.execute("INSERT OR IGNORE INTO sealed_logs VALUES (?)", (log_id,))
         for log_id in gone:
             connection.execute("DELETE FROM sealed_logs WHERE log_id = ?", (log_id,))
         connection.execute("UPDATE sealed SET sealed_seq = ? WHERE sealed_seq <> ?", (seq, seq))
-
-
-@contextmanager
-def _without_waiting(connection: sqlite3.Connection) -> Iterator[None]:
-    """Write without a sync. The writes become durable with the next append.
-
-    A sync here would delay the next append. The order of writes is kept, because SQLite syncs its
-    write-ahead log as a whole. If a power cut loses these writes, they are repeated.
-    """
-    connection.execute("PRAGMA synchronous = NORMAL")
-    try:
-        yield
-    finally:
-        connection.execute("PRAGMA synchronous = FULL")
