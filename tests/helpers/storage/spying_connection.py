@@ -15,8 +15,8 @@ class Spy:
 
     def __init__(self) -> None:
         self.statements: list[str] = []
-        """Every statement of the writer since the test last cleared the list. The ones that only set
-        whether it waits for the disk are left out."""
+        """Every statement of the writer since the test last cleared the list. Statements that only
+        set whether it waits for the disk are left out."""
         self.parameters: Iterable[Any] = ()
         """Those of the statement that ``before`` is called for."""
         self.busy_timeout_s = -1.0
