@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -71,11 +71,11 @@ class Batches:
         """True if a batch is not unpacked yet."""
         return bool(self._records.has_next())
 
-    def unpack(self) -> Iterator[Message]:
+    def unpack(self) -> Sequence[Message]:
         """Return the messages of the next batch from the wanted offset on. A control batch has
         none.
 
-        Raises CannotRead if the batch's checksum is wrong.
+        Raises CannotRead if the batch's checksum is wrong, or its messages cannot be decompressed.
         """
         batch = self._records.next_batch()
         if not batch.validate_crc():
@@ -87,12 +87,18 @@ class Batches:
         # compaction removes messages from a batch, but keeps its last offset
         self.next_offset = max(first, batch.next_offset)
         if batch.is_control_batch:
-            return iter(())
-        return (
-            Message(topic, partition, r.offset, r.key, r.value, r.timestamp, tuple(r.headers))
-            for r in batch
-            if r.offset >= first
-        )
+            return []
+        try:
+            return [
+                Message(topic, partition, r.offset, r.key, r.value, r.timestamp, tuple(r.headers))
+                for r in batch
+                if r.offset >= first
+            ]
+        except Exception as error:  # of aiokafka, of the library of a codec, or of C
+            raise CannotRead(
+                f"the batch behind offset {first} of {topic!r}/{partition} cannot be unpacked: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
 class PartitionLog:

@@ -19,7 +19,7 @@ BRINGS: Final[dict[Extra, tuple[str, ...]]] = {
     "admin": _ADMIN,
     "pipeline": (*_ADMIN, "pandas", "pyarrow", "pyspark"),
     "zookeeper": ("kazoo",),
-    "consul": ("httpx2",),
+    "consul": ("cramjam", "httpx2"),
 }
 """The packages of each extra, by import name."""
 

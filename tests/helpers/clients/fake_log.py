@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import cast
 
 from groupkeeper.clients.readers.message import Message
@@ -26,10 +26,10 @@ class FakeBatches:
     def has_more(self) -> bool:
         return bool(self._messages)
 
-    def unpack(self) -> Iterator[Message]:
+    def unpack(self) -> Sequence[Message]:
         batch, self._messages = self._messages[:2], self._messages[2:]
         self.next_offset = batch[-1].offset + 1
-        return iter(batch)
+        return batch
 
 
 class FakeLog:

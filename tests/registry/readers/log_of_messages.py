@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer
 
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.daemon.daemon import free_port
@@ -16,6 +17,10 @@ PARTITIONS = 12
 MESSAGES = 100_000
 COUNTS = [MESSAGES // PARTITIONS + (p < MESSAGES % PARTITIONS) for p in range(PARTITIONS)]
 """How many messages each partition has."""
+
+
+CODECS = ["gzip", "snappy", "lz4", "zstd"]
+"""One for each partition of the topic of this name."""
 
 
 def value_at(partition: int, offset: int) -> bytes:
@@ -40,11 +45,22 @@ async def fill(bootstrap: str, topic: str, counts: Sequence[int]) -> None:
         await producer.flush()
 
 
+def compress(bootstrap: str, codec: str, count: int) -> None:
+    """Write messages in compressed batches into the partition of a codec."""
+    settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 50}
+    partition = CODECS.index(codec)
+    producer = Producer(settings | {"log_level": 0})
+    for offset in range(count):
+        producer.produce("codecs", value_at(partition, offset), partition=partition)
+    assert producer.flush(60) == 0
+
+
 class Watched:
     """A broker with a second listener behind a proxy that sees every request."""
 
     def __init__(self, directory: Path) -> None:
-        self.kafka = RealKafka(directory, {TOPIC: PARTITIONS, "empty": 1, "short": 2, "long": 1})
+        others = {"empty": 1, "short": 2, "long": 1, "codecs": len(CODECS)}
+        self.kafka = RealKafka(directory, {TOPIC: PARTITIONS} | others)
         inner, outer = free_port(), free_port()
         plain, seen = f"PLAINTEXT://127.0.0.1:{self.kafka.port}", "SEEN://127.0.0.1"
         self.kafka.settings = {

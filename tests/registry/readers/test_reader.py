@@ -18,11 +18,13 @@ from groupkeeper.clients.readers.multi_iter import MultiIter
 from groupkeeper.clients.readers.partition_log import LATEST
 from groupkeeper.clients.readers.reader import Reader
 from tests.registry.readers.log_of_messages import (
+    CODECS,
     COUNTS,
     MESSAGES,
     PARTITIONS,
     TOPIC,
     Watched,
+    compress,
     fill,
     value_at,
 )
@@ -49,6 +51,16 @@ async def test_every_message_of_every_partition_is_read_once_and_in_order(
             assert message.timestamp_ms == 1_700_000_000_000 + offset
             expected[partition] += 1
     assert [expected[p] for p in range(PARTITIONS)] == COUNTS
+
+
+@pytest.mark.parametrize("codec", CODECS)
+async def test_compressed_messages_are_read(kafka: Watched, codec: str) -> None:
+    await asyncio.to_thread(compress, kafka.bootstrap, codec, 300)
+    partition = CODECS.index(codec)
+    async with Reader(kafka.bootstrap, "codecs", partition) as reader:
+        messages = reader.read(0)
+        values = [(await anext(messages)).value for _ in range(300)]
+    assert values == [value_at(partition, offset) for offset in range(300)]
 
 
 async def test_without_a_buffer_each_fetch_waits_until_all_was_read_and_more_is_asked_for(

@@ -101,6 +101,18 @@ async def test_a_wrong_checksum_is_told():
 
 
 @virtual_time
+async def test_messages_that_cannot_be_decompressed_are_told(monkeypatch):
+    gzip = DefaultRecordBatchBuilder(2, 1, False, -1, -1, 0, 100_000)
+    for offset in range(50):
+        gzip.append(offset, timestamp=5, key=b"k", value=b"v" * 50, headers=[])
+    log = PartitionLog(FakeBrokers(FakeConnection(bytes(gzip.build()))), "events", 0)
+    fetched = await log.fetch(0)
+    monkeypatch.setattr("aiokafka.codec.has_gzip", lambda: False)
+    with pytest.raises(CannotRead, match=r"behind offset 0 of 'events'/0 .* gzip"):
+        fetched.unpack()
+
+
+@virtual_time
 async def test_an_offset_out_of_range_is_told_with_the_range():
     log = PartitionLog(FakeBrokers(FakeConnection(OUT_OF_RANGE)), "events", 0)
     with pytest.raises(OffsetOutOfRange, match="20 to 30"):
