@@ -281,11 +281,7 @@ class Daemon:
             if self._phase == LOADING:
                 return self._coordinator.start_waits_for or LOADING
             return self._phase
-        if not self._coordinator.is_ready:
-            return (
-                self._coordinator.refusal or "the store failed; its shards are being loaded again"
-            )
-        return None
+        return self._coordinator.not_ready
 
     # --- start ------------------------------------------------------------------------------------
 

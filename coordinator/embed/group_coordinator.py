@@ -235,7 +235,12 @@ class GroupCoordinator:
         if self.refusal:
             return self.refusal
         loading = self._owner.loading_count()
-        return f"{loading} of {len(self._owner.slots)} shards are loading" if loading else None
+        if not loading:
+            return None
+        problem = self._owner.recovery.problem
+        if problem:
+            return f"the store failed, and its shards are loaded again: {problem}"
+        return f"{loading} of {len(self._owner.slots)} shards are loading"
 
     @property
     def start_waits_for(self) -> str:

@@ -71,7 +71,8 @@ class Life:
             what, problem = "the store cannot be opened yet", self._open_problem
         else:
             what = "the store cannot be loaded yet"
-            problem = self._owner.recovery.first_load_problem
+            recovery = self._owner.recovery
+            problem = "" if recovery.has_loaded else recovery.problem
         return f"{what}, which is tried again: {problem}" if problem else ""
 
     def check_started(self) -> None:

@@ -68,8 +68,10 @@ class Recovery:
         self.refusal = ""
         """The reason why the store must not be used until a person has acted. Empty if it may be
         used."""
-        self.first_load_problem = ""
-        """The reason why the last attempt of the first load failed. Empty after it succeeded."""
+        self.problem = ""
+        """The reason why the last append or load failed. Empty after a load that succeeded."""
+        self.has_loaded = False
+        """True after the first load."""
         self.store_taken: Callable[[], None] = lambda: None
         """Called when another process writes to a store of which we are the sole owner."""
         self.is_stopping = False
@@ -81,7 +83,6 @@ class Recovery:
         self._limits = within_limits(config, storage.limits)
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._known_bugs = KnownBugs()
-        self._has_loaded = False
 
     async def first_load(self, lanes: Iterable[Lane]) -> None:
         """Load all lanes, one after the other. Returns when every shard answers.
@@ -91,8 +92,7 @@ class Recovery:
         for lane in lanes:  # the cluster shard's lane is the first: the others need its topics
             self.begin(lane)
             await self._tasks[lane]
-        self._has_loaded = True
-        self.first_load_problem = ""
+        self.has_loaded = True
 
     def begin(self, lane: Lane, delay_ms: int = 0) -> None:
         """Start to load the dropped slots of a lane, unless that is under way."""
@@ -131,7 +131,8 @@ class Recovery:
         self._bug(slot, error, "a step of our own making")
 
     def append_failed(self, lane: Lane, error: BaseException) -> None:
-        log.error("append_failed", error=str(error) or repr(error), shards=len(lane.slots))
+        self.problem = str(error) or repr(error)
+        log.error("append_failed", error=self.problem, shards=len(lane.slots))
         self.lose(lane, lane.slots)
 
     def fenced(self, lane: Lane, slots: Sequence[Slot]) -> None:
@@ -199,15 +200,14 @@ class Recovery:
             try:
                 await unless_cancelled(self._load(lane))
             except StoreRefused as error:
-                if not self._has_loaded:
+                if not self.has_loaded:
                     raise
                 self.refusal = str(error)
                 log.error("load_refused", error=str(error), retry_ms=delay_ms)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is retried
                 self.stats.loads_failed += 1
-                if not self._has_loaded:
-                    self.first_load_problem = str(error) or repr(error)
-                log.error("load_failed", error=str(error) or repr(error), retry_ms=delay_ms)
+                self.problem = str(error) or repr(error)
+                log.error("load_failed", error=self.problem, retry_ms=delay_ms)
             finally:
                 lane.end_hold()
 
@@ -244,7 +244,7 @@ class Recovery:
                     "the store"
                 ) from error
             await slicer.pause()
-        self.refusal = ""
+        self.refusal = self.problem = ""
         self.stats.loads += 1
         self.stats.load_ms_last = self.clock.now().monotonic_ms - started.monotonic_ms
         log.info("loaded", shards=len(ready), duration_ms=self.stats.load_ms_last)

@@ -78,9 +78,11 @@ def test_readyz_says_why_while_the_store_fails_and_that_it_is_back(daemon: Fault
     daemon.fault("fail")
     with RawClient(daemon.port) as client:
         assert commit(client, "g", TOPIC, {0: 1}) == {0: ErrorCode.NOT_COORDINATOR}
+        said = daemon.wait_for_log("append_failed")["error"]
+        assert said
         assert daemon.get("/readyz") == (
             503,
-            "not ready: the store failed; its shards are being loaded again\n",
+            f"not ready: the store failed, and its shards are loaded again: {said}\n",
         )
         assert daemon.get("/healthz")[0] == 200
         assert daemon.metric("groupkeeper_ready") == 0
