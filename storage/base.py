@@ -64,9 +64,8 @@ class StorageLimits(msgspec.Struct, frozen=True):
     max_step_bytes: int
     """Largest encoded size of one batch. The core refuses a request that would write more."""
     one_lane: bool
-    """True: one append writes all shards of the process (memory, SQLite, PostgreSQL).
-    False: one append writes one shard, and each shard has a lane of its own (ZooKeeper, Consul,
-    Kafka)."""
+    """True: one append writes all shards of the process. This is so for every backend here. False:
+    one append writes one shard, and each shard has a lane of its own."""
     fold_after_requests: int = 0
     """An append folds groups only if more requests than this are unfolded. Otherwise the caller
     passes only the shards that write.

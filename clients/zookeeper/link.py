@@ -92,8 +92,7 @@ class Link:
 
     async def wait_renewed(self) -> Renewal:
         """Wait until the present session is lost and a new one has repeated its registrations and
-        claims.
-        """
+        claims. Return which nodes were created again, and which were refused."""
         assert self._renewed is not None, "the registry is not open"
         return await asyncio.shield(self._renewed)
 

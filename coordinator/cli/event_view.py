@@ -52,7 +52,8 @@ def line_of(event: Mapping[str, Any], *, with_group: bool) -> tuple[str, str, st
 
 
 def colour_of(event: Mapping[str, Any]) -> str:
-    """Return the colour of a line's kind."""
+    """Return the colour of an event's line: that of its kind, or red for a commit of a lower
+    offset."""
     if event["kind"] == "commit" and any(
         row["offset"] < row["previous_offset"]
         for topic in event["topics"]

@@ -176,7 +176,8 @@ def _list_of(
 
 
 def describe_group(cluster: BrokerCluster, group_id: str) -> GroupReport | None:
-    """Return a group; None if it does not exist."""
+    """Return a group; None if it does not exist. Raises ServerError for a share or streams group,
+    which this command cannot describe."""
     broker = cluster.coordinator(group_id)
     described = _classic(cluster, broker, group_id) or _consumer(cluster, broker, group_id)
     if described is None:

@@ -16,7 +16,7 @@ class Bounds(NamedTuple):
 
 
 def number(default: _Number, least: int, most: int | None = None) -> _Number:
-    """Declare a field of a dataclass that is a number."""
+    """Declare a numeric field of a dataclass, with its default and its bounds."""
     return dataclasses.field(default=default, metadata={"bounds": Bounds(least, most)})
 
 

@@ -36,7 +36,8 @@ class DeadlineKind(Enum):
 
 
 class Deadline(msgspec.Struct, eq=False, gc=False):
-    """One thing that will happen unless it is moved or cleared first. ``at`` is monotonic ms."""
+    """Something that the shard has to do at the time ``at`` (monotonic ms). It can be moved, or
+    cleared: then ``at`` is None."""
 
     kind: DeadlineKind
     subject: SubjectKey
@@ -78,9 +79,9 @@ class Deadlines:
     def pop_due(self, now_ms: int) -> Deadline | None:
         """Remove and return the earliest deadline that was reached, or None.
 
-        Of several at one time, the sync phase is last. Kafka starts its timer after the sessions.
-        So a member whose session ends at that time is evicted alone, and the other members
-        rebalance.
+        If several have the same time, the deadline of a sync phase is last, because Kafka starts
+        that timer after the timers of the sessions. So a member whose session ends at the same time
+        is evicted alone, and the other members rebalance.
         """
         heap = self._heap
         while heap and heap[0][0] <= now_ms:

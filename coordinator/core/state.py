@@ -239,9 +239,8 @@ class ShardState:
         self.census.set_metadata(self.shard_id, self.tally.metadata_bytes)
 
     def report_assigned(self) -> None:
-        """Report the size of the assignments to the census. Call it before a query, and after each
-        load.
-        """
+        """Report the size of the assignments to the census. Call it before each question to the
+        census about assignments, and after each load."""
         self.census.set_assigned(self.shard_id, self.tally.assigned_bytes)
 
     def _apply_commit(self, record: OffsetsCommitted) -> None:

@@ -384,7 +384,7 @@ class OffsetsSettings(_Section):
 
 
 class DaemonSettings(_Section):
-    """The process."""
+    """The process as a whole."""
 
     drain_timeout_ms: int = _coordinators(
         "drain_timeout_ms",

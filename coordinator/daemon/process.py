@@ -64,7 +64,8 @@ def calm_collector() -> None:
 
 
 def give_back_large_buffers() -> None:
-    """Return freed memory above ``LARGE_BYTES`` to the system. Without glibc it does nothing."""
+    """Make glibc return each freed buffer of ``LARGE_BYTES`` or more to the system. Without glibc
+    this does nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)

@@ -204,7 +204,8 @@ class Life:
                     self._clock.stop()
 
     async def _release_store(self, end_s: float) -> None:
-        """Release leases and store until ``end_s``, even if the store does not answer any more."""
+        """Release leases and store no later than ``end_s``, even if the store does not answer any
+        more."""
         if not self._is_open:
             return
         self._is_open = False

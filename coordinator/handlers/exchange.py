@@ -58,7 +58,8 @@ class Channel(Protocol):
         ...
 
     def failed(self, exchange: Exchange, error: BaseException) -> None:
-        """Called when rendering raised, which is a bug of ours. There is no reply to write."""
+        """Called when the handler or the rendering raised, which is a bug of ours. There is no
+        reply to write."""
         ...
 
     def refused(self, exchange: Exchange, reason: str) -> None:

@@ -46,7 +46,8 @@ class _Refused:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Refuse at once. No record is kept."""
+    """Refuse every record at once. If the producer reads no reply (acks=0), close its
+    connection."""
     wire = exchange.read(services)
     if wire.acks != 0:
         exchange.send(render(wire, exchange, services.denied))

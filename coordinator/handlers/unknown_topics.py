@@ -37,7 +37,7 @@ class UnknownTopicLog:
         self._all = LineLimit(clock_s, WINDOW_S, LINES_PER_WINDOW)
 
     def asked(self, names: Iterable[str], client: Client, known: Collection[str]) -> None:
-        """Log that a client has asked for topics that do not exist."""
+        """Log the missing topics that a client has asked for, as far as the rate allows."""
         for name in islice(names, MAX_NAMES):
             if self._topics.allow(name) is None:
                 continue

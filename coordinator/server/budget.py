@@ -74,7 +74,7 @@ class Holder(Protocol):
         ...
 
     def abort(self, reason: CloseReason) -> None:
-        """Close at once. Nothing is held after that."""
+        """Close the connection at once, and release the memory that it holds."""
         ...
 
 

@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
         self._release()
 
     def stop_reading(self) -> None:
-        """Begin no more requests (drain)."""
+        """Begin no more requests, and drop those that have not begun. Used at a shutdown."""
         if self._doomed is None:
             self._doomed = CloseReason.SHUTDOWN
             self.held.forget_frames()

@@ -5,7 +5,7 @@ busy neighbour, or a process that was stopped, is not the fault of a callback.
 
 Reading a thread's CPU time is a system call and costs ten times as much as reading the clock. So
 the clock times each callback. The CPU time is read only after a callback that took longer than
-``LOOK_ABOVE_S``, and otherwise once in ``SAMPLE_S``.
+``LOOK_ABOVE_S``, and otherwise at most once in ``SAMPLE_S``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CallbackWatch:
         self._cpu_s = 0.0
 
     def begin(self) -> float:
-        """Start the time of a callback. Pass the result to ``end``."""
+        """Return the time at which a callback begins, for ``end``."""
         now_s = self.read_s()
         if now_s - self._read_at_s > SAMPLE_S:
             self._read_at_s = now_s
@@ -62,7 +62,7 @@ class CallbackWatch:
         return now_s
 
     def end(self, begun_s: float, callback: object) -> None:
-        """End the time of a callback."""
+        """Measure a callback that has ended, if it took longer than ``look_above_s``."""
         now_s = self.read_s()
         if now_s - begun_s > self.look_above_s:
             self._look(now_s, now_s - begun_s, callback)

@@ -217,8 +217,8 @@ class _Writer:
         self._transactions = Transactions()
 
     def add(self, batch: Any) -> int:
-        """Write the records of a batch that are within the limits. Return how many offsets the
-        position has advanced."""
+        """Process the records of a batch that are within the limits, and write those that take
+        effect. Return how many offsets the position has advanced."""
         found = list(batch)
         records = [
             RawRecord(record.offset, record.timestamp, record.key or b"", record.value)

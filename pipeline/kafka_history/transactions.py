@@ -64,7 +64,8 @@ class Transactions:
         self._sent.setdefault(producer_id, {})[record.key] = record
 
     def ended(self, producer_id: int, marker: int, ts_ms: int) -> list[RawRecord]:
-        """End a transaction. Return the records that take effect now."""
+        """End a transaction. Return the records that take effect now: all if it was committed, else
+        none."""
         sent = self._sent.pop(producer_id, {})
         if marker != COMMIT_MARKER:
             return []

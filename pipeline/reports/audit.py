@@ -50,7 +50,7 @@ MAX_NAMED: Final = 4
 
 
 def build(scope: Scope) -> Report:
-    """Compute the report; the latest action is first."""
+    """Compute the audit of the groups and days in ``scope``; the latest action is first."""
     found = with_text_day(scope.gold("audit"))
     rows = collect(found.orderBy(F.desc("ts_ms"), F.desc("seq")))
     return Report(

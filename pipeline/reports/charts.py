@@ -63,7 +63,7 @@ class Span:
 
 
 def short_number(value: float) -> str:
-    """Format a number for an axis: 950, 187.5k, 3.4M; without a unit up to four digits."""
+    """Format a number for an axis, with at most four digits: 950, 187.5k, 3.4M."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.4g}{unit}"
@@ -71,7 +71,8 @@ def short_number(value: float) -> str:
 
 
 def nice_ceiling(value: float) -> float:
-    """Return the next 1, 2, 2.5 or 5 times a power of ten."""
+    """Return the smallest 1, 2, 2.5 or 5 times a power of ten that is at least ``value``; 1 for
+    0."""
     if value <= 0:
         return 1.0
     power: float = 10.0 ** math.floor(math.log10(value))

@@ -27,7 +27,7 @@ _DAY_MS: Final = 24 * 60 * MINUTE_MS
 
 
 def build(scope: Scope) -> Report:
-    """Compute the report."""
+    """Compute the report on lag and commit rate of the groups and days in ``scope``."""
     lag, rate = scope.gold("lag_1m"), scope.gold("commit_rate_1m")
     edges = lag.select("minute_ms").union(rate.select("minute_ms"))
     ((first, last),) = edges.agg(F.min("minute_ms"), F.max("minute_ms")).collect()

@@ -57,7 +57,7 @@ MAX_BARS: Final = 60
 
 
 def build(scope: Scope) -> Report:
-    """Compute the report."""
+    """Compute the report on rebalances of the groups and days in ``scope``."""
     found = with_text_day(scope.gold("rebalances").drop("moves"))
     rows = _each_once(collect(found.orderBy("dt")))
     churn = _churn(scope)
@@ -126,7 +126,8 @@ def _begun_ms(row: dict[str, Any]) -> int:
 
 
 def _each_once(rows: Rows) -> Rows:
-    """Return every rebalance once, from its last day. A rebalance over midnight is in both days."""
+    """Return every rebalance once, from its last day, the longest first. A rebalance over midnight
+    is in both days."""
     found = {}
     for row in rows:
         # one with an unknown beginning has no seq

@@ -38,7 +38,7 @@ NAMED: Final = 5
 
 
 class RestoreError(Exception):
-    """There is nothing to restore; the message is one line."""
+    """No offsets can be restored; the message is one line."""
 
 
 class IncompleteHistory(RestoreError):
@@ -132,7 +132,8 @@ def events_of_log(
 ) -> DataFrame:
     """Read the events of the sealed segments in a local folder, each once.
 
-    Damaged segments are left out.
+    Damaged segments are left out. So are events that the store lacks since an older copy replaced
+    it.
     """
     coverage = coverage_of_log(log_dir, lacking)
     paths = map(str, _right(log_dir, lacking))

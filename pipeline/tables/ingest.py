@@ -147,7 +147,7 @@ def _stream(
 
 
 def _write_tickets(spark: SparkSession, folder: LogFolder, lake: Lake) -> None:
-    """Write a list of the files to check, one list per batch."""
+    """Write the lists of files to check, one list for each batch."""
     files = folder.files()
     manifest = folder.manifest(each.file for each in files)
     known = read_verdicts(spark, lake)

@@ -103,7 +103,8 @@ def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
 
 
 def write_small(table: DataFrame, path: str, *partitions: str) -> None:
-    """Replace a table with one file, or with one file for each of its partitions."""
+    """Replace a table with one file. With ``partitions``, replace only the partitions that
+    ``table`` has, each with one file."""
     writer = table.coalesce(1).write.mode("overwrite")
     writer = writer.option("partitionOverwriteMode", "dynamic")
     (writer.partitionBy(*partitions) if partitions else writer).parquet(path)

@@ -115,7 +115,8 @@ class MemoryOffsetStorage:
         self.give_back(leases)
 
     def give_back(self, leases: Collection[Lease]) -> None:
-        """Undo a ``take_over``. The epochs do not change."""
+        """Release the leases that are still held, which undoes a ``take_over``. The epochs do not
+        change."""
         for lease in leases:
             if self._holds(lease):
                 del self._owners[lease.shard]
@@ -233,7 +234,7 @@ class MemoryRows:
         self._ring = self._ring.copy()
 
     def note(self) -> LogNote:
-        """Return the note as it was when the rows were opened."""
+        """Return the state of sealing at the time when the rows were opened."""
         return self._note
 
     def ends(self) -> LogEnds:

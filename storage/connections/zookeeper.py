@@ -284,9 +284,8 @@ class ZooKeeperSession:
                 await asyncio.sleep(RETRY_S)
 
     async def delete(self, path: str, node: Node | None = None) -> None:
-        """Delete a node, if it is given only as it was read. Raises NodeChanged, NodeMissing,
-        NodeNotEmpty.
-        """
+        """Delete a node. If ``node`` is given, delete it only if it has not changed since it was
+        read. Raises NodeChanged, NodeMissing, NodeNotEmpty."""
         version = _ANY_VERSION if node is None else node.version
         again = False
         while True:
@@ -338,7 +337,8 @@ class ZooKeeperSession:
             return
 
     async def _is_mine(self, path: str, data: bytes, ephemeral: bool) -> bool:
-        """Return True if the node is as a call of unknown outcome would have created it."""
+        """Return True if the node has the data and the owner that our unanswered call would give
+        it."""
         try:
             node = await self.get(path)
         except NodeMissing:
@@ -378,7 +378,7 @@ class ZooKeeperSession:
             self._waiting.discard(future)
 
     def _cross(self, future: asyncio.Future[Any], result: Any) -> None:
-        """Process an answer. Called on a thread of kazoo."""
+        """Pass an answer to the loop. Called on a thread of kazoo."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(_settle, future, result)
 

@@ -31,7 +31,7 @@ class LogReason(StrEnum):
 
 
 def wall_clock_ms() -> int:
-    """Read the machine's wall clock."""
+    """Return the time of the machine's wall clock, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -73,7 +73,8 @@ class LogClock:
             self._durable_log_id = self._log_id = log_id
 
     def stamp(self) -> Stamp:
-        """Return the stamp for the next append. Begin a new log if the clock was set back."""
+        """Return the stamp for the next append. Begin a new log if the clock is more than
+        ``STEP_BACK_MS`` behind the log."""
         clock_ms = self._clock()
         if clock_ms < self._ts_ms - STEP_BACK_MS:
             self._mint(LogReason.CLOCK_SET_BACK)

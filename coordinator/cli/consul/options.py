@@ -40,7 +40,8 @@ _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.locatio
 
 
 def secured(config: Path | None) -> dict[str, Any]:
-    """Return token and TLS as ConsulClient takes them; exit with one line if a line is wrong."""
+    """Return the token and the TLS context as arguments for ConsulClient. Exit with one line if the
+    file has an unknown setting, or if it names an unusable file."""
     properties = read_properties(config)
     for name, value in properties.items():
         if name not in (*_FILES, "token"):

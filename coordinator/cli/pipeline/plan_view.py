@@ -79,7 +79,8 @@ def print_facts_of(plan: Plan) -> None:
 
 
 def print_plan(plan: Plan) -> None:
-    """Print the changes of a plan, one row per partition, up to ``ROWS_SHOWN``."""
+    """Print a plan: its facts, its changes with one row per partition (up to ``ROWS_SHOWN``), and a
+    summary."""
     print_facts_of(plan)
     content = plan.content
     changes = [(group.group, each) for group in content.groups for each in group.changes]

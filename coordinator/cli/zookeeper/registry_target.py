@@ -138,7 +138,8 @@ def shifted(
 
     Only the offset is moved: ZooKeeper holds neither metadata nor leader epochs, and those of a
     coordinator mean nothing there. A negative offset is no position, but some library's mark for
-    "none", "earliest" or "latest"; it is left out.
+    "none", "earliest" or "latest". It is left out, and so is an offset that ``shift`` moves out of
+    range.
     """
     found, left_out = {}, []
     for partition, committed in offsets.items():

@@ -44,7 +44,8 @@ class _Search:
         self.count_examined = 0
 
     def cycles(self, effort: int) -> list[list[int]]:
-        """Return disjoint cycles that save moves; empty if no cycle does."""
+        """Return disjoint cycles that save moves; empty if there are none, or after ``effort``
+        exchanges."""
         flow = self._flow
         active = [
             self._first_pool + pool

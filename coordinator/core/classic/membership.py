@@ -182,9 +182,9 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
 
 @handles(LeaveGroup)
 def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
-    """Remove members.
+    """Remove members. Each entry gets its own error.
 
-    Each entry gets its own error. The follow-up for the group happens once, at the end.
+    The group continues without them in one step at the end, however many have left.
     """
     if request.group_id == "":
         shard.reply(ticket, LeaveGroupResult(ErrorCode.INVALID_GROUP_ID))

@@ -83,7 +83,8 @@ def _rule(shard: ShardState, group: Group) -> _Rule | None:
 
 
 def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
-    """Delete the expired offsets of a group. False if some do not fit into this step."""
+    """Delete the expired offsets of a group, and the group if it is Empty and has no offsets left.
+    Return False if some expired offsets do not fit into this step."""
     rule = _rule(shard, group)
     expired: list[StoredOffset] = []
     if rule is not None:

@@ -84,9 +84,8 @@ class OffsetFetch(GroupRead, frozen=True):
     when_full = ErrorCode.NOT_COORDINATOR  # older consumers retry no other code
 
     def loading_answer(self) -> Result:
-        """Return NOT_COORDINATOR for older consumers that require stable offsets. They do not retry
-        14.
-        """
+        """Return NOT_COORDINATOR to consumers that require stable offsets. Older ones of them do
+        not retry COORDINATOR_LOAD_IN_PROGRESS."""
         code = ErrorCode.NOT_COORDINATOR if self.require_stable else self.while_loading
         return self.refused(code)
 

@@ -18,7 +18,7 @@ class ClusterResult(AnyResult, frozen=True):
     """
 
     def replaced(self, code: ErrorCode) -> Self:
-        """Replace NOT_COORDINATOR by NOT_CONTROLLER."""
+        """Return the other answer with NOT_CONTROLLER instead of NOT_COORDINATOR."""
         return super().replaced(_of_controller(code))
 
 
@@ -34,7 +34,7 @@ class ClusterRequest(AnyRequest, frozen=True):
     when_full = ErrorCode.NOT_CONTROLLER
 
     def refused(self, code: ErrorCode) -> Result:
-        """Replace NOT_COORDINATOR by NOT_CONTROLLER."""
+        """Return the refusal with NOT_CONTROLLER instead of NOT_COORDINATOR."""
         return super().refused(_of_controller(code))
 
 

@@ -207,8 +207,8 @@ class _OwnSegments:
         self._sealed_seq = sealed_seq
 
     def last_seq(self, segment: Segment) -> int:
-        """Return the seq of the last event in a segment that is the store's own. If none is its
-        own, the result is below the segment's first seq."""
+        """Return the seq of the segment's last event that belongs to this store. If none does, the
+        result is below the segment's first seq."""
         end = self._ends.get(segment.log_id, inf)
         return int(min(segment.last_seq, end - 1, self._sealed_seq))
 

@@ -126,8 +126,7 @@ class Sealing(Protocol):
 
 
 class Pacer:
-    """Shares the interpreter lock: after each slice of work, it pauses for as long as the slice
-    took.
+    """Shares the interpreter lock: after each ``SLICE_S`` of work, it pauses for as long.
 
     Without the pauses Python would switch threads only after 5 ms, so a heartbeat would wait that
     long.
