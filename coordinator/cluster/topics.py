@@ -145,7 +145,8 @@ class Topics:
         return self.replace(by_name)
 
     def committed(self, record: OffsetsCommitted) -> None:
-        """Raise the ends of the partitions of a durable commit."""
+        """Raise the ends of the partitions of a durable commit, and count the offsets that it
+        lowered."""
         for topic in record.topics:
             if topic.topic_id not in self.image.by_id:
                 continue  # deleted before the commit was durable

@@ -47,7 +47,8 @@ class LoadedSettings(NamedTuple):
 
 
 def load_settings(file: Path | None) -> LoadedSettings:
-    """Read the file and the environment. Raises ConfigError with every problem found."""
+    """Read the file and the environment. Raises ConfigError, which lists several problems at
+    once."""
     content = {} if file is None else _read_toml(file)
     environment = _read_environment()
     try:

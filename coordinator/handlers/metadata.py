@@ -133,7 +133,8 @@ def _note_unknown(topics: list[ShownTopic], exchange: Exchange, services: Servic
 
 
 def shown_topics(wire: Any, version: int, image: TopicImage) -> list[ShownTopic]:
-    """Return the topics of the answer, each once, in the order of the request."""
+    """Return the topics of the answer, each once: all topics, or the requested ones in their
+    order."""
     if _asks_for_all(wire, version):
         return [_known(topic) for topic in image.by_name.values()]
     if version >= LOOK_UP_BY_ID:

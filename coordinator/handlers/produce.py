@@ -73,7 +73,10 @@ def render(wire: Any, exchange: Exchange, denied: ErrorCode) -> bytes:
 
 
 def _merged(wire: Any, version: int) -> dict[tuple[str, str], dict[int, None]]:
-    """Return the partitions of each topic. The topic is named by its name or its id."""
+    """Return the partitions of each topic, each once. The topic is named by its name or its id.
+
+    Topics without partitions are left out.
+    """
     merged: dict[tuple[str, str], dict[int, None]] = {}
     for topic in wire.topic_data:
         named = (topic.name, "") if version < TOPIC_IDS else ("", uuid_to_topic_id(topic.topic_id))

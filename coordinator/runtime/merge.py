@@ -63,9 +63,9 @@ class RefusalMerger:
         return [e for e in events if not self._is_repeat(shard, e, now_ms)]
 
     def due(self, now_ms: int) -> list[Merged]:
-        """End the windows that are over, and return their merged events. A window that had repeats
-        begins anew, so that a continuing refusal makes one event per window.
-        """
+        """End the windows that are over, and the oldest ones beyond ``max_members``. Return their
+        merged events. A window that had repeats begins anew when it is over, so that a continuing
+        refusal makes one event per window."""
         merged = []
         while self._windows:
             key, window = next(iter(self._windows.items()))

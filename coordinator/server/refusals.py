@@ -61,7 +61,7 @@ class RefusalLog:
             )
 
     def bug(self, peer: str, api_key: int, api_version: int, error: BaseException) -> None:
-        """Log that a reply could not be rendered."""
+        """Log an exception, a bug of ours, because of which a request has no reply."""
         self._log.error(
             "reply_not_rendered",
             api_key=api_key,

@@ -276,8 +276,9 @@ def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> st
 
 
 def legend(series: Mapping[str, Sequence[object]]) -> str:
-    """Return the names of the colours; a name too long for its line is cut, with the whole as
-    tooltip.
+    """Return HTML that lists the series with their colours, without series that have no points.
+
+    A name that is too long for its line is cut. The tooltip has the whole name.
     """
     items = (
         f'<span class="key" title="{escape(name)}"><i class="swatch s{number}"></i>'

@@ -117,7 +117,8 @@ def _day_end_ms(scope: Scope) -> Column:
 def _by_bucket(
     lag: DataFrame, rate: DataFrame, span: charts.Span, bucket_ms: int, day_end_ms: Column
 ) -> DataFrame:
-    """Return each group's values for each moment of the charts at which it had an offset."""
+    """Return each group's values for each moment of the charts at which it had an offset or
+    committed."""
 
     def bucket(at_ms: Column) -> Column:
         return at_ms - at_ms % bucket_ms
@@ -163,7 +164,8 @@ def _lag_section(
 
 
 def _standing(scope: Scope) -> tuple[str, Rows]:
-    """Return the last lag of each partition that has an offset, by group and topic, and its time.
+    """Return the time of the last values, and the lag of each group and topic at that time, the
+    largest first. Partitions without an offset do not count.
 
     The last day has a row for every offset, including unchanged ones.
     """

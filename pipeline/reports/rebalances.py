@@ -152,7 +152,8 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _churn(scope: Scope) -> Rows:
-    """Count joins and ends by group; a session has a row on every day that it extends into."""
+    """Count joins and ends by group, and compute the median stay. A session has a row on every day
+    that it extends into."""
     place = scope.lake.silver("member_sessions")
     sessions = read_table(scope.spark, place, MEMBER_SESSIONS_SCHEMA)
     names = scope.gold("group_daily").select("dt", "store", "group", "name")

@@ -117,9 +117,9 @@ class Scope:
             )
 
     def warnings(self) -> list[str]:
-        """Return a warning for the days that are not in the report, with reasons. If there are
-        many, only the last ones.
-        """
+        """Return warnings: the days that are not in the report or lack events, with reasons, and
+        the stores that an older copy replaced. Of many days, only the last ones have a line
+        each."""
         waiting = [row["dt"] for row in self._notes if _is_waiting(row)]
         lines = [
             f"{row['dt']} is not in this report: {row['missing']}."

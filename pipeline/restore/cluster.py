@@ -319,7 +319,7 @@ class Cluster:
         return _refused(self._client.delete_group_offsets(group, keys))
 
     def _write(self, group: str, write: Callable[[], dict[str, str]]) -> None:
-        """Write. Retry while all errors are temporary."""
+        """Send a commit or a deletion. Retry while all errors are temporary."""
         give_up_s = time.monotonic() + self._timeout_s
         while True:
             refused = self._ask(f"commit for group {group!r}", write)

@@ -169,8 +169,9 @@ def group_as_of(
 ) -> Standing:
     """Return the offsets that a group had at a moment, of all topics or of the given ones.
 
-    Several logs may know the group, for example because it was imported from Kafka. Then the log
-    with the group's last change before the moment counts. Raises RestoreError if no log knows it.
+    Several stores may know the group, for example because it was imported from Kafka. Then the
+    store with the group's last change before the moment counts. Raises RestoreError if no store
+    knows it.
     """
     changes = offset_changes(events.where(F.col("group") == group))
     is_before = F.col("ts_ms") <= as_of_ms

@@ -235,7 +235,7 @@ class PersistentOffsetStorage:
         """Yield the records that this process knows: none at a start, all groups after a failed
         append.
 
-        Groups with an unfinished write are left out.
+        A group is left out if its write is unfinished, or if it cannot be read in time.
         """
         self._check_open()
         wanted = set(shards)
@@ -253,7 +253,7 @@ class PersistentOffsetStorage:
                 yield shard, records
 
     async def _read_in_time(self, group_id: str) -> list[Record]:
-        """Read a group for a load. A group that cannot be read in time is left out.
+        """Read a group for a load. If the read fails or takes too long, the group is left out.
 
         It is read when it is named again; the load continues with the others.
         """
