@@ -74,9 +74,9 @@ def test_what_the_page_says_of_a_notebook_works(spark, daemon, store, capsys):
     assert re.search(r"\| *orders *\| *3 *\| *28 *\|", capsys.readouterr().out)
 
 
-def test_its_columns_are_those_of_bronze_but_for_the_three_that_the_page_names():
+def test_its_columns_are_those_of_bronze_except_the_three_that_the_page_names():
     page = (ROOT / "docs" / "reference" / "tables.md").read_text()
-    (named,) = re.findall(r"columns of `read_events` but for (.*?), which tell", page)
+    (named,) = re.findall(r"columns of `read_events`, except (.*?), which describe", page)
     lacking = set(BRONZE_SCHEMA.names) - set(SOURCE_SCHEMA.names)
     assert set(re.findall(r"`(\w+)`", named)) == lacking == {"dt", "batch_id", "segment"}
 

@@ -148,13 +148,13 @@ DECISIONS: tuple[Decision, ...] = (
         "JoinGroup, SyncGroup",
         "all",
         "the answer",
-        "Kafka never answers these requests, or only after a timeout. We answer at once: the "
-        "older of two joins or syncs of one member (REBALANCE_IN_PROGRESS); a parked sync of a "
-        "removed member (UNKNOWN_MEMBER_ID); the members that wait for one that was removed "
-        "because the group is full; a join that names a protocol twice; and the members of a "
-        "group of which one sends an unreadable subscription. If a join names a protocol twice, "
-        "the first one counts. Kafka counts both, never answers a new member, and sends a known "
-        "one UNKNOWN_SERVER_ERROR.",
+        "Kafka never answers these requests, or only after a timeout. We answer at once: (1) the "
+        "older of two joins or syncs of one member, with REBALANCE_IN_PROGRESS; (2) a parked sync "
+        "of a removed member, with UNKNOWN_MEMBER_ID; (3) members that wait for a member that was "
+        "removed because the group is full; (4) a join that names a protocol twice; (5) the "
+        "members of a group in which one member sends an unreadable subscription. If a join names "
+        "a protocol twice, we use the first one. Kafka counts both: it never answers a new member, "
+        "and answers a known one with UNKNOWN_SERVER_ERROR.",
         (
             _rule(
                 "a_member_joins_twice_at_once",
@@ -194,10 +194,10 @@ DECISIONS: tuple[Decision, ...] = (
         "Produce, Fetch, ListOffsets, Metadata, CreateTopics, DescribeConfigs, "
         "IncrementalAlterConfigs",
         "all",
-        "what speaks of records: errors of Produce, ends and replicas of partitions, their leader "
+        "values about records: errors of Produce, ends and replicas of partitions, their leader "
         "epochs, sessions of Fetch, configs of topics",
-        "groupkeeper keeps offsets and groups without records. Values that only a log could "
-        "have would be invented.",
+        "groupkeeper stores offsets and groups, but no records. We would have to invent values "
+        "that only a log of records has.",
         (
             _rule(
                 "records_are_refused",
@@ -271,16 +271,16 @@ DECISIONS: tuple[Decision, ...] = (
                 _ours_alone,
             ),
         ),
-        "of Metadata nothing: a single broker, too, has one replica and leader epoch 0",
+        "no case for Metadata: a single broker, too, has one replica and leader epoch 0",
     ),
     Decision(
         "Settings stand in a file",
         "DescribeConfigs, IncrementalAlterConfigs, ListConfigResources",
         "all",
         "everything of the resource types BROKER, BROKER_LOGGER and CLIENT_METRICS",
-        "A broker keeps these settings in its cluster, groupkeeper in its configuration file. "
-        "They are described from it, read-only. There are no loggers and no client metrics. "
-        "Accepting a value and ignoring it would be worse than refusing it.",
+        "A broker stores these settings in its cluster; groupkeeper has them in its configuration "
+        "file, and describes them as read-only. It has no loggers and no client metrics. To accept "
+        "a value and ignore it would be worse than to refuse it.",
         (
             _rule(
                 "configs_of_the_broker",
@@ -357,9 +357,9 @@ DECISIONS: tuple[Decision, ...] = (
         "ApiVersions, FindCoordinator",
         "all",
         "api_keys, features; the coordinator of transactions and of share groups",
-        "Consumer, share and streams groups, transactions and some APIs of admin tools are not "
-        "served, or not yet. Clients that do not find an API fall back, or report that it is "
-        "missing. A half of one would be worse.",
+        "We do not serve share and streams groups, transactions and some APIs of admin tools. We "
+        "do not serve consumer groups yet. A client that does not find an API uses an older one, "
+        "or reports that it is missing. An API that works only partly would be worse.",
         (
             _rule("served_versions", "api_versions", "api_keys", served_keys),
             _rule(
@@ -400,8 +400,8 @@ DECISIONS: tuple[Decision, ...] = (
         "OffsetCommit, OffsetFetch",
         "OffsetCommit 0-1, OffsetFetch 0",
         "the answer",
-        "Sarama and others send them without asking. Kafka 4 closes the connection. They are "
-        "not advertised.",
+        "Sarama and others send these versions without asking which ones are served. Kafka 4 "
+        "closes the connection. We do not advertise them.",
         (
             _rule(
                 "versions_that_kafka_dropped",
@@ -424,9 +424,9 @@ DECISIONS: tuple[Decision, ...] = (
         "all that write, and SyncGroup and OffsetFetch while a shard loads",
         "all",
         "error codes: see below",
-        "A failed append drops the shard and loads it again, which evicts nobody. Kafka undoes "
-        "single changes, and answers a sync with a code that is fatal to its own client.",
-        beyond="nothing: a broker whose only log directory fails ends itself, and both sides have "
+        "After a failed append we drop the shard and load it again, which evicts nobody. Kafka "
+        "undoes single changes, and answers a sync with a code that is fatal to its own client.",
+        beyond="no case: a broker ends if its only log directory fails, and both sides have "
         "loaded before the first case",
     ),
     Decision(
@@ -434,19 +434,19 @@ DECISIONS: tuple[Decision, ...] = (
         "Heartbeat, and all that wait for a timer",
         "all",
         "when the answer comes",
-        "A crash takes back nothing that NONE and REBALANCE_IN_PROGRESS promise, so they do not "
-        "wait for earlier writes. After a stop, the clock of a process advances by at most a "
-        "second before the process has read its sockets.",
-        beyond="nothing: whether a broker that was stopped reads or evicts first is chance, and "
-        "its disk cannot be made slow from outside",
+        "A crash cannot make the answers NONE and REBALANCE_IN_PROGRESS false, so they do not wait "
+        "for earlier writes. If a process was stopped, its clock advances by at most a second "
+        "before the process has read its sockets.",
+        beyond="no case: whether a stopped broker first reads or first evicts is chance, and we "
+        "cannot make its disk slow from outside",
     ),
     Decision(
         "Everything has a limit",
         "all",
         "all",
-        "the answer to what is too large",
-        "One request may hold the loop for at most 100 ms, memory is finite, and a store "
-        "accepts only so much in one step. The limits are listed below.",
+        "the answer to a request that is too large",
+        "One request may hold the loop for at most 100 ms. Memory is finite, and a store limits "
+        "the size of one step. The limits are listed below.",
         (
             _rule("too_much_for_one_request", "join_group describe_groups", "", _closed),
             _rule(
@@ -476,9 +476,9 @@ DECISIONS: tuple[Decision, ...] = (
         "JoinGroup",
         "all",
         "generation_id after 2147483647",
-        "In Kafka it becomes negative, which means that there is no generation. The group must "
-        "not end there.",
-        beyond="nothing: it takes 2147483647 rebalances, or a forged record in the broker's log",
+        "In Kafka it becomes negative, and a negative number means that there is no generation. "
+        "The group must not end there.",
+        beyond="no case: it would need 2147483647 rebalances, or a forged record in Kafka's log",
     ),
     Decision(
         "A topic that Metadata creates is shown by it",
@@ -550,9 +550,10 @@ DECISIONS: tuple[Decision, ...] = (
         "Metadata, OffsetCommit, OffsetDelete, ListOffsets, Fetch, Produce, CreatePartitions, "
         "DeleteTopics, DescribeConfigs, IncrementalAlterConfigs",
         "all",
-        "what is told of `__consumer_offsets`: it is not listed, and unknown where it is named",
-        "The data of that topic is in the storage here. The name is still reserved: nobody can "
-        "create the topic, as in Kafka.",
+        "answers about `__consumer_offsets`: it is not listed, and it is an unknown topic in "
+        "requests",
+        "We have the data of that topic in the storage. The name is still reserved: as in Kafka, "
+        "nobody can create the topic.",
         (
             _rule("there_are_no_internal_topics", "metadata", "topics", _all_but_internal),
             _rule(
@@ -600,10 +601,10 @@ DECISIONS: tuple[Decision, ...] = (
         "CreateTopics, IncrementalAlterConfigs",
         "all",
         "error_code, error_message",
-        "A config without effect is checked for its name and its type only. The bounds and "
-        "choices of topic configs are not checked, and there are no keys of share groups. A "
-        "number, such as a broker's id, must have plain digits. Kafka accepts digits of any "
-        "script, hexadecimal floats and NaN.",
+        "For a config without effect we check only name and type. We do not check the bounds and "
+        "choices of topic configs, and have no keys of share groups. A number, such as a broker's "
+        "id, must have plain digits. Kafka accepts digits of any script, hexadecimal floats and "
+        "NaN.",
         (
             *[
                 _rule(case, api, f"{of}.error_code", _is(*codes))

@@ -61,17 +61,17 @@ TOOL = Section(
         list_type="--list --type, with and without a filter",
         describe_offsets="--describe --offsets: committed, end, lag, with members and without",
         describe_members="--describe --members; with --verbose the assignment",
-        describe_state="--describe --state: coordinator, assignor, state, count of members",
-        describe_absent="--describe of a group that is not there",
+        describe_state="--describe --state: coordinator, assignor, state, number of members",
+        describe_absent="--describe of a group that does not exist",
         reset_to_offset="--reset-offsets --to-offset: dry run, export, execute; clamped to the end",
         reset_to_earliest="--reset-offsets --to-earliest",
         reset_to_latest="--reset-offsets --to-latest",
         reset_to_current="--reset-offsets --to-current",
         reset_shift_by="--reset-offsets --shift-by, forwards and back",
-        reset_from_file="--reset-offsets --from-file, of what --export wrote",
+        reset_from_file="--reset-offsets --from-file, with the output of --export",
         reset_active="--reset-offsets of a group with members is refused",
         delete_offsets="--delete-offsets; refused while a member subscribes",
-        delete="--delete; refused while there are members",
+        delete="--delete; refused while the group has members",
     )
     + _rows("kafka-groups", "tool", groups="--list, all and by type")
     + _rows("kafka-get-offsets", "tool", get_offsets="--time latest and earliest")
@@ -86,15 +86,15 @@ JAVA = Section(
     _rows(
         "KafkaConsumer, classic",
         "java-consumer",
-        range="range: alone, shared, left, and on from the commit",
-        cooperative_sticky="cooperative-sticky: only what moves is revoked",
-        static_member="a static member comes back: same partitions, no rebalance",
+        range="range: alone, share, leave, resume at the commit",
+        cooperative_sticky="cooperative-sticky: only partitions that move are revoked",
+        static_member="a static member restarts: same partitions, no rebalance",
         fenced_instance="a second process with the same instance id fences the first",
-        pattern="subscribe by pattern, a topic created later included",
+        pattern="subscribe by pattern, also to a topic that is created later",
         commits="commitSync, commitAsync, committed, metadata, a rewind",
-        evicted="a member thrown out learns it from its commit, and joins again",
+        evicted="an evicted member gets an error for its commit, and joins again",
         offsets_of_topics="beginningOffsets, endOffsets, position, poll of an empty topic",
-        monotonic_commit="`commit.monotonic`: a rewind is a failed commit, the member stays",
+        monotonic_commit="`commit.monotonic`: a rewind is a failed commit; the member stays",
     )
     + _rows(
         "KafkaProducer",
@@ -108,11 +108,11 @@ JAVA = Section(
         describe_groups="describeConsumerGroups, describeClassicGroups",
         offsets="alterConsumerGroupOffsets, listConsumerGroupOffsets of many groups",
         delete_offsets="deleteConsumerGroupOffsets, refused while subscribed",
-        delete_groups="deleteConsumerGroups, refused while there are members",
+        delete_groups="deleteConsumerGroups, refused while the group has members",
         remove_members="removeMembersFromConsumerGroup by instance id",
         group_configs="incrementalAlterConfigs, describeConfigs, listConfigResources of a group",
         read_only_configs="describeConfigs of the broker and of a topic",
-        topics="create, grow, describe, list offsets, delete; offsets go with the topic",
+        topics="create, extend, describe, list offsets, delete; offsets are deleted with the topic",
         cluster="describeCluster, describeFeatures",
     ),
 )
@@ -133,59 +133,59 @@ GO = Section(
     _rows(
         "segmentio/kafka-go",
         "kafka-go",
-        life_cycle="ConsumerGroup: generation, commit, leave, on from the commit",
+        life_cycle="ConsumerGroup: generation, commit, leave, resume at the commit",
         heartbeats="ConsumerGroup: a member lives longer than its session",
         partition_watcher="ConsumerGroup: new partitions end the generation",
         range="ConsumerGroup: two members, range balancer",
         round_robin="ConsumerGroup: two members, round-robin balancer",
-        leave="ConsumerGroup: a leave hands over at once",
+        leave="ConsumerGroup: after a leave, the other member gets the partitions at once",
         stale_commit="OffsetCommit of an old generation is refused",
         reader="Reader with a group: waits, commits, leaves",
         client="Client: OffsetCommit, OffsetFetch, groups, OffsetDelete, DeleteGroups",
-        start_offset="ConsumerGroup: StartOffset where nothing was committed",
+        start_offset="ConsumerGroup: StartOffset if nothing was committed",
         two_topics="ConsumerGroup: two topics in one generation",
         absent_topic="ConsumerGroup: nothing is assigned while one topic is missing",
-        auto_create="ConsumerGroup: a topic that is made when it is asked for",
+        auto_create="ConsumerGroup: a topic that is created when a client asks for it",
         first_join="ConsumerGroup: two members within the initial delay share generation 1",
-        rebalance_timeout="ConsumerGroup: who is not back in time is out, and joins anew",
+        rebalance_timeout="ConsumerGroup: a member that rejoins too late joins as a new one",
         generation_ended="ConsumerGroup: ErrGenerationEnded, ErrGroupClosed, a function returns",
-        retention_time="ConsumerGroup: RetentionTime is kept to",
+        retention_time="ConsumerGroup: RetentionTime is obeyed",
         user_data="ConsumerGroup: a balancer's user data reaches the leader",
-        errors="errors 22, 23, 25 and 26 by the client's own names",
+        errors="errors 22, 23, 25 and 26 have the client's own names",
     )
     + _rows(
         "Shopify/sarama",
         "shopify-1.8",
-        offset_manager="OffsetManager: marked, committed, closed, come back",
+        offset_manager="OffsetManager: mark, commit, close, resume",
         group_requests="a member by single requests: join to leave, describe, list, commit 0 to 2",
-        group_errors="errors 12 and 22 to 27 by the client's own names",
-        closed_versions="ListOffsets 0, Fetch 0 and Produce 0 are closed; its groups go on",
-        store_away="errors 14 and 16 while the store fails, and none afterwards",
-        group_limit="error 15 where one group more would be too many",
-        large_group="error 28 where a group would hold too much",
-        timestamp="the timestamp of OffsetCommit 1 is no commit time",
+        group_errors="errors 12 and 22 to 27 have the client's own names",
+        closed_versions="ListOffsets 0, Fetch 0, Produce 0 close the connection; groups continue",
+        store_away="errors 14 and 16 while the store fails, and no error after it",
+        group_limit="error 15 at the limit on the number of groups",
+        large_group="error 28 at the limit on the size of a group",
+        timestamp="the timestamp of OffsetCommit 1 is ignored",
     )
     + _rows(
         f"{_SARAMA} at V0_8_2_0",
         "sarama-0.8.2",
-        offset_manager="OffsetManager: OffsetCommit v1, which Kafka 4.3 closes on",
+        offset_manager="OffsetManager: OffsetCommit v1, on which Kafka 4.3 closes the connection",
     )
     + _rows(
         f"{_SARAMA} at V0_11_0_0",
         "sarama-0.11",
-        consumer_group="ConsumerGroup, range: shared, committed, left, come back",
+        consumer_group="ConsumerGroup, range: share, commit, leave, resume",
     )
     + _rows(
         f"{_SARAMA} at V2_4_0_0",
         "sarama-2.4",
-        consumer_group="ConsumerGroup, round-robin: shared, committed, left, come back",
+        consumer_group="ConsumerGroup, round-robin: share, commit, leave, resume",
     )
     + _rows(
         f"{_SARAMA} at its newest",
         "sarama-newest",
-        consumer_group="ConsumerGroup, sticky: shared, committed, left, come back",
-        cooperative_sticky="ConsumerGroup, cooperative-sticky: shared, committed, left, come back",
-        static_member="static member: comes back in its generation; removed by ClusterAdmin",
+        consumer_group="ConsumerGroup, sticky: share, commit, leave, resume",
+        cooperative_sticky="ConsumerGroup, cooperative-sticky: share, commit, leave, resume",
+        static_member="a static member restarts in its generation; ClusterAdmin removes it",
         offset_manager="OffsetManager without a group of members",
         cluster_admin="ClusterAdmin: topics, groups, offsets, deletions",
         group_configs="ClusterAdmin: configs of a group",
@@ -195,11 +195,11 @@ GO = Section(
     + _rows(
         "franz-go kgo",
         "franz-go",
-        life_cycle="range: alone, shared, committed, left, come back",
-        cooperative_sticky="cooperative-sticky: only what moves is revoked",
-        static_member="a static member comes back in its generation",
-        regex="topics by regular expression, one created later included",
-        monotonic_commit="`commit.monotonic`: a rewind is a failed commit, the member stays",
+        life_cycle="range: alone, share, commit, leave, resume",
+        cooperative_sticky="cooperative-sticky: only partitions that move are revoked",
+        static_member="a static member restarts in its generation",
+        regex="topics by regular expression, also one that is created later",
+        monotonic_commit="`commit.monotonic`: a rewind is a failed commit; the member stays",
     )
     + _rows(
         "franz-go kadm",
@@ -207,7 +207,7 @@ GO = Section(
         groups="list by state, describe, delete",
         offsets="commit, fetch of many groups, lag, delete",
         leave="an administrator removes a static member",
-        topics="create, grow, list offsets, delete; offsets go with the topic",
+        topics="create, extend, list offsets, delete; offsets are deleted with the topic",
     ),
 )
 
@@ -218,17 +218,17 @@ NODE = Section(
     _rows(
         "kafkajs consumer",
         "kafkajs",
-        life_cycle="alone, shared, committed, left, come back",
+        life_cycle="alone, share, commit, leave, resume",
         heartbeats="a member lives longer than its session",
-        own_assigner="an assigner of the user's own, its user data carried through",
+        own_assigner="an assigner written by the user, with its user data",
         pattern="topics by regular expression",
     )
     + _rows(
         "kafkajs admin",
         "kafkajs-admin",
-        groups="list, describe, delete; refused while there are members",
+        groups="list, describe, delete; refused while the group has members",
         offsets="setOffsets, fetchOffsets, resetOffsets",
-        topics="create, grow, describeCluster, delete",
+        topics="create, extend, describeCluster, delete",
     ),
 )
 
@@ -260,12 +260,12 @@ _PYTHON_LIVES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "cooperative_members_keep_what_they_need_not_give_up",
         _COOPERATIVE,
-        "cooperative-sticky: only what moves is revoked",
+        "cooperative-sticky: only partitions that move are revoked",
     ),
     (
         "a_static_member_comes_back_without_a_rebalance",
         (*PYTHON_CLIENTS,),
-        "a static member comes back: no rebalance",
+        "a static member restarts: no rebalance",
     ),
     (
         "a_commit_of_a_stale_generation_is_refused",
@@ -275,7 +275,7 @@ _PYTHON_LIVES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "a_rewind_is_a_failed_commit_and_the_member_stays",
         (*PYTHON_CLIENTS,),
-        "`commit.monotonic`: a rewind is a failed commit, the member stays",
+        "`commit.monotonic`: a rewind is a failed commit; the member stays",
     ),
 )
 
@@ -323,13 +323,15 @@ OWN_SERVER = frozenset(
 _HEAD = """\
 # Compatibility
 
-What is shown against the running daemon with which client of which version. Written by the test
-run, not by hand: `make test-clients` runs the other languages' clients and Kafka's command line,
-`make test` those of Python. Only a run in which every scenario ran writes it, from what it found.
-confluent-kafka is librdkafka, which many other languages' clients are made of.
+Which clients were tested with the running daemon, in which versions, and what each test shows. For
+people who want to know whether their client works.
 
-Clients read no records here: in static mode there are none, and Fetch 0-3, ListOffsets 0 and
-Produce 0-2 are closed as Kafka 4.3 closes them.
+A test run writes this page if every scenario ran. `make test` runs the clients of Python,
+`make test-clients` those of other languages and Kafka's command line. confluent-kafka contains
+librdkafka, which clients of many other languages also use.
+
+Clients read no records here, because groupkeeper has none. On Fetch 0-3, ListOffsets 0 and Produce
+0-2 the connection is closed, as by Kafka 4.3.
 """
 _LINE = re.compile(
     r"^\| [^|]+ \| (?P<version>[^|]+) \| `(?P<name>[^`]+)` \| .* \| (?P<outcome>[^|]+) \|$"
