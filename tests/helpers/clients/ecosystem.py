@@ -96,14 +96,18 @@ def java_example() -> list[str]:
 
 def kafka_jars() -> Path:
     """Kafka's own jars by Maven: clients, command line, and the broker."""
-    pom = PROGRAMS / "java" / "pom.xml"
+    return jars_of("kafka-jars", PROGRAMS / "java" / "pom.xml")
+
+
+def jars_of(name: str, pom: Path) -> Path:
+    """The jars that a file of Maven names, and what they need."""
     maven = need("mvn", "Maven (Debian: maven)")
 
     def resolve(place: Path) -> None:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={place}"]
         run([maven, "-q", "-B", "-f", str(pom), *goal])
 
-    return once("kafka-jars", [pom], resolve)
+    return once(name, [pom], resolve)
 
 
 def _java(name: str, folder: Path, main: str) -> list[str]:
