@@ -258,9 +258,9 @@ Event: TypeAlias = (
 
 
 def text_length(event: Event) -> int:
-    """Return the length of all texts in an event that come from its client.
+    """Return the length of the texts in an event that come from its client, without reasons.
 
-    Each may be up to 32,767 bytes long.
+    Each may be up to 32,767 bytes long. Reasons are cut (``quoted_reason``).
     """
     length = len(event.group_id) + len(event.member_id) + len(event.group_instance_id or "")
     if type(event) is MemberJoin:

@@ -159,9 +159,8 @@ class MemoryBudget:
             holder.look_at_budget()
 
     def _close_largest(self) -> None:
-        """Close the largest connections until enough memory is free. The search costs as much as
-        10,000 connections do, so it is done once for many reads.
-        """
+        """Close the largest connections until enough memory is free. Sorting 10,000 connections
+        costs time, so one call makes room for many reads."""
         by_size = sorted(
             self._holders, key=lambda h: h.held.reported_bytes * (1 + h.held.stalled_ticks)
         )

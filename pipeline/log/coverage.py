@@ -254,7 +254,8 @@ class Coverage:
         return sorted({segment.dt for segment in self.segments})
 
     def fingerprint(self, day: date) -> str:
-        """Return a hash that changes when a segment of the day is added or grows.
+        """Return a hash that changes when a segment of the day is added, grows or gets other
+        content.
 
         A snapshot whose content is already known does not change it: a new snapshot comes each day,
         at the end of the log.

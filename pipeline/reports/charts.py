@@ -276,7 +276,7 @@ def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> st
 
 
 def legend(series: Mapping[str, Sequence[object]]) -> str:
-    """Return HTML that lists the series with their colours, without series that have no points.
+    """Return HTML that lists the series with their colours. Series without points are left out.
 
     A name that is too long for its line is cut. The tooltip has the whole name.
     """

@@ -152,7 +152,7 @@ def logs_for(
     data: Cluster | None,
     groups: Iterable[Collection[Partition]],
 ) -> dict[Partition, Log]:
-    """Return the log start and end of every partition that the coordinator knows.
+    """Return the log start and end of every partition of the groups that the coordinator knows.
 
     A partition that the cluster with the records does not have is left out: nobody could read it
     there.

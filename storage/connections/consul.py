@@ -156,7 +156,8 @@ class ConsulClient:
         acquire: str | None = None,
         release: str | None = None,
     ) -> bool:
-        """Write a key. Return False if its index is not ``cas``, or if another session holds its
+        """Write a key. With ``acquire`` this session also gets the key's lock, with ``release`` it
+        releases the lock. Return False if its index is not ``cas``, or if another session holds the
         lock."""
         named = {"cas": cas, "acquire": acquire, "release": release}
         params = {name: str(each) for name, each in named.items() if each is not None}

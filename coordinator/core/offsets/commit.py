@@ -123,7 +123,7 @@ class _Checked:
         self.topics: list[CommittedTopic] = []
         """The offsets to store."""
         self.size_bytes = size_bytes
-        """An upper bound of the size of the encoded record."""
+        """An upper bound of the size of the encoded record, without its instance id."""
         self.errors: _Errors = {}
         self.lowers = False
         """True if an offset replaces a larger one, or replaces one that held a partition's end and
@@ -322,7 +322,7 @@ def _too_long(metadata: str, limit: int) -> bool:
 
 
 def _fixed_bytes(request: OffsetCommit) -> int:
-    """Return an upper bound of the encoded record without its topics.
+    """Return an upper bound of the encoded record without its topics and its instance id.
 
     A character has at most six bytes in JSON.
     """

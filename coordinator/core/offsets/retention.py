@@ -28,7 +28,7 @@ A group of which nothing has expired is examined as a whole.
 
 
 def arm(shard: ShardState) -> None:
-    """Arm the deadline of the next pass."""
+    """Arm the deadline of the next pass, ``retention_check_interval_ms`` from now."""
     at = shard.now.monotonic_ms + shard.limits.retention_check_interval_ms
     shard.arm(shard.retention, at)
 

@@ -267,7 +267,8 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def without_sync(connection: sqlite3.Connection) -> Iterator[None]:
-    """Write without a sync. The writes become durable with the next append.
+    """Inside the block, statements are not synced. Their writes become durable with the next
+    append.
 
     A sync here would delay the next append. The order of writes is kept, because SQLite syncs its
     write-ahead log as a whole. So a power cut may lose these writes, but no earlier one.
