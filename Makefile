@@ -78,11 +78,13 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
 	$(MAKE) guard
 
+# What says the same for all versions: rules about the sources, and tests of our own checks.
+SAME_FOR_ALL := $(addprefix tests/,house mutants fuzz soak conformance/kafka simulation/test_breakages.py)
 OTHERS := 'fastapi==0.115.*' 'structlog==24.4.*' 'aiokafka==0.12.*'
-test-oldest: .venv/installed-for-tests .venv-oldest/installed ## `make unit` on the oldest versions that pyproject.toml allows, and how it resolves beside others
+test-oldest: .venv/installed-for-tests .venv-oldest/installed ## `make unit` on the oldest versions that pyproject.toml allows, with fewer examples and without what is the same for all; how pip resolves beside others
 	for ours in . '.[server]'; do \
 	  .venv-oldest/bin/python -m pip --disable-pip-version-check -q install --dry-run --ignore-installed "$$ours" $(OTHERS); done
-	$(MAKE) unit BIN=.venv-oldest/bin
+	EXAMPLES_SHARE=0.2 $(MAKE) unit BIN=.venv-oldest/bin LEFT_OUT='$(SAME_FOR_ALL)'
 
 test-compiled: .venv/installed-for-tests ## The tests of the hot path, once more on it as mypyc compiles it; needs a C compiler
 	@command -v cc >/dev/null || { echo "make test-compiled needs a C compiler and Python's headers (Debian: apt install gcc libc6-dev python3-dev)." >&2; exit 1; }
@@ -130,7 +132,7 @@ imports: .venv/installed-for-tests ## The layers of docs/architecture.md
 
 # Two a core: many of the tests wait, for clients, processes and pip.
 unit: .venv/installed-for-tests ## All tests, without the linters
-	$(PYTEST) -q -n $$((2 * $(WORKERS))) --dist worksteal
+	$(PYTEST) -q -n $$((2 * $(WORKERS))) --dist worksteal $(addprefix --ignore=,$(LEFT_OUT))
 
 fmt: .venv/installed-for-tests ## Format and mend what ruff can mend
 	$(BIN)/ruff check --fix .

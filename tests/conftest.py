@@ -11,6 +11,7 @@ import pytest
 
 import groupkeeper.coordinator.testkit.pytest_plugin
 from tests.helpers.clients import compatibility_run
+from tests.helpers.core import examples
 
 
 @pytest.hookimpl(wrapper=True)
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Bring the fixture ``groupkeeper`` where the project is not installed, only checked out, and
     what writes the table of compatibility; test nothing but what the sources say.
     """
+    examples.load_profile()
     compiled = Path(groupkeeper.coordinator.__file__).parent.rglob("*.so")
     if "TESTS_OF_COMPILED" not in os.environ and any(compiled):
         pytest.exit("compiled modules lie in this tree and hide their sources: make clean", 4)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from groupkeeper.coordinator.core.assignors.registry import ASSIGNORS
 from groupkeeper.coordinator.core.assignors.sticky import StickyAssignor
 from groupkeeper.coordinator.core.assignors.types import MemberSubscription, TopicPartition
+from tests.helpers.core.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 TOPICS = ("t0", "t1", "t2", "t3")
 NAMES = ("a", "b", "c", "d", "e", "f")
 
-STEADY = settings(max_examples=100, derandomize=True, deadline=None, database=None)
-MANY = settings(STEADY, max_examples=200)
+STEADY = settings(max_examples=examples(100), derandomize=True, deadline=None, database=None)
+MANY = settings(STEADY, max_examples=examples(200))
 
 
 class Group(NamedTuple):

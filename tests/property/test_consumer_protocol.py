@@ -25,8 +25,9 @@ from groupkeeper.protocol.consumer_protocol import (
     encode_subscription,
     subscribed_topics,
 )
+from tests.helpers.core.examples import examples
 
-SOME = settings(max_examples=100, derandomize=True, deadline=None, database=None)
+SOME = settings(max_examples=examples(100), derandomize=True, deadline=None, database=None)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 PARTITIONS = st.dictionaries(TEXT, st.lists(INT32, max_size=4), max_size=3)

@@ -23,6 +23,7 @@ from groupkeeper.coordinator.core.requests.topics import (
     GroupConfigChange,
 )
 from groupkeeper.coordinator.core.routing import shard_of
+from tests.helpers.core.examples import examples
 
 SHARDS = 4
 LIMITS = CoreLimits(max_configured_groups=3)
@@ -47,7 +48,7 @@ def refused(result: AlterGroupConfigsResult) -> set[str]:
 
 
 @given(asked=st.lists(requests, max_size=12), cut=st.integers(0, 12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_shard_store_and_replay_agree_and_nothing_wrong_is_kept(
     asked: list[AlterGroupConfigs], cut: int
 ) -> None:

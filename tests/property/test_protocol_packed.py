@@ -25,10 +25,11 @@ from groupkeeper.protocol.packed.offset_fetch import (
 )
 from groupkeeper.protocol.packing import MAX_SENDER_BYTES, LastSender, printed_topic_id
 from groupkeeper.protocol.versions import ApiKey
+from tests.helpers.core.examples import examples
 from tests.helpers.wire.kio_replies import build, write_response
 from tests.helpers.wire.wire_entities import entities, kio_bytes
 
-SOME = settings(max_examples=15, derandomize=True, deadline=None, database=None)
+SOME = settings(max_examples=examples(15), derandomize=True, deadline=None, database=None)
 LIMIT = 10_000
 THROTTLE_MS = 1_234
 COMMIT, FETCH, HEARTBEAT = ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.HEARTBEAT

@@ -26,6 +26,7 @@ from groupkeeper.coordinator.core.requests.membership import (
     SyncGroup,
 )
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommitResult
+from tests.helpers.core.examples import examples
 from tests.helpers.core.shard_driver import (
     PAYMENTS,
     SESSION_MS,
@@ -301,5 +302,9 @@ class ShardMachine(RuleBasedStateMachine):
 
 TestShardMachine = ShardMachine.TestCase
 TestShardMachine.settings = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None, stateful_step_count=50
+    max_examples=examples(60),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    stateful_step_count=50,
 )

@@ -45,6 +45,7 @@ from groupkeeper.storage.codec.records import (
     encode_saved,
 )
 from groupkeeper.storage.keyed import KeyedRecords
+from tests.helpers.core.examples import examples
 from tests.helpers.core.record_model import RecordModel
 from tests.helpers.storage.storage_owner import SHARDS, Owner
 from tests.helpers.storage.writer_connection import connecting
@@ -179,7 +180,7 @@ async def write(
     fold_after=st.sampled_from([0, 3, 50_000]),
     part_bytes=st.sampled_from([1, 200, 500_000]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_load_yields_the_model_whatever_was_folded(
     history: list[tuple[Append, bool]], fold_after: int, part_bytes: int
 ) -> None:
@@ -233,7 +234,7 @@ async def fail(path: Path, history: list[Append], part_bytes: int, statements: i
     part_bytes=st.sampled_from([1, 200, 500_000]),
     statements=st.integers(0, 20),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_statement_of_a_fold_that_fails_costs_a_record_or_an_append(
     history: list[Append], part_bytes: int, statements: int
 ) -> None:
@@ -242,7 +243,7 @@ def test_no_statement_of_a_fold_that_fails_costs_a_record_or_an_append(
 
 
 @given(records=st.lists(group_changes | cluster_changes, max_size=20), cut=st.integers(0, 20))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_replaying_a_suffix_over_what_already_holds_it_changes_nothing(
     records: list[Record], cut: int
 ) -> None:
@@ -255,7 +256,7 @@ def test_replaying_a_suffix_over_what_already_holds_it_changes_nothing(
 
 
 @given(records=st.lists(group_changes | cluster_changes, max_size=20))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_keyed_records_are_the_model(records: list[Record]) -> None:
     keyed, model, compacted = KeyedRecords(), RecordModel(), RecordModel()
     for record in records:
@@ -266,7 +267,7 @@ def test_keyed_records_are_the_model(records: list[Record]) -> None:
 
 
 @given(records=st.lists(group_changes | cluster_changes, max_size=5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_records_come_out_of_the_codec_as_they_went_in(records: list[Record]) -> None:
     item = ShardAppend(0, 7, [Batch(records, [])], lambda _: None)
     payload = decode_payload(encode_payload(Stamp("log", 5, 4), 3, [item]))
@@ -283,6 +284,6 @@ def test_records_come_out_of_the_codec_as_they_went_in(records: list[Record]) ->
         st.dictionaries(topics, st.dictionaries(partitions, saved_offsets, max_size=3), max_size=3),
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_saved_group_comes_out_of_the_codec_as_it_went_in(group: SavedGroup) -> None:
     assert decode_saved(encode_saved(group)) == group

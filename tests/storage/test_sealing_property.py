@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage.event_log.check import verify
+from tests.helpers.core.examples import examples
 from tests.helpers.core.records import commit
 from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
 from tests.helpers.storage.storage_owner import Owner
@@ -85,7 +86,7 @@ async def live(steps: list[tuple[str, int]], segment_bytes: int, fold_after: int
         assert sum(log.events for log in report.logs) == len(store.appended)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     steps=st.lists(STEPS, max_size=14),
     segment_bytes=st.sampled_from([1_000, 4_000, 1_000_000]),

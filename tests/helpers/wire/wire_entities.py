@@ -20,12 +20,13 @@ from kio.serial import entity_writer
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.versions import APIS
 from groupkeeper.protocol.writer import Row
+from tests.helpers.core.examples import examples
 
 INTEGERS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "error_code": "h"}
 MILLISECONDS = {"timedelta_i32": "i", "timedelta_i64": "q", "datetime_i64": "q"}
 
 
-FEW = settings(max_examples=8, derandomize=True, deadline=None, database=None)
+FEW = settings(max_examples=examples(8), derandomize=True, deadline=None, database=None)
 """For tests that run once for each of a hundred versions."""
 
 
