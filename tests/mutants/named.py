@@ -354,7 +354,7 @@ WIRE: Final = (
         "a leader of librdkafka whose assignments find no room sends 8,000 requests a second",
     ),
     Named(
-        f"{CORE}/requests.py",
+        f"{CORE}/requests/membership.py",
         "    while_loading = ErrorCode.REBALANCE_IN_PROGRESS  # 14",
         "    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # 14",
         "a Java client that syncs while we load dies of it",
