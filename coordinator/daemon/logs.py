@@ -1,13 +1,14 @@
 """The daemon's log: structlog over the standard library, one line per event, on standard error.
 
-Modules log with ``structlog.stdlib.get_logger()`` or plain ``logging``; both look the same.
+Modules log with ``structlog.stdlib.get_logger()``. Libraries log sentences through ``logging``:
+their lines have the event ``library_message`` and the sentence in ``message``.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
     from groupkeeper.coordinator.daemon.config import LoggingSettings
+
+LIBRARY_MESSAGE: Final = "library_message"
 
 
 def configure_logging(settings: LoggingSettings) -> None:
@@ -54,7 +57,8 @@ def configure_logging(settings: LoggingSettings) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()], processors=ending
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _named],
+            processors=ending,
         )
     )
     root = logging.getLogger()
@@ -67,6 +71,10 @@ def configure_logging(settings: LoggingSettings) -> None:
 def set_log_level(settings: LoggingSettings) -> None:
     """Change only the log level, as SIGHUP does in a running daemon."""
     logging.getLogger().setLevel(settings.level.upper())
+
+
+def _named(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    return {**event, "event": LIBRARY_MESSAGE, "message": event["event"]}
 
 
 def _readable_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

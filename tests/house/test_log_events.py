@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from groupkeeper.coordinator.cli.start_failure import EVENTS
+from groupkeeper.coordinator.daemon.logs import LIBRARY_MESSAGE
 
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
@@ -31,6 +32,7 @@ def log_calls() -> Iterator[tuple[str, ast.Call]]:
 def events() -> dict[str, str]:
     """Event -> the place of a call that logs it."""
     found = dict.fromkeys(EVENTS, "coordinator/cli/start_failure.py")
+    found[LIBRARY_MESSAGE] = "coordinator/daemon/logs.py"
     for place, call in log_calls():
         (event,) = call.args  # what there is to say beside the name stands in fields
         assert isinstance(event, ast.Constant), f"{place}: the name of an event is a constant"
