@@ -41,9 +41,11 @@ def test_every_folder_of_tests_has_its_line():
         "operate/pipeline",
         "operate/restore",
         "use/coming-from",
+        "use/consul",
         "use/embedding",
         "use/faults",
         "use/testing",
+        "use/zookeeper",
     ],
 )
 def test_a_page_for_users_begins_with_an_example_and_ends_within_three_screens(page):
