@@ -15,6 +15,7 @@ from typing import ClassVar, Self, TypeAlias
 import msgspec
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_type import GroupType
 
 
 class ShardRoute(Enum):
@@ -79,6 +80,8 @@ class GroupRequest(AnyRequest, frozen=True):
 
     group_id: str
     route = ShardRoute.GROUP
+    if_absent: ClassVar[GroupType] = GroupType.CLASSIC
+    """The type whose function handles the request if the group does not exist."""
 
 
 class GroupWrite(GroupRequest, frozen=True):

@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-from groupkeeper.coordinator.core.declarations import AnyRequest
+from groupkeeper.coordinator.core.declarations import AnyRequest, GroupRequest
+from groupkeeper.coordinator.core.group_type import GroupType
+
+Handler: TypeAlias = Callable[[Any, Any, Any, Any], None]
+"""A function of (shard, group, request, ticket)."""
 
 _F = TypeVar("_F", bound=Callable[..., None])
 
+HANDLERS: Final[dict[GroupType, dict[type, Handler]]] = {each: {} for each in GroupType}
+"""Type of a group -> type of request -> the function that handles it for such a group."""
+
+ABSENT_GROUP: Final[dict[type, Handler]] = {}
+"""The same for a group that does not exist. The function gets None instead of the group."""
+
 FUNCTION_OF: Final[dict[type, Callable[[Any, Any, Any], None]]] = {}
-"""Type of request -> function of (shard, request, ticket)."""
+"""Type of request -> function of (shard, request, ticket), for requests that are not about one
+group.
+"""
 
 
-def handles(kind: type[AnyRequest]) -> Callable[[_F], _F]:
-    """Register the function that handles requests of a type. Raises TypeError if the type does not
-    declare everything that the runtime needs.
+def handles(kind: type[AnyRequest], *types: GroupType) -> Callable[[_F], _F]:
+    """Register the function that handles requests of a kind, for groups of these types.
+
+    Without types it handles them for every group. Raises TypeError if the kind does not declare
+    everything that the runtime needs.
     """
     missing = [name for name in AnyRequest.__annotations__ if not hasattr(kind, name)]
     if missing:
         raise TypeError(f"{kind.__name__} does not declare {', '.join(missing)}")
 
     def mark(function: _F) -> _F:
-        FUNCTION_OF[kind] = function
+        if not issubclass(kind, GroupRequest):
+            FUNCTION_OF[kind] = function
+            return function
+        for group_type in types or GroupType:
+            HANDLERS[group_type][kind] = function
+        if not types or kind.if_absent in types:
+            ABSENT_GROUP[kind] = function
         return function
 
     return mark

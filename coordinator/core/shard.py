@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from groupkeeper.coordinator.core.classic import admin, group_view, joining, membership, rebalance
+from groupkeeper.coordinator.core import listing
+from groupkeeper.coordinator.core.behaviour import Behaviour
+from groupkeeper.coordinator.core.classic import description, group_view, joining, membership
+from groupkeeper.coordinator.core.classic.behaviour import CLASSIC
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
-from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
+from groupkeeper.coordinator.core.declarations import ShardRoute
+from groupkeeper.coordinator.core.dispatch import ABSENT_GROUP, FUNCTION_OF
 from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.groups.saved import restore
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.offsets import commit, deletion, fetch, retention
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
@@ -31,12 +35,21 @@ MAX_EXPIRIES_PER_STEP = 256
 free.
 """
 
-HANDLED_IN: Final = (admin, commit, deletion, fetch, group_view, joining, membership)
+HANDLED_IN: Final = (commit, deletion, description, fetch, group_view, joining, listing, membership)
 """Imported to register their functions that handle requests (``dispatch.handles``)."""
+
+
+BEHAVIOUR_OF: Final[dict[GroupType, Behaviour]] = {GroupType.CLASSIC: CLASSIC}
+"""What each type of groups does without a request."""
+
+_GROUP: Final = ShardRoute.GROUP
 
 
 class Shard(ShardState):
     """One shard. All times are those of the ``Now`` argument."""
+
+    def new_group(self, group_id: str, group_type: GroupType) -> Group:
+        return BEHAVIOUR_OF[group_type].create(group_id, self.tally)
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         """Handle a request. Its ticket is answered in this step or, if it is parked, in a later
@@ -44,7 +57,12 @@ class Shard(ShardState):
         """
         self.now = now
         self.step = step = Step()
-        FUNCTION_OF[type(request)](self, request, ticket)
+        if request.route is _GROUP:
+            group = self.groups.get(request.group_id)  # type: ignore[union-attr]
+            handlers = ABSENT_GROUP if group is None else group.handlers
+            handlers[type(request)](self, group, request, ticket)
+        else:
+            FUNCTION_OF[type(request)](self, request, ticket)
         return step
 
     def expire(self, now: Now) -> Step:
@@ -74,20 +92,16 @@ class Shard(ShardState):
         return 0 if group is None else 3 * group.size_bytes
 
     def _due(self, deadline: Deadline) -> None:
-        kind = deadline.kind
-        group_id, member_id = deadline.subject
-        if kind is DeadlineKind.RETENTION:
+        if deadline.kind is DeadlineKind.RETENTION:
             retention.retention_due(self)
-        elif kind is DeadlineKind.SWEEP:
+        elif deadline.kind is DeadlineKind.SWEEP:
             topic_sweep.sweep_due(self)
-        elif (group := self.groups.get(group_id)) is None:
-            return
-        elif kind is DeadlineKind.SESSION:
-            membership.session_due(self, group, member_id)
-        elif kind is DeadlineKind.JOIN_PHASE:
-            rebalance.join_phase_due(self, group)
-        elif kind is DeadlineKind.SYNC_PHASE:
-            rebalance.sync_phase_due(self, group)
+        else:
+            group_id, member_id = deadline.subject
+            group = self.groups.get(group_id)
+            if group is not None:
+                due = BEHAVIOUR_OF[group.group_type].due[deadline.kind]
+                due(self, group, member_id)
 
     def next_deadline(self) -> int | None:
         """Return the time of the next call of ``expire`` (monotonic ms). It may be too early.
@@ -116,7 +130,8 @@ class Shard(ShardState):
         changed = [g for g in self.groups if self.overrides.get(g) != overrides.get(g)]
         self.overrides = overrides
         for group_id in changed:
-            rebalance.overrides_changed(self, self.groups[group_id])
+            group = self.groups[group_id]
+            BEHAVIOUR_OF[group.group_type].overrides_changed(self, group)
         return step
 
     def loaded(self, now: Now) -> Step:
@@ -149,12 +164,7 @@ class Shard(ShardState):
         return step
 
     def _restore(self, group: Group) -> None:
-        restore(group)
-        group.subscribed_topics = rebalance.subscribed_topics(group)
-        for member in group.members.values():
-            self.restart_session(member)
-        if len(group.members) > self.limits.group_max_size:
-            rebalance.prepare(self, group, "group_max_size", "")
+        BEHAVIOUR_OF[group.group_type].loaded(self, group)
 
     # --- called by the owner of the shard ---
 

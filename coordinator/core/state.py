@@ -12,18 +12,16 @@ from groupkeeper.coordinator.core.cluster.image import ANY_PARTITION, TopicImage
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Census, Tally
 from groupkeeper.coordinator.core.groups.group import (
     SAVED_OFFSET_BYTES,
     Group,
     Member,
-    encoded_bytes,
-    metadata_bytes,
     text_bytes,
     topic_bytes,
 )
 from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset
-from groupkeeper.coordinator.core.groups.saved import to_record
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import (
@@ -133,10 +131,13 @@ class ShardState:
         step.records.append(record)
         step.record_bytes += size_bytes
 
-    def record_group(self, group: Group) -> None:
-        """Record a group's live metadata."""
-        assigned = sum([len(member.assignment) for member in group.members.values()])
-        self.record(to_record(group), group.size_bytes + encoded_bytes(assigned))
+    def record_group_removed(self, group: Group) -> None:
+        """Record the deletion of a group with its offsets, and clear its deadlines."""
+        assert not any(group.parked()), "a parked request would never be answered"
+        for deadline in group.deadlines():
+            self.deadlines.clear(deadline)
+        self.record(GroupRemoved(group.group_id))
+        self.report_groups()
 
     def record_removed(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
         """Record the deletion of offsets."""
@@ -188,7 +189,7 @@ class ShardState:
         if isinstance(record, OffsetsCommitted):
             self._apply_commit(record)
         elif isinstance(record, GroupRecord):
-            self._set_metadata(self._group(record.group_id), record)
+            self._group(record.group_id).save(record)
         elif isinstance(record, SavedGroup):
             self._apply_saved_group(record)
         elif isinstance(record, SavedOffsets):
@@ -207,24 +208,27 @@ class ShardState:
     def _group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
-            group = Group(group_id, self.tally)
+            group = self.new_group(group_id, GroupType.CLASSIC)
             self.enter(group)
         return group
+
+    def new_group(self, group_id: str, group_type: GroupType) -> Group:
+        """Return a new group that is not in the shard. ``Shard`` knows the types."""
+        raise NotImplementedError
 
     def enter(self, group: Group) -> None:
         """Add a new group to the shard."""
         self.groups[group.group_id] = group
-        self.tally.by_state[group.state] += 1
+        self.tally.by_state[group.state_name()] += 1
 
     def _remove(self, group_id: str) -> None:
         group = self.groups.pop(group_id, None)
         if group is not None:
             self.offsets_held -= group.offset_count()
-            self.tally.by_state[group.state] -= 1
+            self.tally.by_state[group.state_name()] -= 1
             self.tally.assigned_bytes -= group.assigned_bytes
             self.tally.members -= len(group.members)
-            for member in group.members.values():
-                self.tally.metadata_bytes -= metadata_bytes(member.protocols)
+            self.tally.metadata_bytes -= group.metadata_bytes()
 
     def report_groups(self) -> None:
         """Report the number of groups to the census. Call it after each change outside a load."""
@@ -280,18 +284,11 @@ class ShardState:
 
     def _apply_saved_group(self, record: SavedGroup) -> None:
         group = self._group(record.group_id)
-        self._set_metadata(group, record.metadata)
+        group.save(record.metadata)
         self.offsets_held -= group.offset_count()
         group.offsets = {}
         group.offset_bytes = group.offset_metadata_bytes = 0
         self._add_offsets(group, record.offsets)
-
-    def _set_metadata(self, group: Group, metadata: GroupRecord | None) -> None:
-        group.saved = metadata
-        members = () if metadata is None else metadata.members
-        assigned_bytes = sum([encoded_bytes(len(m.assignment)) for m in members])
-        self.tally.assigned_bytes += assigned_bytes - group.assigned_bytes
-        group.assigned_bytes = assigned_bytes
 
     def _add_offsets(self, group: Group, offsets: dict[str, dict[int, SavedOffset]]) -> None:
         # The record may be shared with its creator, and our copy is changed in place later.

@@ -12,9 +12,9 @@ from groupkeeper.coordinator.core.assignors.types import (
     StickyPartitionAssignor,
     TopicPartition,
 )
+from groupkeeper.coordinator.core.classic.group import CONSUMER
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import CONSUMER
 from groupkeeper.coordinator.embed.assignor_plugins import AssignorPluginError, get_assignor
 from groupkeeper.coordinator.embed.group_metadata import GroupMetadata, MemberMetadata
 from groupkeeper.storage.host_values import checked

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from groupkeeper.coordinator.core.classic.group import CONSUMER
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import CONSUMER
 from groupkeeper.coordinator.core.requests.admin import GroupView, MemberView
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,

@@ -31,10 +31,29 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "coordinator/core/groups/group": (
         "coordinator/core/classic/test_join",
-        "coordinator/core/classic/test_static_members",
         "coordinator/core/offsets/test_room",
     ),
-    "coordinator/core/groups/saved": ("coordinator/core/test_restart",),
+    "coordinator/core/classic/group": (
+        "coordinator/core/classic/test_join",
+        "coordinator/core/classic/test_static_members",
+        "coordinator/core/offsets/test_commit",
+        "coordinator/core/offsets/test_deletion",
+        "coordinator/core/offsets/test_retention",
+        "coordinator/core/offsets/test_room",
+    ),
+    "coordinator/core/classic/member": (
+        "coordinator/core/classic/test_join",
+        "coordinator/core/test_bounds",
+    ),
+    "coordinator/core/classic/saved": ("coordinator/core/test_restart",),
+    "coordinator/core/classic/behaviour": (
+        "coordinator/core/test_restart",
+        "coordinator/core/classic/test_rebalance_timers",
+    ),
+    "coordinator/core/classic/assignment_event": (
+        "coordinator/core/classic/test_sync",
+        "coordinator/core/test_bounds",
+    ),
     "coordinator/core/cluster/group_configs": (
         "coordinator/core/cluster/test_changes",
         "coordinator/core/cluster/test_group_configs",
@@ -58,7 +77,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
         "coordinator/core/classic/test_join",
         "coordinator/core/classic/test_static_members",
     ),
-    "coordinator/core/classic/request_events": (
+    "coordinator/core/request_events": (
         "coordinator/core/classic/test_join",
         "coordinator/core/classic/test_static_members",
         "coordinator/core/classic/test_sync",
@@ -76,8 +95,8 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "coordinator/core/cluster/names": ("coordinator/core/cluster/test_shard",),
     "coordinator/core/offsets/sweep": ("coordinator/core/offsets/test_topics_changed",),
-    "coordinator/core/groups/transitions": (
-        "coordinator/core/groups/test_transitions",
+    "coordinator/core/classic/transitions": (
+        "coordinator/core/classic/test_transitions",
         "coordinator/core/classic/test_join",
         "coordinator/core/classic/test_sync",
     ),

@@ -79,9 +79,9 @@ TIMERS: Final = (
 
 FENCES: Final = (
     Named(
-        f"{CORE}/offsets/commit.py",
-        "    if generation_id != group.generation_id:",
-        "    if generation_id > group.generation_id:",
+        f"{CORE}/classic/group.py",
+        "        if generation_id != self.generation_id:",
+        "        if generation_id > self.generation_id:",
         "a member of an old generation overwrites what the new owner committed",
     ),
     Named(
@@ -227,8 +227,8 @@ LIMITS: Final = (
     ),
     Named(
         f"{CORE}/offsets/retention.py",
-        "return wall_ms - base_ms >= rule.retention_ms",
-        "return wall_ms - base_ms > rule.retention_ms",
+        "return wall_ms - since_ms >= retention_ms",
+        "return wall_ms - since_ms > retention_ms",
         "an offset outlives its retention by a millisecond",
     ),
     Named(
@@ -272,8 +272,8 @@ DURABILITY: Final = (
     ),
     Named(
         f"{CORE}/classic/membership.py",
-        "GroupState.STABLE, shard.now.wall_ms)\n    shard.record",
-        "GroupState.STABLE, shard.now.wall_ms)\n    True or shard.record",
+        "GroupState.STABLE, shard.now.wall_ms)\n    record_group",
+        "GroupState.STABLE, shard.now.wall_ms)\n    True or record_group",
         "an assignment is told and not stored: after a crash the group is gone",
     ),
     Named(

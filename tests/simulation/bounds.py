@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from groupkeeper.coordinator.core.classic.saved import to_record
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.groups.saved import to_record
 from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.coordinator.core.requests.membership import JoinGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit

@@ -11,12 +11,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from groupkeeper.coordinator.core import state
-from groupkeeper.coordinator.core.classic import joining, membership
-from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
+from groupkeeper.coordinator.core.classic import joining, membership, saved
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import Census
-from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.offsets import fetch as offset_fetch
 from groupkeeper.coordinator.core.records import GroupRecord, OffsetsCommitted, OffsetsRemoved
@@ -40,6 +38,7 @@ from groupkeeper.storage.backends.sqlite.keyed import LoadedKeys
 from groupkeeper.storage.base import Lease, ShardAppend, ShardId
 from groupkeeper.storage.codec.events import Stamp
 from groupkeeper.storage.event_log.log_clock import LogClock
+from tests.helpers.core.handlers import handle_with
 from tests.simulation.breakages_of_accounts import ACCOUNTS
 from tests.simulation.breakages_of_members import MEMBERS
 from tests.simulation.breakages_of_requests import REQUESTS
@@ -127,20 +126,20 @@ def generation_goes_back(patch: Patch) -> None:
     def forgetful(self: ShardState, record: Any) -> None:
         apply(self, record)
 
-    def to_record(group: Group) -> GroupRecord:
+    def to_record(group: ClassicGroup) -> GroupRecord:
         record = told(group)
         return msgspec.structs.replace(record, generation_id=max(0, record.generation_id % 3))
 
-    told = state.to_record
+    told = saved.to_record
     patch.setattr(ShardState, "apply", forgetful)
-    patch.setattr(state, "to_record", to_record)
+    patch.setattr(saved, "to_record", to_record)
 
 
 def owned_twice(patch: Patch) -> None:
     """Every member gets the assignment of the first one."""
     store = membership._store_assignment
 
-    def generous(shard: ShardState, group: Group, request: SyncGroup) -> None:
+    def generous(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> None:
         if request.assignments:
             first = request.assignments[0][1]
             shares = tuple((name, first) for name, _ in request.assignments)
@@ -188,16 +187,16 @@ def loading_reads_nothing(patch: Patch) -> None:
 
 def zombies_commit(patch: Patch) -> None:
     """A commit is accepted with any generation."""
-    judge = offset_commit._member_error
+    judge = ClassicGroup.commit_error
 
-    def lenient(group: Any, request: Any) -> ErrorCode:
-        error = judge(group, request)
+    def lenient(self: ClassicGroup, request: Any) -> ErrorCode:
+        error = judge(self, request)
         if error in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
             return ErrorCode.NONE
         return error
 
-    patch.setattr(offset_commit, "_member_error", lenient)
-    patch.setattr(offset_commit, "COMMIT_EXTENDS_SESSION", frozenset())
+    patch.setattr(ClassicGroup, "commit_error", lenient)
+    patch.setattr(ClassicGroup, "commit_restarts_session", lambda _: False)
 
 
 def refused_and_stored(patch: Patch) -> None:
@@ -270,15 +269,15 @@ def metadata_is_not_told(patch: Patch) -> None:
 def heartbeat_does_not_count(patch: Patch) -> None:
     beat = membership.heartbeat
 
-    def unheard(shard: ShardState, request: Heartbeat, ticket: Any) -> None:
+    def unheard(*arguments: Any) -> None:
         patch.setattr(ShardState, "restart_session", lambda *_: None)
         try:
-            beat(shard, request, ticket)
+            beat(*arguments)
         finally:
             patch.setattr(ShardState, "restart_session", restart)
 
     restart = ShardState.restart_session
-    patch.setitem(FUNCTION_OF, Heartbeat, unheard)
+    handle_with(patch, Heartbeat, unheard)
 
 
 def load_loses_a_slice(patch: Patch) -> None:
@@ -342,14 +341,14 @@ def full_census_turns_all_away(patch: Patch) -> None:
     """If there is no room for another group, requests of existing groups are refused as well."""
     join = joining.join_group
 
-    def strict(shard: ShardState, request: JoinGroup, ticket: Any) -> None:
+    def strict(shard: ShardState, group: Any, request: JoinGroup, ticket: Any) -> None:
         if shard.census.groups >= shard.census.max_groups:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             shard.reply(ticket, JoinGroupResult(error, request.member_id))
         else:
-            join(shard, request, ticket)
+            join(shard, group, request, ticket)
 
-    patch.setitem(FUNCTION_OF, JoinGroup, strict)
+    handle_with(patch, JoinGroup, strict)
 
 
 def load_leaves_keys_out_of_their_table(patch: Patch) -> None:

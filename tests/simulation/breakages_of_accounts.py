@@ -13,9 +13,10 @@ import msgspec
 import pytest
 
 from groupkeeper.coordinator.core.classic import membership, rebalance
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
+from groupkeeper.coordinator.core.classic.member import ClassicMember
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import Event, MemberEvicted, OffsetDeleted, OffsetExpired
-from groupkeeper.coordinator.core.groups.group import Group, Member
 from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset
 from groupkeeper.coordinator.core.offsets import deletion
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
@@ -29,18 +30,18 @@ Patch = pytest.MonkeyPatch
 
 
 def superseded_join_is_not_answered(patch: Patch) -> None:
-    park = Group.park_join
+    park = ClassicGroup.park_join
 
-    def forgetful(self: Group, member: Member, ticket: Any) -> None:
+    def forgetful(self: ClassicGroup, member: ClassicMember, ticket: Any) -> None:
         park(self, member, ticket)
 
-    patch.setattr(Group, "park_join", forgetful)
+    patch.setattr(ClassicGroup, "park_join", forgetful)
 
 
 def fenced_call_is_not_answered(patch: Patch) -> None:
     """The parked join or sync of a replaced static member is not answered."""
 
-    def forgetful(shard: ShardState, group: Group, member: Member) -> None:
+    def forgetful(shard: ShardState, group: ClassicGroup, member: ClassicMember) -> None:
         group.release_join(member)
         member.parked_sync = None
 
@@ -84,13 +85,13 @@ def riders_are_lost(patch: Patch) -> None:
 
 def generation_is_used_again(patch: Patch) -> None:
     """In a group with a static member a generation is used twice."""
-    advance = Group.next_generation
+    advance = ClassicGroup.next_generation
 
-    def lazy(self: Group) -> None:
+    def lazy(self: ClassicGroup) -> None:
         if not self.static_members or not self.generation_id:
             advance(self)
 
-    patch.setattr(Group, "next_generation", lazy)
+    patch.setattr(ClassicGroup, "next_generation", lazy)
 
 
 def sweep_takes_a_topic_that_stands(patch: Patch) -> None:
@@ -123,7 +124,7 @@ def deletion_takes_more_than_it_names(patch: Patch) -> None:
     """A deletion of one partition deletes all partitions of the topic."""
     remove = deletion._remove
 
-    def greedy(shard: ShardState, group: Group, lost: Any, *rest: Any) -> None:
+    def greedy(shard: ShardState, group: ClassicGroup, lost: Any, *rest: Any) -> None:
         named = {topic for topic, _, _ in lost}
         going: list[StoredOffset] = [row for row in group.stored_offsets() if row[0] in named]
         remove(shard, group, going, *rest)

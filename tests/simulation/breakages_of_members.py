@@ -10,12 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from groupkeeper.coordinator.core import shard
-from groupkeeper.coordinator.core.classic import membership, rebalance
+from groupkeeper.coordinator.core.classic import behaviour, membership, rebalance
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import Event, MemberEvicted
-from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.requests.membership import LeaveGroupResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime.slot import Slot
@@ -66,7 +64,7 @@ def who_leaves_stays(patch: Patch) -> None:
 def who_leaves_stays_untold(patch: Patch) -> None:
     """A LeaveGroup is answered, but the member stays."""
 
-    def nothing(shard: ShardState, group: Group, leaving: Any, request: Any) -> Any:
+    def nothing(shard: ShardState, group: ClassicGroup, leaving: Any, request: Any) -> Any:
         return group.identity_error(leaving.member_id, leaving.group_instance_id)
 
     patch.setattr(membership, "_leave", nothing)
@@ -83,41 +81,41 @@ def leave_does_not_wait(patch: Patch) -> None:
 
 def who_was_replaced_is_unknown(patch: Patch) -> None:
     """A replaced static member gets an answer that makes it join again and take its place back."""
-    identity_error = Group.identity_error
+    identity_error = ClassicGroup.identity_error
 
-    def without(self: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
+    def without(self: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
         error = identity_error(self, member_id, group_instance_id)
         is_fenced = error is ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.UNKNOWN_MEMBER_ID if is_fenced else error
 
-    patch.setattr(Group, "identity_error", without)
+    patch.setattr(ClassicGroup, "identity_error", without)
 
 
 def anybody_commits(patch: Patch) -> None:
     """Anybody who names the right generation is accepted."""
-    judge = offset_commit._member_error
-    identity_error = Group.identity_error
+    judge = ClassicGroup.commit_error
+    identity_error = ClassicGroup.identity_error
 
-    def lenient(group: Any, request: Any) -> ErrorCode:
+    def lenient(self: ClassicGroup, request: Any) -> ErrorCode:
         with pytest.MonkeyPatch.context() as meanwhile:
-            meanwhile.setattr(Group, "identity_error", lambda *_: ErrorCode.NONE)
-            error = judge(group, request)
-        if group is not None and identity_error(group, request.member_id, None):
-            patch.setattr(offset_commit, "COMMIT_EXTENDS_SESSION", frozenset())
+            meanwhile.setattr(ClassicGroup, "identity_error", lambda *_: ErrorCode.NONE)
+            error = judge(self, request)
+        if identity_error(self, request.member_id, None):
+            patch.setattr(ClassicGroup, "commit_restarts_session", lambda _: False)
         return error
 
-    patch.setattr(offset_commit, "_member_error", lenient)
+    patch.setattr(ClassicGroup, "commit_error", lenient)
 
 
 def metadata_of_a_rejoin_is_lost(patch: Patch) -> None:
-    patch.setattr(Group, "set_protocols", lambda *_: None)
+    patch.setattr(ClassicGroup, "set_protocols", lambda *_: None)
 
 
 def static_members_are_put_out(patch: Patch) -> None:
     """Members that did not rejoin before the end of the join phase stay."""
     complete = rebalance.complete_join_phase
 
-    def strict(shard: ShardState, group: Group) -> None:
+    def strict(shard: ShardState, group: ClassicGroup) -> None:
         for member in list(group.members.values()):
             if member.group_instance_id is not None and member.parked_join is None:
                 rebalance.evict(shard, group, member, "join_timeout")
@@ -128,20 +126,20 @@ def static_members_are_put_out(patch: Patch) -> None:
 
 def type_of_an_empty_group_is_not_loaded(patch: Patch) -> None:
     """A group whose members left looks like one that never had members."""
-    restore = shard.restore
+    restore = behaviour.restore
 
-    def forgetful(group: Group) -> None:
+    def forgetful(group: ClassicGroup) -> None:
         restore(group)
         if not group.members:
             group.protocol_type = None
 
-    patch.setattr(shard, "restore", forgetful)
+    patch.setattr(behaviour, "restore", forgetful)
 
 
 def one_member_subscribes_for_all(patch: Patch) -> None:
     compute = rebalance.subscribed_topics
 
-    def of_the_first(group: Group) -> frozenset[str] | None:
+    def of_the_first(group: ClassicGroup) -> frozenset[str] | None:
         with pytest.MonkeyPatch.context() as meanwhile:
             meanwhile.setattr(group, "members", dict([*group.members.items()][:1]))
             return compute(group)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.offsets import retention
 from groupkeeper.coordinator.core.records import OffsetsCommitted
 from groupkeeper.coordinator.core.state import ShardState
@@ -34,20 +35,21 @@ def expires_at_once(patch: Patch) -> None:
 
 
 def consumed_offsets_expire(patch: Patch) -> None:
-    rule = retention._rule
+    expiry = ClassicGroup.offset_expiry
 
-    def without_topics(*arguments: Any) -> Any:
-        found = rule(*arguments)
+    def without_topics(self: ClassicGroup) -> Any:
+        found = expiry(self)
         return found and found._replace(kept_topics=frozenset())
 
-    patch.setattr(retention, "_rule", without_topics)
+    patch.setattr(ClassicGroup, "offset_expiry", without_topics)
 
 
 def retention_of_a_commit_is_ignored(patch: Patch) -> None:
     is_expired = retention._is_expired
 
-    def by_the_rule(shard: Any, rule: Any, offset: Any) -> bool:
-        return is_expired(shard, rule, msgspec.structs.replace(offset, expire_time_ms=-1))
+    def by_the_rule(shard: Any, rule: Any, retention_ms: int, offset: Any) -> bool:
+        without = msgspec.structs.replace(offset, expire_time_ms=-1)
+        return is_expired(shard, rule, retention_ms, without)
 
     patch.setattr(retention, "_is_expired", by_the_rule)
 
@@ -59,8 +61,8 @@ def offsets_never_expire(patch: Patch) -> None:
 def retention_of_a_commit_never_ends(patch: Patch) -> None:
     is_expired = retention._is_expired
 
-    def for_ever(shard: Any, rule: Any, offset: Any) -> bool:
-        return offset.expire_time_ms < 0 and is_expired(shard, rule, offset)
+    def for_ever(shard: Any, rule: Any, retention_ms: int, offset: Any) -> bool:
+        return offset.expire_time_ms < 0 and is_expired(shard, rule, retention_ms, offset)
 
     patch.setattr(retention, "_is_expired", for_ever)
 

@@ -11,18 +11,17 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from groupkeeper.coordinator.core import shard as core_shard
-from groupkeeper.coordinator.core.classic import joining, membership, rebalance
+from groupkeeper.coordinator.core.classic import behaviour, joining, membership, rebalance
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.deadlines import DeadlineKind, Deadlines
-from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime.alarm import Alarm
 from groupkeeper.coordinator.runtime.lane import Lane
+from tests.helpers.core.handlers import handle_with
 
 Patch = pytest.MonkeyPatch
 
@@ -44,36 +43,41 @@ def wait_for_a_load_is_never_given_up(patch: Patch) -> None:
     patch.setattr(Lane, "_check_wait", lambda *_: None)
 
 
+def _due(patch: Patch, kind: DeadlineKind, function: Callable[..., None]) -> None:
+    """Let another function follow when a deadline of a kind is reached."""
+    patch.setitem(behaviour.CLASSIC.due, kind, function)
+
+
 def session_evicts_nobody(patch: Patch) -> None:
-    patch.setattr(membership, "session_due", lambda *_: None)
+    _due(patch, DeadlineKind.SESSION, lambda *_: None)
 
 
 def session_begins_again(patch: Patch) -> None:
     """A session that ends starts again, as if the member had sent a heartbeat."""
     end = membership.session_due
 
-    def forgiving(shard: ShardState, group: Group, member_id: str) -> None:
+    def forgiving(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
         member = group.members.get(member_id)
         if member is None:
             end(shard, group, member_id)
         else:
             shard.restart_session(member)
 
-    patch.setattr(membership, "session_due", forgiving)
+    _due(patch, DeadlineKind.SESSION, forgiving)
 
 
 def handed_out_id_stays(patch: Patch) -> None:
     """An id that nobody joined with stays, and delays its group."""
     end = membership.session_due
 
-    def forgiving(shard: ShardState, group: Group, member_id: str) -> None:
+    def forgiving(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
         pending = group.pending_members.get(member_id)
         if pending is None:
             end(shard, group, member_id)
         else:
             shard.arm(pending, shard.now.monotonic_ms + 6_000)
 
-    patch.setattr(membership, "session_due", forgiving)
+    _due(patch, DeadlineKind.SESSION, forgiving)
 
 
 def join_phase_is_not_armed(patch: Patch) -> None:
@@ -84,14 +88,14 @@ def join_phase_goes_on(patch: Patch) -> None:
     """A join phase that should end starts again, and nobody is evicted."""
     due = rebalance.join_phase_due
 
-    def patient(shard: ShardState, group: Group) -> None:
+    def patient(shard: ShardState, group: ClassicGroup, _: str) -> None:
         if group.is_initial_rebalance:
             due(shard, group)
         elif group.state is GroupState.PREPARING_REBALANCE:
             at_ms = shard.now.monotonic_ms + group.largest_rebalance_timeout_ms()
             shard.arm(group.join_phase, at_ms)  # beyond rebalance.max.join.ms too
 
-    patch.setattr(rebalance, "join_phase_due", patient)
+    _due(patch, DeadlineKind.JOIN_PHASE, patient)
 
 
 def bound_of_a_join_phase_is_ignored(patch: Patch) -> None:
@@ -99,23 +103,23 @@ def bound_of_a_join_phase_is_ignored(patch: Patch) -> None:
 
 
 def sync_phase_goes_on(patch: Patch) -> None:
-    def patient(shard: ShardState, group: Group) -> None:
+    def patient(shard: ShardState, group: ClassicGroup, _: str) -> None:
         shard.arm(group.sync_phase, shard.now.monotonic_ms + 5_000)
 
-    patch.setattr(rebalance, "sync_phase_due", patient)
+    _due(patch, DeadlineKind.SYNC_PHASE, patient)
 
 
 def sync_phase_evicts_nobody(patch: Patch) -> None:
     """A member that never synced stays in a group that is Stable."""
     due = rebalance.sync_phase_due
 
-    def forgiving(shard: ShardState, group: Group) -> None:
+    def forgiving(shard: ShardState, group: ClassicGroup, _: str) -> None:
         if group.state is GroupState.STABLE:
             group.pending_sync.clear()
         else:
             due(shard, group)
 
-    patch.setattr(rebalance, "sync_phase_due", forgiving)
+    _due(patch, DeadlineKind.SYNC_PHASE, forgiving)
 
 
 def _ends_early(kind: DeadlineKind) -> Callable[[Patch], None]:
@@ -161,12 +165,11 @@ def _unheard(function: Callable[..., None]) -> Callable[..., None]:
 def heartbeat_counts_in_stable_alone(patch: Patch) -> None:
     beat, unheard_beat = membership.heartbeat, _unheard(membership.heartbeat)
 
-    def handle(shard: ShardState, request: Heartbeat, ticket: Any) -> None:
-        group = shard.groups.get(request.group_id)
+    def handle(shard: ShardState, group: Any, request: Heartbeat, ticket: Any) -> None:
         is_stable = group is None or group.state is GroupState.STABLE
-        (beat if is_stable else unheard_beat)(shard, request, ticket)
+        (beat if is_stable else unheard_beat)(shard, group, request, ticket)
 
-    patch.setitem(FUNCTION_OF, Heartbeat, handle)
+    handle_with(patch, Heartbeat, handle)
 
 
 def heartbeat_sets_no_alarm(patch: Patch) -> None:
@@ -174,15 +177,15 @@ def heartbeat_sets_no_alarm(patch: Patch) -> None:
     whose join is parked.
     """
 
-    def handle(shard: ShardState, request: Heartbeat, ticket: Any) -> None:
-        membership.heartbeat(shard, request, ticket)
+    def handle(shard: ShardState, *rest: Any) -> None:
+        membership.heartbeat(shard, *rest)
         shard.step.sets_alarm = False
 
-    patch.setitem(FUNCTION_OF, Heartbeat, handle)
+    handle_with(patch, Heartbeat, handle)
 
 
 def commit_does_not_count(patch: Patch) -> None:
-    patch.setitem(FUNCTION_OF, OffsetCommit, _unheard(offset_commit.commit_offsets))
+    handle_with(patch, OffsetCommit, _unheard(offset_commit.commit_offsets))
 
 
 def answered_sync_does_not_count(patch: Patch) -> None:
@@ -212,14 +215,14 @@ def _asked(**kept: Callable[[int], int]) -> Callable[[Patch], None]:
 
 
 def restored_rebalance_timeout_is_short(patch: Patch) -> None:
-    restore = core_shard.restore
+    restore = behaviour.restore
 
-    def hasty(group: Group) -> None:
+    def hasty(group: ClassicGroup) -> None:
         restore(group)
         for member in group.members.values():
             member.rebalance_timeout_ms = min(100, member.rebalance_timeout_ms)
 
-    patch.setattr(core_shard, "restore", hasty)
+    patch.setattr(behaviour, "restore", hasty)
 
 
 LATE: Final = "no alarm is set|is silent since|should be over|should have (synced|joined)"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
@@ -50,7 +50,7 @@ def check_identity(shard: ShardState, request: Request, result: Result | None) -
     )
 
 
-def _identity(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+def _identity(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
     """Return the error that the current members require."""
     instances = {m.group_instance_id: m.member_id for m in group.members.values()}
     if instance_id is not None and instances.get(instance_id, member_id) != member_id:

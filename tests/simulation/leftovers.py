@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from groupkeeper.coordinator.core.classic.group import CONSUMER, ClassicGroup
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import SavedOffset
 from groupkeeper.coordinator.core.state import ShardState
@@ -52,7 +52,9 @@ def _past_their_time(shard: ShardState, now: Now) -> Iterator[Leftover]:
                 yield group_id, topic, partition
 
 
-def _until_ms(group: Group, topic: str, offset: SavedOffset, retention_ms: int) -> int | None:
+def _until_ms(
+    group: ClassicGroup, topic: str, offset: SavedOffset, retention_ms: int
+) -> int | None:
     """Return until when it is kept (wall clock). None if nothing asks for it now."""
     is_simple = group.protocol_type is None
     is_empty = group.state is GroupState.EMPTY

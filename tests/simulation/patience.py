@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import NamedTuple, TypeAlias
 
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
+from groupkeeper.coordinator.core.classic.member import ClassicMember
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import Group, Member
 from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
@@ -93,7 +94,7 @@ class Patience:
 class GroupPatience:
     """What one group waits for."""
 
-    def __init__(self, group: Group, asked: Asked) -> None:
+    def __init__(self, group: ClassicGroup, asked: Asked) -> None:
         self._asked = asked
         self._phase = (GroupState.EMPTY, group.generation_id)
         self._until_ms = 0
@@ -120,7 +121,7 @@ class GroupPatience:
         self._handed_out: dict[str, int] = {}
         """Ids that nobody joined with so far (KIP-394), each with the time of its removal."""
 
-    def hear(self, group: Group, request: object, result: object, now_ms: int) -> None:
+    def hear(self, group: ClassicGroup, request: object, result: object, now_ms: int) -> None:
         """Note a request. ``result`` is None if it was parked."""
         match request, result:
             case Heartbeat(), ErrorCode() if result in _HEARD:
@@ -148,10 +149,10 @@ class GroupPatience:
         is_told_again = join.member_id != "" and result.generation_id == self._phase[1]
         return result.error is ErrorCode.NONE and not is_told_again
 
-    def _timeouts(self, group: Group) -> dict[str, Timeouts]:
+    def _timeouts(self, group: ClassicGroup) -> dict[str, Timeouts]:
         return {member_id: self._asked[group.group_id, member_id] for member_id in group.members}
 
-    def ended_early(self, group: Group, step: Step, now_ms: int) -> list[str]:
+    def ended_early(self, group: ClassicGroup, step: Step, now_ms: int) -> list[str]:
         """Check what ended in this step before its time, by the events. Called before
         ``follow``.
         """
@@ -179,7 +180,7 @@ class GroupPatience:
         return told
 
     def follow(
-        self, group: Group, initial_delay_ms: int, bound_ms: int | None, now_ms: int
+        self, group: ClassicGroup, initial_delay_ms: int, bound_ms: int | None, now_ms: int
     ) -> None:
         """Follow the group through a step. ``bound_ms`` is the most that a join phase may take."""
         members = group.members
@@ -226,7 +227,7 @@ class GroupPatience:
             m: at_ms for m, at_ms in self._handed_out.items() if m in group.pending_members
         }
 
-    def check(self, group: Group, now_ms: int) -> None:
+    def check(self, group: ClassicGroup, now_ms: int) -> None:
         """Raise AssertionError if something should have ended by now."""
         where = f"{group.group_id} in {group.state}, generation {group.generation_id}"
         is_open = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
@@ -248,14 +249,14 @@ class GroupPatience:
             )
 
 
-def _initial_delay_ms(shard: ShardState, group: Group) -> int:
+def _initial_delay_ms(shard: ShardState, group: ClassicGroup) -> int:
     told_ms = shard.overrides_of(group).initial_rebalance_delay_ms
     return shard.limits.initial_rebalance_delay_ms if told_ms is None else told_ms
 
 
-def _name(member: Member) -> str:
+def _name(member: ClassicMember) -> str:
     return member.group_instance_id or member.member_id
 
 
-def _waits(member: Member) -> bool:
+def _waits(member: ClassicMember) -> bool:
     return member.parked_join is not None or member.parked_sync is not None

@@ -4,14 +4,14 @@ consume. Otherwise a load would change it.
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.classic.group import CONSUMER, ClassicGroup
+from groupkeeper.coordinator.core.classic.saved import to_record
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
-from groupkeeper.coordinator.core.groups.saved import to_record
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
 
 
-def check_rest(group: Group) -> None:
+def check_rest(group: ClassicGroup) -> None:
     """Raise AssertionError if the two differ."""
     saved = group.saved
     if saved is None or group.state not in (GroupState.EMPTY, GroupState.STABLE):

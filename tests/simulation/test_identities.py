@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from tests.helpers.core.shard_driver import a_member, stable
@@ -43,7 +43,7 @@ def test_who_is_told_that_it_was_replaced_is_fine(story, call):
 
 @pytest.mark.parametrize("call", CALLS)
 def test_who_was_replaced_is_told_so(story, monkeypatch, call):
-    monkeypatch.setattr(Group, "identity_error", lambda *_: ErrorCode.UNKNOWN_MEMBER_ID)
+    monkeypatch.setattr(ClassicGroup, "identity_error", lambda *_: ErrorCode.UNKNOWN_MEMBER_ID)
     story.ask(call)
     assert story.durable.problems[0].endswith(
         " as a: is answered ['UNKNOWN_MEMBER_ID'], is FENCED_INSTANCE_ID"
@@ -56,7 +56,7 @@ def test_who_is_no_member_is_told_so(story, monkeypatch, call):
     story.old.member_id, story.old.instance_id = "nobody", None
     story.ask(call)
     assert story.durable.problems == []
-    monkeypatch.setattr(Group, "identity_error", lambda *_: ErrorCode.FENCED_INSTANCE_ID)
+    monkeypatch.setattr(ClassicGroup, "identity_error", lambda *_: ErrorCode.FENCED_INSTANCE_ID)
     story.ask(call)
     assert story.durable.problems[0].endswith(
         "nobody as None: is answered ['FENCED_INSTANCE_ID'], is UNKNOWN_MEMBER_ID"
@@ -79,7 +79,7 @@ def test_anybody_may_commit_to_a_group_without_members(story):
 @pytest.mark.parametrize("keeps", [True, False])
 def test_the_leader_is_shown_what_members_sent_last(story, monkeypatch, keeps):
     if not keeps:
-        monkeypatch.setattr(Group, "set_protocols", lambda *_: None)
+        monkeypatch.setattr(ClassicGroup, "set_protocols", lambda *_: None)
     leader, other = a_member(story, group_id="h"), a_member(story, group_id="h")
     stable(story, leader, other)
     assert other.join(protocols=(JoinProtocol("range", b"changed"),)).parked

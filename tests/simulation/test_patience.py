@@ -10,11 +10,11 @@ import re
 import pytest
 
 from groupkeeper.coordinator.core.classic import rebalance
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.deadlines import Deadline
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd
-from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.now import Now
 from tests.helpers.core.shard_driver import a_member, a_stable_group, completing, stable
 from tests.simulation.breakages_of_members import static_members_are_put_out
@@ -37,7 +37,7 @@ class Story(WorldShardDriver):
         super().__init__(initial_rebalance_delay_ms=INITIAL_DELAY_MS)
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ClassicGroup:
         return self.shard.groups["g"]
 
     def hurry(self, deadline: Deadline, ms: int) -> list[str]:

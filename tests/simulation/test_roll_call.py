@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from groupkeeper.coordinator.core.classic import membership, rebalance
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, MemberLeave
-from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
@@ -168,7 +168,7 @@ def test_each_join_phase_makes_the_next_generation(story):
 def test_a_generation_is_not_used_again(story, monkeypatch):
     leader, other = a_stable_group(story)
     other.leave()
-    monkeypatch.setattr(Group, "next_generation", lambda _: None)
+    monkeypatch.setattr(ClassicGroup, "next_generation", lambda _: None)
     leader.join()
     assert "generation_id=1" in story.problems[0]
     assert story.problems[0].endswith("after generation 1")

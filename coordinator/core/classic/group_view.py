@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
+from groupkeeper.coordinator.core.classic.member import ClassicMember
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.groups.group import Group, Member
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.requests.admin import (
     GroupView,
@@ -16,10 +18,11 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 
-@handles(ReadGroup)
-def read_group(shard: ShardState, request: ReadGroup, ticket: Ticket) -> None:
+@handles(ReadGroup, GroupType.CLASSIC)
+def read_group(
+    shard: ShardState, group: ClassicGroup | None, request: ReadGroup, ticket: Ticket
+) -> None:
     """Answer with a copy of the group's state, or with GROUP_ID_NOT_FOUND."""
-    group = shard.groups.get(request.group_id)
     if group is None:
         result = ReadGroupResult(ErrorCode.GROUP_ID_NOT_FOUND)
     else:
@@ -27,7 +30,7 @@ def read_group(shard: ShardState, request: ReadGroup, ticket: Ticket) -> None:
     shard.reply(ticket, result)
 
 
-def _view(group: Group, now: Now) -> GroupView:
+def _view(group: ClassicGroup, now: Now) -> GroupView:
     return GroupView(
         group.group_id,
         group.state,
@@ -40,7 +43,7 @@ def _view(group: Group, now: Now) -> GroupView:
     )
 
 
-def _member_view(group: Group, member: Member, now: Now) -> MemberView:
+def _member_view(group: ClassicGroup, member: ClassicMember, now: Now) -> MemberView:
     return MemberView(
         member.member_id,
         member.group_instance_id,
@@ -56,7 +59,7 @@ def _member_view(group: Group, member: Member, now: Now) -> MemberView:
     )
 
 
-def _last_heard_ms(member: Member, now: Now) -> int | None:
+def _last_heard_ms(member: ClassicMember, now: Now) -> int | None:
     """Return when the current session began, or None while a join is parked and no session runs."""
     if member.session.at is None:
         return None

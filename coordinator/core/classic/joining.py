@@ -6,21 +6,24 @@ See docs/spec/joining.md#join-group and #static-members.
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.classic import rebalance
-from groupkeeper.coordinator.core.classic.request_events import add_created_event, add_refused_event
-from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
-from groupkeeper.coordinator.core.dispatch import handles
-from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberJoin, quoted_reason
-from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import Group, Member, member_bytes, metadata_bytes
-from groupkeeper.coordinator.core.groups.transitions import (
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
+from groupkeeper.coordinator.core.classic.member import ClassicMember, member_bytes, metadata_bytes
+from groupkeeper.coordinator.core.classic.saved import record_group
+from groupkeeper.coordinator.core.classic.transitions import (
     AFTER_JOIN,
     REJOIN_ACTION,
     STATIC_REJOIN_ACTION,
     RejoinAction,
     StaticRejoinAction,
 )
+from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
+from groupkeeper.coordinator.core.dispatch import handles
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberJoin, quoted_reason
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
+from groupkeeper.coordinator.core.request_events import add_created_event, add_refused_event
 from groupkeeper.coordinator.core.requests.membership import (
     JoinGroup,
     JoinGroupResult,
@@ -30,8 +33,10 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 
-@handles(JoinGroup)
-def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
+@handles(JoinGroup, GroupType.CLASSIC)
+def join_group(
+    shard: ShardState, group: ClassicGroup | None, request: JoinGroup, ticket: Ticket
+) -> None:
     """Answer a JoinGroup, or park it until its join phase ends."""
     limits = shard.limits
     if request.group_id == "":
@@ -41,12 +46,11 @@ def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
     if not limits.min_session_timeout_ms <= timeout_ms <= limits.max_session_timeout_ms:
         _refuse(shard, request, ticket, ErrorCode.INVALID_SESSION_TIMEOUT)
         return
-    group = shard.groups.get(request.group_id)
     if group is None:
         if request.member_id != "":
             _refuse(shard, request, ticket, ErrorCode.UNKNOWN_MEMBER_ID)
             return
-        group = Group(request.group_id, shard.tally)
+        group = ClassicGroup(request.group_id, shard.tally)
         if group.size_bytes > min(limits.max_step_bytes, limits.max_group_bytes):
             shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
             return
@@ -57,7 +61,7 @@ def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
     _join(shard, group, request, ticket)
 
 
-def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
+def _create(shard: ShardState, group: ClassicGroup, request: JoinGroup) -> None:
     """Create the group. It exists from here on, even if this join is refused later.
 
     See docs/spec/edge-cases.md#edge-5.
@@ -65,11 +69,11 @@ def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
     group.state_timestamp_ms = shard.now.wall_ms
     shard.enter(group)
     shard.report_groups()
-    shard.record_group(group)
+    record_group(shard, group)
     add_created_event(shard, request)
 
 
-def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -> None:
+def _join(shard: ShardState, group: ClassicGroup, request: JoinGroup, ticket: Ticket) -> None:
     protocols = _without_duplicates(request.protocols)
     if not _has_room(shard, group, request.member_id):
         _turn_away(shard, group, request, ticket)
@@ -116,7 +120,7 @@ def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtoc
 # --- limits ---
 
 
-def _has_room(shard: ShardState, group: Group, member_id: str) -> bool:
+def _has_room(shard: ShardState, group: ClassicGroup, member_id: str) -> bool:
     """Return whether ``group.max.size`` admits the member, which depends on the group's state.
 
     See docs/spec/joining.md#size; Kafka's acceptJoiningMember.
@@ -132,7 +136,7 @@ def _has_room(shard: ShardState, group: Group, member_id: str) -> bool:
     return member is not None or len(group.members) < limit
 
 
-def _turn_away(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -> None:
+def _turn_away(shard: ShardState, group: ClassicGroup, request: JoinGroup, ticket: Ticket) -> None:
     """Refuse a member that exceeds ``group.max.size``, and remove it if it was a member."""
     shard.reply(ticket, JoinGroupResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
     pending = group.pending_members.pop(request.member_id, None)
@@ -146,7 +150,7 @@ def _turn_away(shard: ShardState, group: Group, request: JoinGroup, ticket: Tick
 
 
 def _fits(
-    shard: ShardState, group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
+    shard: ShardState, group: ClassicGroup, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
 ) -> bool:
     """Return whether the group's record still fits into a step after this member has joined.
 
@@ -162,7 +166,9 @@ def _fits(
     return group.size_bytes + added <= min(limits.max_step_bytes, limits.max_group_bytes)
 
 
-def _added_bytes(group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]) -> int:
+def _added_bytes(
+    group: ClassicGroup, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
+) -> int:
     """Return how many bytes of metadata this join adds to the group."""
     added = metadata_bytes(protocols)
     member = group.members.get(request.member_id)
@@ -174,7 +180,7 @@ def _added_bytes(group: Group, request: JoinGroup, protocols: tuple[JoinProtocol
 
 def _join_unknown(
     shard: ShardState,
-    group: Group,
+    group: ClassicGroup,
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
@@ -199,7 +205,7 @@ def _join_unknown(
 
 def _join_pending(
     shard: ShardState,
-    group: Group,
+    group: ClassicGroup,
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
@@ -216,14 +222,14 @@ def _join_pending(
 
 def _add(
     shard: ShardState,
-    group: Group,
+    group: ClassicGroup,
     member_id: str,
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
     """Add a new member and park its join (docs/spec/joining.md#adding)."""
-    member = Member(group.group_id, member_id, request.group_instance_id, request.client)
+    member = ClassicMember(group.group_id, member_id, request.group_instance_id, request.client)
     member.protocols = protocols
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -244,7 +250,11 @@ def _add(
 
 
 def _add_join_event(
-    shard: ShardState, group: Group, member: Member, request: JoinGroup, replaces: str | None
+    shard: ShardState,
+    group: ClassicGroup,
+    member: ClassicMember,
+    request: JoinGroup,
+    replaces: str | None,
 ) -> None:
     shard.event(
         MemberJoin(
@@ -263,8 +273,8 @@ def _add_join_event(
 
 def _rejoin(
     shard: ShardState,
-    group: Group,
-    member: Member,
+    group: ClassicGroup,
+    member: ClassicMember,
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
@@ -294,7 +304,10 @@ def _rejoin(
 
 
 def _update(
-    group: Group, member: Member, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
+    group: ClassicGroup,
+    member: ClassicMember,
+    request: JoinGroup,
+    protocols: tuple[JoinProtocol, ...],
 ) -> None:
     group.set_protocols(member, protocols)
     member.session_timeout_ms = request.session_timeout_ms
@@ -303,8 +316,8 @@ def _update(
 
 def _replace_static(
     shard: ShardState,
-    group: Group,
-    old: Member,
+    group: ClassicGroup,
+    old: ClassicMember,
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
@@ -316,7 +329,7 @@ def _replace_static(
     if action is StaticRejoinAction.KEEP and group.select_protocol() == group.protocol_name:
         # No rebalance, even if the subscription changed: the new metadata is saved, the assignment
         # stays.
-        shard.record_group(group)
+        record_group(shard, group)
         shard.reply(ticket, _static_result(group, member, request, leader_before))
         return
     group.park_join(member, ticket)
@@ -328,14 +341,14 @@ def _replace_static(
 
 def _take_over(
     shard: ShardState,
-    group: Group,
-    old: Member,
+    group: ClassicGroup,
+    old: ClassicMember,
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
-) -> Member:
+) -> ClassicMember:
     """Move a static member's place to its new id, and answer the parked requests of the old id with
     FENCED_INSTANCE_ID."""
-    member = Member(group.group_id, request.new_member_id, old.group_instance_id, old.client)
+    member = ClassicMember(group.group_id, request.new_member_id, old.group_instance_id, old.client)
     member.protocols = protocols
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.assignment = old.assignment
@@ -354,7 +367,7 @@ def _take_over(
 
 
 def _static_result(
-    group: Group, member: Member, request: JoinGroup, leader_before: str | None
+    group: ClassicGroup, member: ClassicMember, request: JoinGroup, leader_before: str | None
 ) -> JoinGroupResult:
     """Return the reply to a static member that returned and keeps its generation.
 

@@ -6,13 +6,11 @@ See docs/spec/membership.md and docs/spec/groups.md#timers.
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.classic import rebalance
-from groupkeeper.coordinator.core.classic.request_events import add_refused_event, assignment_event
-from groupkeeper.coordinator.core.dispatch import handles
-from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberLeave, quoted_reason
-from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import Group, Member, encoded_bytes
-from groupkeeper.coordinator.core.groups.transitions import (
+from groupkeeper.coordinator.core.classic.assignment_event import assignment_event
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
+from groupkeeper.coordinator.core.classic.member import ClassicMember, encoded_bytes
+from groupkeeper.coordinator.core.classic.saved import record_group
+from groupkeeper.coordinator.core.classic.transitions import (
     AFTER_LEAVE,
     HEARTBEAT_ANSWER,
     SYNC_ACTION,
@@ -20,7 +18,13 @@ from groupkeeper.coordinator.core.groups.transitions import (
     MembershipChange,
     SyncAction,
 )
+from groupkeeper.coordinator.core.dispatch import handles
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberLeave, quoted_reason
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
+from groupkeeper.coordinator.core.request_events import add_refused_event
 from groupkeeper.coordinator.core.requests.membership import (
     EndSession,
     Heartbeat,
@@ -36,7 +40,7 @@ from groupkeeper.coordinator.core.step import Ticket
 
 
 def _generation_error(
-    group: Group, member_id: str, group_instance_id: str | None, generation_id: int
+    group: ClassicGroup, member_id: str, group_instance_id: str | None, generation_id: int
 ) -> ErrorCode:
     """Return the error if the request is not from a member of the current generation.
 
@@ -51,8 +55,10 @@ def _generation_error(
 # --- Heartbeat ---
 
 
-@handles(Heartbeat)
-def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
+@handles(Heartbeat, GroupType.CLASSIC)
+def heartbeat(
+    shard: ShardState, group: ClassicGroup | None, request: Heartbeat, ticket: Ticket
+) -> None:
     """Answer a Heartbeat.
 
     NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes (docs/design.md#durable-first).
@@ -60,7 +66,6 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
     if request.group_id == "":
         shard.reply(ticket, ErrorCode.INVALID_GROUP_ID)
         return
-    group = shard.groups.get(request.group_id)
     if group is None:
         shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)
         return
@@ -79,10 +84,11 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
 # --- SyncGroup ---
 
 
-@handles(SyncGroup)
-def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
+@handles(SyncGroup, GroupType.CLASSIC)
+def sync_group(
+    shard: ShardState, group: ClassicGroup | None, request: SyncGroup, ticket: Ticket
+) -> None:
     """Answer a SyncGroup, or park it until the leader's SyncGroup arrives."""
-    group = shard.groups.get(request.group_id)
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
         if group is not None and error is not ErrorCode.REBALANCE_IN_PROGRESS:
@@ -108,7 +114,7 @@ def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
         _store_assignment(shard, group, request)
 
 
-def _sync_error(group: Group | None, request: SyncGroup) -> ErrorCode:
+def _sync_error(group: ClassicGroup | None, request: SyncGroup) -> ErrorCode:
     """Run the checks of docs/spec/membership.md#sync-group in their order."""
     if request.group_id == "":
         return ErrorCode.INVALID_GROUP_ID
@@ -128,14 +134,16 @@ def _sync_error(group: Group | None, request: SyncGroup) -> ErrorCode:
     return SYNC_REFUSAL.get(group.state, ErrorCode.NONE)
 
 
-def _park_sync(shard: ShardState, group: Group, member: Member, ticket: Ticket) -> None:
+def _park_sync(
+    shard: ShardState, group: ClassicGroup, member: ClassicMember, ticket: Ticket
+) -> None:
     superseded, member.parked_sync = member.parked_sync, ticket
     if superseded is not None:
         shard.reply(superseded, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
     rebalance.synced(shard, group, member)
 
 
-def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
+def _fits(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> bool:
     """Return whether the group's record with these assignments, and its event, fit into a step.
 
     The group's offsets do not count, as in a join.
@@ -145,14 +153,14 @@ def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
     return size + group.size_bytes <= limits.max_step_bytes and size <= limits.max_group_bytes
 
 
-def _has_room(shard: ShardState, group: Group, request: SyncGroup) -> bool:
+def _has_room(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> bool:
     """Return whether the assignments of all groups leave room for these."""
     assigned = _assigned_bytes(group, request)
     shard.report_assigned()
     return shard.census.admits_assignment(assigned, assigned - group.assigned_bytes)
 
 
-def _assigned_bytes(group: Group, request: SyncGroup) -> int:
+def _assigned_bytes(group: ClassicGroup, request: SyncGroup) -> int:
     return sum(
         encoded_bytes(len(data))
         for member_id, data in dict(request.assignments).items()
@@ -160,7 +168,7 @@ def _assigned_bytes(group: Group, request: SyncGroup) -> int:
     )
 
 
-def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> None:
+def _store_assignment(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> None:
     """Store the leader's assignment and make the group Stable.
 
     Members that the leader left out receive an empty assignment (docs/spec/edge-cases.md#edge-32).
@@ -169,7 +177,7 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
     for member in group.members.values():
         member.assignment = assigned.get(member.member_id, b"")
     group.transition_to(GroupState.STABLE, shard.now.wall_ms)
-    shard.record_group(group)
+    record_group(shard, group)
     shard.report_assigned()
     shard.event(assignment_event(group, shard.limits.max_step_bytes))
     for member in group.members.values():
@@ -180,8 +188,10 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
 # --- LeaveGroup ---
 
 
-@handles(LeaveGroup)
-def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
+@handles(LeaveGroup, GroupType.CLASSIC)
+def leave_group(
+    shard: ShardState, group: ClassicGroup | None, request: LeaveGroup, ticket: Ticket
+) -> None:
     """Remove members. Each entry gets its own error.
 
     The group continues without them in one step at the end, however many have left.
@@ -189,7 +199,6 @@ def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
     if request.group_id == "":
         shard.reply(ticket, LeaveGroupResult(ErrorCode.INVALID_GROUP_ID))
         return
-    group = shard.groups.get(request.group_id)
     left = tuple(
         LeftMember(
             leaving.member_id,
@@ -208,7 +217,7 @@ def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
 
 
 def _leave(
-    shard: ShardState, group: Group, leaving: LeavingMember, request: LeaveGroup
+    shard: ShardState, group: ClassicGroup, leaving: LeavingMember, request: LeaveGroup
 ) -> ErrorCode:
     """Remove the member of one entry of the batch (docs/spec/membership.md#leave-group)."""
     member_id = leaving.member_id
@@ -239,7 +248,7 @@ def _leave(
 # --- sessions ---
 
 
-def session_due(shard: ShardState, group: Group, member_id: str) -> None:
+def session_due(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
     """Evict a member, or drop a pending id, that was silent for its session timeout.
 
     See docs/spec/groups.md#timers.
@@ -253,10 +262,12 @@ def session_due(shard: ShardState, group: Group, member_id: str) -> None:
     _lose(shard, group, member_id)
 
 
-@handles(EndSession)
-def end_session(shard: ShardState, request: EndSession, ticket: Ticket) -> None:
+@handles(EndSession, GroupType.CLASSIC)
+def end_session(
+    shard: ShardState, group: ClassicGroup | None, request: EndSession, ticket: Ticket
+) -> None:
     """Evict a member at once, even if it has a parked request."""
-    group, member_id = shard.groups.get(request.group_id), request.member_id
+    member_id = request.member_id
     if group is None or (member_id not in group.members and member_id not in group.pending_members):
         shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)
         return
@@ -267,7 +278,7 @@ def end_session(shard: ShardState, request: EndSession, ticket: Ticket) -> None:
     _lose(shard, group, member_id)
 
 
-def _lose(shard: ShardState, group: Group, member_id: str) -> None:
+def _lose(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
     """Drop a member or a pending id that was silent for too long, and continue without it."""
     if group.pending_members.pop(member_id, None) is not None:
         rebalance.try_complete_join_phase(shard, group)

@@ -6,6 +6,10 @@ GroupMetadataManager.prepareRebalance and completeClassicGroupJoin.
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.classic.group import CONSUMER, ClassicGroup
+from groupkeeper.coordinator.core.classic.member import ClassicMember
+from groupkeeper.coordinator.core.classic.saved import record_group
+from groupkeeper.coordinator.core.classic.transitions import MembershipChange
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     MemberEvicted,
@@ -14,15 +18,13 @@ from groupkeeper.coordinator.core.events import (
     RebalanceStart,
 )
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, Member
-from groupkeeper.coordinator.core.groups.transitions import MembershipChange
 from groupkeeper.coordinator.core.requests.membership import JoinGroupResult, SyncGroupResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_subscribed_topics
 
 
 def follow_up(
-    shard: ShardState, group: Group, change: MembershipChange, reason: str, member_id: str
+    shard: ShardState, group: ClassicGroup, change: MembershipChange, reason: str, member_id: str
 ) -> None:
     """Do the step that the tables AFTER_JOIN and AFTER_LEAVE name."""
     if change is MembershipChange.PREPARE:
@@ -31,7 +33,7 @@ def follow_up(
         try_complete_join_phase(shard, group)
 
 
-def prepare(shard: ShardState, group: Group, reason: str, member_id: str) -> None:
+def prepare(shard: ShardState, group: ClassicGroup, reason: str, member_id: str) -> None:
     """Start a join phase that ``member_id`` caused (docs/spec/joining.md#preparing)."""
     now = shard.now
     if group.state is GroupState.COMPLETING_REBALANCE:
@@ -62,25 +64,25 @@ def prepare(shard: ShardState, group: Group, reason: str, member_id: str) -> Non
         _arm_join_phase(shard, group, group.largest_rebalance_timeout_ms())
 
 
-def _initial_delay_ms(shard: ShardState, group: Group) -> int:
+def _initial_delay_ms(shard: ShardState, group: ClassicGroup) -> int:
     delay_ms = shard.overrides_of(group).initial_rebalance_delay_ms
     return shard.limits.initial_rebalance_delay_ms if delay_ms is None else delay_ms
 
 
-def _arm_join_phase(shard: ShardState, group: Group, wait_ms: int) -> None:
+def _arm_join_phase(shard: ShardState, group: ClassicGroup, wait_ms: int) -> None:
     """Arm the timer of the join phase, but not beyond ``rebalance.max.join.ms`` of the group."""
     at = shard.now.monotonic_ms + wait_ms
     bound_at = _join_bound_at(shard, group)
     shard.arm(group.join_phase, at if bound_at is None else min(at, bound_at))
 
 
-def _join_bound_at(shard: ShardState, group: Group) -> int | None:
+def _join_bound_at(shard: ShardState, group: ClassicGroup) -> int | None:
     """Return when ``rebalance.max.join.ms`` ends the current join phase."""
     bound_ms = shard.overrides_of(group).rebalance_max_join_ms
     return None if bound_ms is None else group.rebalance_started_ms + bound_ms
 
 
-def overrides_changed(shard: ShardState, group: Group) -> None:
+def overrides_changed(shard: ShardState, group: ClassicGroup) -> None:
     """Apply a changed ``rebalance.max.join.ms`` to the current join phase."""
     bound_at = _join_bound_at(shard, group)
     due_at = group.join_phase.at
@@ -92,7 +94,7 @@ def overrides_changed(shard: ShardState, group: Group) -> None:
         shard.arm(group.join_phase, min(due_at, bound_at))
 
 
-def _abandon_sync_phase(shard: ShardState, group: Group) -> None:
+def _abandon_sync_phase(shard: ShardState, group: ClassicGroup) -> None:
     """Clear the unfinished assignment, and answer parked syncs with REBALANCE_IN_PROGRESS."""
     for member in group.members.values():
         member.assignment = b""
@@ -100,7 +102,7 @@ def _abandon_sync_phase(shard: ShardState, group: Group) -> None:
             answer_sync(shard, group, member, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def try_complete_join_phase(shard: ShardState, group: Group) -> None:
+def try_complete_join_phase(shard: ShardState, group: ClassicGroup) -> None:
     """Complete the join phase early if all members have joined.
 
     The initial delay is never cut short.
@@ -113,7 +115,7 @@ def try_complete_join_phase(shard: ShardState, group: Group) -> None:
         complete_join_phase(shard, group)
 
 
-def join_phase_due(shard: ShardState, group: Group) -> None:
+def join_phase_due(shard: ShardState, group: ClassicGroup, _member_id: str = "") -> None:
     """Complete the join phase when its timer fires, or wait again if new members still arrive
     (KIP-134).
     """
@@ -130,12 +132,12 @@ def join_phase_due(shard: ShardState, group: Group) -> None:
     complete_join_phase(shard, group)
 
 
-def _is_join_bound_reached(shard: ShardState, group: Group) -> bool:
+def _is_join_bound_reached(shard: ShardState, group: ClassicGroup) -> bool:
     bound_at = _join_bound_at(shard, group)
     return bound_at is not None and shard.now.monotonic_ms >= bound_at
 
 
-def complete_join_phase(shard: ShardState, group: Group) -> None:
+def complete_join_phase(shard: ShardState, group: ClassicGroup) -> None:
     """End the join phase: begin the next generation and answer every parked join.
 
     See docs/spec/joining.md#completing.
@@ -164,7 +166,7 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
         group.protocol_name = None
         group.subscribed_topics = None
         group.transition_to(GroupState.EMPTY, now.wall_ms)
-        shard.record_group(group)
+        record_group(shard, group)
     shard.event(
         RebalanceEnd(
             group_id=group.group_id,
@@ -178,7 +180,7 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
     )
 
 
-def subscribed_topics(group: Group) -> frozenset[str] | None:
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     """Return the union of the members' subscriptions, or None if they are unknown.
 
     They are unknown if they cannot be decoded, or have too many names to read in one step. Every
@@ -194,7 +196,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
         return None
 
 
-def _elect_leader(group: Group) -> bool:
+def _elect_leader(group: ClassicGroup) -> bool:
     """Keep the leader if its join is parked, else choose a parked member. False if no join is
     parked.
     """
@@ -208,7 +210,7 @@ def _elect_leader(group: Group) -> bool:
     return False
 
 
-def _answer_joins(shard: ShardState, group: Group) -> None:
+def _answer_joins(shard: ShardState, group: ClassicGroup) -> None:
     """Answer every parked join with the new generation.
 
     Every session restarts, also those of absent static members.
@@ -222,7 +224,7 @@ def _answer_joins(shard: ShardState, group: Group) -> None:
         group.pending_sync.add(member.member_id)
 
 
-def generation_result(group: Group, member: Member) -> JoinGroupResult:
+def generation_result(group: ClassicGroup, member: ClassicMember) -> JoinGroupResult:
     """Return the reply to a join in the current generation. Only the leader sees all members."""
     return JoinGroupResult(
         ErrorCode.NONE,
@@ -236,7 +238,7 @@ def generation_result(group: Group, member: Member) -> JoinGroupResult:
     )
 
 
-def sync_phase_due(shard: ShardState, group: Group) -> None:
+def sync_phase_due(shard: ShardState, group: ClassicGroup, _member_id: str = "") -> None:
     """Evict the members that joined but did not sync in time, even if the group is Stable.
 
     See docs/spec/membership.md#sync-group and docs/spec/edge-cases.md#edge-40.
@@ -251,14 +253,16 @@ def sync_phase_due(shard: ShardState, group: Group) -> None:
     prepare(shard, group, "sync_timeout", laggards[0].member_id)
 
 
-def synced(shard: ShardState, group: Group, member: Member) -> None:
+def synced(shard: ShardState, group: ClassicGroup, member: ClassicMember) -> None:
     """Record that a member sent its SyncGroup in this generation."""
     group.pending_sync.discard(member.member_id)
     if not group.pending_sync:
         shard.deadlines.clear(group.sync_phase)
 
 
-def answer_sync(shard: ShardState, group: Group, member: Member, error: ErrorCode) -> None:
+def answer_sync(
+    shard: ShardState, group: ClassicGroup, member: ClassicMember, error: ErrorCode
+) -> None:
     """Answer a member's parked sync and restart its session."""
     ticket, member.parked_sync = member.parked_sync, None
     assert ticket is not None, "nothing is parked"
@@ -266,7 +270,7 @@ def answer_sync(shard: ShardState, group: Group, member: Member, error: ErrorCod
     shard.restart_session(member)
 
 
-def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResult:
+def sync_result(group: ClassicGroup, member: ClassicMember, error: ErrorCode) -> SyncGroupResult:
     """Return the reply to a sync: the member's assignment, or only an error."""
     if error is not ErrorCode.NONE:
         return SyncGroupResult(error)
@@ -275,7 +279,7 @@ def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResu
     )
 
 
-def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:
+def evict(shard: ShardState, group: ClassicGroup, member: ClassicMember, reason: str) -> None:
     """Remove a member by the coordinator's decision. The caller does the follow-up."""
     shard.event(
         MemberEvicted(
@@ -286,7 +290,7 @@ def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:
     remove_member(shard, group, member)
 
 
-def remove_member(shard: ShardState, group: Group, member: Member) -> None:
+def remove_member(shard: ShardState, group: ClassicGroup, member: ClassicMember) -> None:
     """Remove a member, and answer its parked requests with UNKNOWN_MEMBER_ID.
 
     Kafka drops a removed member's parked sync. Here every request is answered
@@ -303,7 +307,7 @@ def remove_member(shard: ShardState, group: Group, member: Member) -> None:
     shard.report_metadata()
 
 
-def fence_parked(shard: ShardState, group: Group, member: Member) -> None:
+def fence_parked(shard: ShardState, group: ClassicGroup, member: ClassicMember) -> None:
     """Answer a replaced static member's parked requests with FENCED_INSTANCE_ID."""
     join_ticket = group.release_join(member)
     sync_ticket, member.parked_sync = member.parked_sync, None

@@ -12,16 +12,11 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from groupkeeper.coordinator.core.classic.request_events import add_created_event, add_refused_event
 from groupkeeper.coordinator.core.cluster.image import TopicInfo
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.groups.transitions import (
-    COMMIT_ANSWER,
-    COMMIT_EXTENDS_SESSION,
-    EMPTY,
-)
 from groupkeeper.coordinator.core.offsets.ends import lowered_ends
 from groupkeeper.coordinator.core.offsets.room import OffsetKey, too_much
 from groupkeeper.coordinator.core.records import (
@@ -32,6 +27,7 @@ from groupkeeper.coordinator.core.records import (
     OffsetsCommitted,
     SavedOffset,
 )
+from groupkeeper.coordinator.core.request_events import add_created_event, add_refused_event
 from groupkeeper.coordinator.core.requests.offsets import (
     CommitPartition,
     CommittedTopicResult,
@@ -54,10 +50,11 @@ _OK = OffsetCommitResult(ErrorCode.NONE)
 
 
 @handles(OffsetCommit)
-def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> None:
+def commit_offsets(
+    shard: ShardState, group: Group | None, request: OffsetCommit, ticket: Ticket
+) -> None:
     """Store offsets. Each partition gets its own error; group and member are checked once."""
-    group = shard.groups.get(request.group_id)
-    error = _member_error(group, request)
+    error = _absent_error(request) if group is None else group.commit_error(request)
     if error:
         _refuse(shard, group, request, ticket, error)
         return
@@ -84,7 +81,7 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
         # No group is created and no session restarts (docs/spec/offsets.md#commit, step 4).
         _reply_each(shard, request, ticket, errors)
         return
-    if group is not None and group.state in COMMIT_EXTENDS_SESSION:
+    if group is not None and group.commit_restarts_session():
         shard.restart_session(group.members[request.member_id])
     if errors or checked.has_bare_topics:
         _reply_each(shard, request, ticket, errors)
@@ -99,19 +96,12 @@ _EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_O
 """Errors found before the group is checked. Kafka's reply lists these partitions first."""
 
 
-def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
-    """Return the error if the sender may not commit (docs/spec/offsets.md#who-may-commit)."""
-    generation_id = request.generation_id
-    if group is None:
-        return ErrorCode.NONE if generation_id < 0 else request.absent_group_error
-    if group.state is EMPTY:  # The member id does not matter: docs/spec/edge-cases.md#edge-62
-        return ErrorCode.NONE if generation_id < 0 else COMMIT_ANSWER[group.state]
-    error = group.identity_error(request.member_id, request.group_instance_id)
-    if error:
-        return error
-    if generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
-    return COMMIT_ANSWER[group.state]
+def _absent_error(request: OffsetCommit) -> ErrorCode:
+    """Return the error if the sender may not commit to a group that does not exist.
+
+    See docs/spec/offsets.md#who-may-commit.
+    """
+    return ErrorCode.NONE if request.generation_id < 0 else request.absent_group_error
 
 
 class _Checked:
@@ -289,7 +279,7 @@ def _refuse_too_much(
 ) -> None:
     """Refuse the offsets that would make the group exceed ``max_group_bytes``."""
     if group is None:
-        group = Group(request.group_id, shard.tally)
+        group = shard.new_group(request.group_id, GroupType.CLASSIC)
     room_bytes = shard.limits.max_group_bytes - group.saved_bytes()
     refused = too_much(group.offsets, checked.topics, room_bytes)
     if not refused:

@@ -19,8 +19,7 @@ from groupkeeper.coordinator.core.events import (
     OffsetDeleted,
     of_client,
 )
-from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
+from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.groups.lost_offsets import (
     OFFSET_BYTES,
     Portion,
@@ -28,7 +27,7 @@ from groupkeeper.coordinator.core.groups.lost_offsets import (
     lost_topics,
 )
 from groupkeeper.coordinator.core.offsets.ends import held_end
-from groupkeeper.coordinator.core.records import GroupRemoved, PartitionEnd
+from groupkeeper.coordinator.core.records import PartitionEnd
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup, PartlyDeleted
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.offsets import OffsetDelete, OffsetDeleteResult
@@ -49,14 +48,15 @@ MAX_GROUP_BYTES: Final = 512 * 1024
 
 
 @handles(DeleteGroup)
-def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> None:
+def delete_group(
+    shard: ShardState, group: Group | None, request: DeleteGroup, ticket: Ticket
+) -> None:
     """Delete an Empty group with all of its offsets and pending ids. Of a large group, delete one
     portion of its offsets and answer PartlyDeleted."""
-    group = shard.groups.get(request.group_id)
     if group is None:
         shard.reply(ticket, ErrorCode.GROUP_ID_NOT_FOUND)
         return
-    if group.state is not GroupState.EMPTY:
+    if not group.is_empty():
         shard.reply(ticket, ErrorCode.NON_EMPTY_GROUP)
         return
     lost = list(islice(group.stored_offsets(), MAX_GROUP_BYTES // OFFSET_BYTES + 1))
@@ -65,11 +65,8 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
         _remove(shard, group, fits, request.client, "group_deleted")
         shard.reply(ticket, PartlyDeleted(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return
-    for pending in group.pending_members.values():
-        shard.deadlines.clear(pending)
     ends = _held_ends(shard, lost)
-    shard.record(GroupRemoved(request.group_id))
-    shard.report_groups()
+    shard.record_group_removed(group)
     for end in ends:
         shard.record(end)
     if lost:
@@ -77,7 +74,7 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
     shard.event(
         GroupDeleted(
             group_id=request.group_id,
-            generation_id=group.generation_id,
+            generation_id=group.epoch(),
             **of_client(request.client),
             api="DeleteGroups",
             reason="deleted",
@@ -88,12 +85,13 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
 
 
 @handles(OffsetDelete)
-def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> None:
+def delete_offsets(
+    shard: ShardState, group: Group | None, request: OffsetDelete, ticket: Ticket
+) -> None:
     """Delete offsets, each with its own error. Deleting an offset that never existed succeeds.
 
     See docs/spec/edge-cases.md#edge-79.
     """
-    group = shard.groups.get(request.group_id)
     error = _group_error(group, request.group_id)
     if error is not ErrorCode.NONE:
         shard.reply(ticket, OffsetDeleteResult(error))
@@ -121,10 +119,7 @@ def _group_error(group: Group | None, group_id: str) -> ErrorCode:
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
-        # Subscriptions of other protocol types are opaque (docs/spec/edge-cases.md#edge-78).
-        return ErrorCode.NON_EMPTY_GROUP
-    return ErrorCode.NONE
+    return group.offset_delete_error()
 
 
 def _check(
@@ -142,7 +137,7 @@ def _check(
             rows = [(p, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for p in missing]
             unknown.setdefault(topic, []).extend(rows)
         if known:
-            subscribed = _subscribes(group, topic)
+            subscribed = group.subscribes_to(topic)
             error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
             checked.append((topic, [(p, error) for p in known]))
     return unknown, checked
@@ -161,16 +156,6 @@ def _merged(
     for topic, rows in checked:
         unknown.setdefault(topic, []).extend(rows)
     return tuple(unknown.items())
-
-
-def _subscribes(group: Group, topic: str) -> bool:
-    """Return whether the group subscribes to a topic; True if its subscriptions are unknown.
-
-    See docs/spec/edge-cases.md#edge-77.
-    """
-    if group.state is GroupState.EMPTY:
-        return False
-    return group.subscribed_topics is None or topic in group.subscribed_topics
 
 
 def _portion(
@@ -201,7 +186,7 @@ def _add_lost_event(
     shard.event(
         OffsetDeleted(
             group_id=group.group_id,
-            generation_id=group.generation_id,
+            generation_id=group.epoch(),
             **of_client(client),
             api="DeleteGroups" if reason == "group_deleted" else "OffsetDelete",
             topics=lost_topics(lost),

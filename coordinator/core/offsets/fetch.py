@@ -30,12 +30,18 @@ _NONE: Final = ErrorCode.NONE
 
 
 @handles(OffsetFetch)
-def fetch_offsets(shard: ShardState, request: OffsetFetch, ticket: Ticket) -> None:
+def fetch_offsets(
+    shard: ShardState, group: Group | None, request: OffsetFetch, ticket: Ticket
+) -> None:
     """Read offsets. An absent group, topic or partition is not an error: it has no offsets.
 
     See docs/spec/offsets.md#fetch.
     """
-    group = shard.groups.get(request.group_id)
+    if group is not None and (request.member_id is not None or request.member_epoch >= 0):
+        error = group.fetch_error(request)
+        if error:
+            shard.reply(ticket, OffsetFetchResult(error))
+            return
     offsets = {} if group is None else group.offsets
     topics: Collection[FetchedTopic]
     if request.topics is None and group is not None and _is_large(group):

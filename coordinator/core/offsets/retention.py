@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from groupkeeper.coordinator.core.deadlines import NEXT_PORTION_MS
 from groupkeeper.coordinator.core.events import GroupDeleted, OffsetExpired
-from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
+from groupkeeper.coordinator.core.groups.group import Group, OffsetExpiry
 from groupkeeper.coordinator.core.groups.lost_offsets import Portion, StoredOffset, lost_topics
 from groupkeeper.coordinator.core.offsets.ends import held_end
-from groupkeeper.coordinator.core.records import GroupRemoved, SavedOffset
+from groupkeeper.coordinator.core.records import SavedOffset
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 2_000
@@ -48,50 +46,22 @@ def retention_due(shard: ShardState) -> None:
         arm(shard)
 
 
-class _Rule(NamedTuple):
-    """When the offsets of a group expire."""
-
-    retention_ms: int
-    base_ms: int | None
-    """The time from which retention counts; None: the commit time of each offset."""
-    kept_topics: frozenset[str]
-    """Topics whose offsets are kept, because members consume them."""
-
-
-_NOTHING_KEPT: frozenset[str] = frozenset()
-
-
-def _rule(shard: ShardState, group: Group) -> _Rule | None:
-    """Return the rule for a group (docs/spec/offsets.md#expiry); None if none of its offsets can
-    expire now.
-    """
+def _retention_ms(shard: ShardState, group: Group) -> int:
     own_ms = shard.overrides_of(group).offsets_retention_ms
-    retention_ms = shard.limits.offsets_retention_ms if own_ms is None else own_ms
-    if group.protocol_type is None:
-        return _Rule(retention_ms, None, _NOTHING_KEPT)  # a simple group
-    if group.state is GroupState.EMPTY:
-        since = group.state_timestamp_ms
-        return _Rule(retention_ms, since if since >= 0 else None, _NOTHING_KEPT)
-    subscribed = group.subscribed_topics
-    if (
-        group.state is GroupState.STABLE
-        and group.protocol_type == CONSUMER
-        and subscribed is not None
-    ):
-        return _Rule(retention_ms, None, subscribed)
-    return None
+    return shard.limits.offsets_retention_ms if own_ms is None else own_ms
 
 
 def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
     """Delete the expired offsets of a group, and the group if it is Empty and has no offsets left.
     Return False if some expired offsets do not fit into this step."""
-    rule = _rule(shard, group)
+    rule = group.offset_expiry()
     expired: list[StoredOffset] = []
     if rule is not None:
+        retention_ms = _retention_ms(shard, group)
         expired_now = (
             (topic, partition, offset)
             for topic, partition, offset in group.stored_offsets()
-            if topic not in rule.kept_topics and _is_expired(shard, rule, offset)
+            if topic not in rule.kept_topics and _is_expired(shard, rule, retention_ms, offset)
         )
         expired = list(islice(expired_now, MAX_OFFSETS_PER_STEP + 1))
     fits = portion.take(group.group_id, expired[:MAX_OFFSETS_PER_STEP])
@@ -100,29 +70,28 @@ def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
         _remove(shard, group, fits)
     if len(fits) < len(expired):
         return False
-    if group.state is GroupState.EMPTY and not group.offsets:
+    if group.is_empty() and not group.offsets:
         _remove_group(shard, group)
     return True
 
 
 def _remove_group(shard: ShardState, group: Group) -> None:
     """Delete a group without offsets, and its pending ids (docs/spec/edge-cases.md#edge-12)."""
-    for pending in group.pending_members.values():
-        shard.deadlines.clear(pending)
-    shard.record(GroupRemoved(group.group_id))
-    shard.report_groups()
+    shard.record_group_removed(group)
     shard.event(
-        GroupDeleted(group_id=group.group_id, generation_id=group.generation_id, reason="expired")
+        GroupDeleted(group_id=group.group_id, generation_id=group.epoch(), reason="expired")
     )
 
 
-def _is_expired(shard: ShardState, rule: _Rule, offset: SavedOffset) -> bool:
+def _is_expired(
+    shard: ShardState, rule: OffsetExpiry, retention_ms: int, offset: SavedOffset
+) -> bool:
     wall_ms = shard.now.wall_ms
     if offset.expire_time_ms >= 0:
         # The retention of the commit itself (v2-4) overrides every rule of the group.
         return offset.expire_time_ms <= wall_ms
-    base_ms = offset.commit_time_ms if rule.base_ms is None else rule.base_ms
-    return wall_ms - base_ms >= rule.retention_ms
+    since_ms = offset.commit_time_ms if rule.since_ms is None else rule.since_ms
+    return wall_ms - since_ms >= retention_ms
 
 
 def _remove(shard: ShardState, group: Group, expired: Sequence[StoredOffset]) -> None:
@@ -133,6 +102,6 @@ def _remove(shard: ShardState, group: Group, expired: Sequence[StoredOffset]) ->
             shard.record(end)
     shard.event(
         OffsetExpired(
-            group_id=group.group_id, generation_id=group.generation_id, topics=lost_topics(expired)
+            group_id=group.group_id, generation_id=group.epoch(), topics=lost_topics(expired)
         )
     )

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from groupkeeper.coordinator.core.classic.group import MAX_GENERATION, ClassicGroup
+from groupkeeper.coordinator.core.classic.member import encoded_bytes, metadata_bytes
 from groupkeeper.coordinator.core.deadlines import Deadline
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.groups.group import (
-    MAX_GENERATION,
     SAVED_OFFSET_BYTES,
-    Group,
-    encoded_bytes,
-    metadata_bytes,
     text_bytes,
     topic_bytes,
 )
@@ -69,7 +67,7 @@ def _check_counts(shard: ShardState) -> None:
     )
 
 
-def check_group(group: Group) -> None:
+def check_group(group: ClassicGroup) -> None:
     """Assert every invariant of one group."""
     _check_state(group)
     _check_members(group)
@@ -112,7 +110,7 @@ def check_alarm(
         assert step.sets_alarm or not is_earlier, f"{request}: no alarm is set for {what}"
 
 
-def _check_state(group: Group) -> None:
+def _check_state(group: ClassicGroup) -> None:
     where = f"{group.group_id} in {group.state}"
     assert group.state is not GroupState.DEAD, f"{where}: a Dead group is kept"
     assert 0 <= group.generation_id <= MAX_GENERATION, where
@@ -132,7 +130,7 @@ def _check_state(group: Group) -> None:
         assert group.protocol_type, f"{where} has members of no type"
 
 
-def _check_members(group: Group) -> None:
+def _check_members(group: ClassicGroup) -> None:
     where = f"{group.group_id} in {group.state}"
     assert all(member_id == m.member_id for member_id, m in group.members.items()), where
     static = {
@@ -156,7 +154,7 @@ def _check_members(group: Group) -> None:
         assert len(group.members) in offered.values(), f"{where}: no protocol is shared by all"
 
 
-def _check_parked(group: Group) -> None:
+def _check_parked(group: ClassicGroup) -> None:
     where = f"{group.group_id} in {group.state}"
     joins = [m for m in group.members.values() if m.parked_join is not None]
     syncs = [m for m in group.members.values() if m.parked_sync is not None]
@@ -172,7 +170,7 @@ def _check_parked(group: Group) -> None:
         assert not (group.members and group.all_joined()), f"{where} is complete and waits"
 
 
-def _check_deadlines(group: Group) -> None:
+def _check_deadlines(group: ClassicGroup) -> None:
     where = f"{group.group_id} in {group.state}"
     is_preparing = group.state is GroupState.PREPARING_REBALANCE
     assert (group.join_phase.at is not None) == is_preparing, f"{where}: join phase"
@@ -202,7 +200,7 @@ def _check_queued(deadline: Deadline, where: str) -> None:
         assert deadline.queued_at <= deadline.at, f"{where}: {deadline.kind} will be late"
 
 
-def _check_bytes(group: Group) -> None:
+def _check_bytes(group: ClassicGroup) -> None:
     offsets = [offset for _, _, offset in group.stored_offsets()]
     topics = sum(map(topic_bytes, group.offsets))
     where = f"{group.group_id} in {group.state}: its size is miscounted"
@@ -212,7 +210,7 @@ def _check_bytes(group: Group) -> None:
     assert group.assigned_bytes == sum(encoded_bytes(len(m.assignment)) for m in members), where
 
 
-def _check_saved(group: Group) -> None:
+def _check_saved(group: ClassicGroup) -> None:
     where = f"{group.group_id} in {group.state}"
     saved = group.saved
     if saved is None:  # created by a commit, and none of its join phases was followed by a sync

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.transitions import (
+from groupkeeper.coordinator.core.classic.transitions import (
     AFTER_JOIN,
     AFTER_LEAVE,
     COMMIT_ANSWER,
@@ -20,6 +18,8 @@ from groupkeeper.coordinator.core.groups.transitions import (
     RejoinAction,
     SyncAction,
 )
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
 
 EMPTY = GroupState.EMPTY
 PREPARING = GroupState.PREPARING_REBALANCE

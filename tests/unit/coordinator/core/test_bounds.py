@@ -12,8 +12,8 @@ import struct
 import msgspec
 import pytest
 
+from groupkeeper.coordinator.core.classic.member import encoded_bytes
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.groups.group import encoded_bytes
 from groupkeeper.coordinator.core.requests.membership import LeavingMember
 from tests.helpers.core.shard_driver import (
     PAYMENTS,

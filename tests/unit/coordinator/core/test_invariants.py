@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from groupkeeper.coordinator.core.classic.group import MAX_GENERATION, ClassicGroup
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import MAX_GENERATION, Group
 from groupkeeper.coordinator.core.shard import Shard
 from tests.helpers.core.invariants import check
 from tests.helpers.core.shard_driver import (
@@ -19,10 +19,10 @@ from tests.helpers.core.shard_driver import (
     protocols,
 )
 
-Break = Callable[[Group], object]
+Break = Callable[[ClassicGroup], object]
 
 
-def first(group: Group):
+def first(group: ClassicGroup):
     return next(iter(group.members.values()))
 
 
@@ -34,15 +34,15 @@ def save(**changes) -> Break:
     return lambda group: setattr(group, "saved", msgspec.structs.replace(group.saved, **changes))
 
 
-def drop_support(group: Group) -> None:
+def drop_support(group: ClassicGroup) -> None:
     group.support["range"] -= 1
 
 
-def offer_twice(group: Group) -> None:
+def offer_twice(group: ClassicGroup) -> None:
     group.set_protocols(first(group), protocols("range", "other", "other"))
 
 
-def offer_nothing_in_common(group: Group) -> None:
+def offer_nothing_in_common(group: ClassicGroup) -> None:
     group.state = GroupState.PREPARING_REBALANCE
     group.join_phase.at = group.join_phase.queued_at = 99_999
     for number, member in enumerate(group.members.values()):
@@ -122,7 +122,7 @@ def test_last_generation_there_is_is_sound():
     check(driver.shard)
 
 
-def drop_members(group: Group) -> None:
+def drop_members(group: ClassicGroup) -> None:
     for member in list(group.members.values()):
         group.remove(member)
 
@@ -184,7 +184,7 @@ def test_offset_above_the_end_of_its_partition_is_found():
 
 def test_group_under_another_name_is_found():
     shard: Shard = ShardDriver().shard
-    shard.groups["g"] = Group("other", shard.tally)
+    shard.groups["g"] = ClassicGroup("other", shard.tally)
     with pytest.raises(AssertionError, match="other is kept as g"):
         check(shard)
 

@@ -6,14 +6,20 @@ from typing import get_args
 
 import pytest
 
-from groupkeeper.coordinator.core import shard
-from groupkeeper.coordinator.core.declarations import AnyRequest, GroupRequest, ShardRoute
-from groupkeeper.coordinator.core.dispatch import FUNCTION_OF, handles
+from groupkeeper.coordinator.core.declarations import (
+    AnyRequest,
+    GroupRead,
+    GroupRequest,
+    ShardRoute,
+)
+from groupkeeper.coordinator.core.dispatch import ABSENT_GROUP, FUNCTION_OF, HANDLERS, handles
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.requests.membership import JoinGroupResult, SyncGroupResult
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.core.requests.request import PARKED_RESULTS, Request
 from groupkeeper.coordinator.core.requests.topics import ClusterRequest
+from groupkeeper.coordinator.core.shard import BEHAVIOUR_OF
 from tests.helpers.core.sample_requests import REQUESTS
 
 each_request = pytest.mark.parametrize(
@@ -22,8 +28,11 @@ each_request = pytest.mark.parametrize(
 
 
 def test_every_request_is_taken_by_a_function_of_the_core_and_declares_all() -> None:
-    assert shard.FUNCTION_OF is FUNCTION_OF
-    assert set(FUNCTION_OF) == set(get_args(Request)) == set(REQUESTS)
+    of_groups = {kind for kind in get_args(Request) if kind.route is ShardRoute.GROUP}
+    for group_type in BEHAVIOUR_OF:
+        assert set(HANDLERS[group_type]) == of_groups
+    assert set(ABSENT_GROUP) == of_groups
+    assert set(FUNCTION_OF) | of_groups == set(get_args(Request)) == set(REQUESTS)
     for kind in get_args(Request):
         assert issubclass(kind, AnyRequest)
         undeclared = [name for name in AnyRequest.__annotations__ if not hasattr(kind, name)]
@@ -38,6 +47,27 @@ def test_a_request_that_does_not_declare_all_is_not_taken() -> None:
 
     with pytest.raises(TypeError, match="ShareGroupHeartbeat does not declare when_full"):
         handles(ShareGroupHeartbeat)
+
+
+class _Greeting(GroupRead, frozen=True):
+    """A request that groups of each type answer in their own way."""
+
+    result = ErrorCode
+
+
+def test_each_type_of_group_has_a_function_of_its_own(monkeypatch) -> None:
+    for functions in (*HANDLERS.values(), ABSENT_GROUP):
+        monkeypatch.setitem(functions, _Greeting, None)  # removed at the end of the test
+
+    @handles(_Greeting, GroupType.CLASSIC)
+    def of_classic(*_: object) -> None: ...
+
+    @handles(_Greeting, GroupType.CONSUMER)
+    def of_consumer(*_: object) -> None: ...
+
+    assert HANDLERS[GroupType.CLASSIC][_Greeting] is of_classic
+    assert HANDLERS[GroupType.CONSUMER][_Greeting] is of_consumer
+    assert ABSENT_GROUP[_Greeting] is of_classic
 
 
 @each_request

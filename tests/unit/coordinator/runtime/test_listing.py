@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from groupkeeper.coordinator.core.classic import admin
+from groupkeeper.coordinator.core import listing as core_listing
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.now import Now
@@ -58,7 +58,7 @@ class Receiver:
 @pytest.fixture(autouse=True)
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 3 groups count as many."""
-    monkeypatch.setattr(admin, "MAX_LISTED", 3)
+    monkeypatch.setattr(core_listing, "MAX_LISTED", 3)
     monkeypatch.setattr(listing, "ASKED_AGAIN", 3)
 
 

@@ -1,15 +1,17 @@
-"""Converts a group to its saved metadata, and saved metadata to a group."""
+"""Converts a classic group to its saved metadata, and saved metadata to a group."""
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
+from groupkeeper.coordinator.core.classic.member import ClassicMember, encoded_bytes
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import Group, Member
 from groupkeeper.coordinator.core.records import GroupRecord, SavedMember
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
+from groupkeeper.coordinator.core.state import ShardState
 
 
-def to_record(group: Group) -> GroupRecord:
+def to_record(group: ClassicGroup) -> GroupRecord:
     """Return the group's metadata as it must be saved now (docs/spec/groups.md#restart)."""
     return GroupRecord(
         group.group_id,
@@ -34,7 +36,13 @@ def to_record(group: Group) -> GroupRecord:
     )
 
 
-def restore(group: Group) -> None:
+def record_group(shard: ShardState, group: ClassicGroup) -> None:
+    """Record a group's live metadata."""
+    assigned = sum([len(member.assignment) for member in group.members.values()])
+    shard.record(to_record(group), group.size_bytes + encoded_bytes(assigned))
+
+
+def restore(group: ClassicGroup) -> None:
     """Rebuild the live state from the saved state: Stable if there are members, else Empty."""
     saved = group.saved
     if saved is None:
@@ -47,7 +55,7 @@ def restore(group: Group) -> None:
         # Only the chosen protocol of a member is saved. The member sends the others when it
         # rejoins.
         client = Client(kept.client_id, kept.client_host)
-        member = Member(group.group_id, kept.member_id, kept.group_instance_id, client)
+        member = ClassicMember(group.group_id, kept.member_id, kept.group_instance_id, client)
         member.session_timeout_ms = kept.session_timeout_ms
         member.rebalance_timeout_ms = kept.rebalance_timeout_ms
         member.protocols = (JoinProtocol(saved.protocol_name or "", kept.subscription),)

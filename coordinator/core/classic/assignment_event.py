@@ -1,19 +1,10 @@
-"""The events of requests. Each names the client in the same way, whatever the API."""
+"""The event of a leader's assignment."""
 
 from __future__ import annotations
 
-from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import (
-    Assignment,
-    CommitRejected,
-    GroupCreated,
-    MemberFenced,
-    of_client,
-)
-from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, encoded_bytes
-from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroup, SyncGroup
-from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
-from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.classic.group import CONSUMER, ClassicGroup
+from groupkeeper.coordinator.core.classic.member import encoded_bytes
+from groupkeeper.coordinator.core.events import Assignment
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
 
 MAX_DECODED_BYTES = 256 * 1024
@@ -23,36 +14,7 @@ DECODED_GROWTH = 6
 """How many times longer a decoded assignment can be (each control character becomes six bytes)."""
 
 
-def add_created_event(shard: ShardState, request: JoinGroup | OffsetCommit) -> None:
-    """Add the event that the request created its group."""
-    api = type(request).__name__
-    shard.event(GroupCreated(group_id=request.group_id, **of_client(request.client), api=api))
-
-
-def add_refused_event(
-    shard: ShardState,
-    request: JoinGroup | SyncGroup | Heartbeat | OffsetCommit,
-    generation_id: int,
-    error: ErrorCode,
-) -> None:
-    """Add the event that the request was refused as a whole: its member was replaced, or its
-    generation is over.
-    """
-    kind = CommitRejected if isinstance(request, OffsetCommit) else MemberFenced
-    shard.event(
-        kind(
-            group_id=request.group_id,
-            generation_id=generation_id,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            **of_client(request.client),
-            api=type(request).__name__,
-            error=error.name,
-        )
-    )
-
-
-def assignment_event(group: Group, max_step_bytes: int) -> Assignment:
+def assignment_event(group: ClassicGroup, max_step_bytes: int) -> Assignment:
     """Describe the assignment that the leader of this generation made.
 
     The group's record is in the same step, so the event may have only the rest of
@@ -78,7 +40,7 @@ def assignment_event(group: Group, max_step_bytes: int) -> Assignment:
     )
 
 
-def _decoded(group: Group) -> dict[str, dict[str, list[int]]] | None:
+def _decoded(group: ClassicGroup) -> dict[str, dict[str, list[int]]] | None:
     decoded: dict[str, dict[str, list[int]]] = {}
     for member in group.members.values():
         if not member.assignment:

@@ -11,9 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.transitions import (
+from groupkeeper.coordinator.core.classic.transitions import (
     AFTER_JOIN,
     AFTER_LEAVE,
     COMMIT_ANSWER,
@@ -29,6 +27,8 @@ from groupkeeper.coordinator.core.groups.transitions import (
     StaticRejoinAction,
     SyncAction,
 )
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
 from tests.helpers.core.shard_driver import (
     SESSION_MS,
     a_member,

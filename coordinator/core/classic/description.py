@@ -1,25 +1,20 @@
-"""ListGroups and DescribeGroups.
-
-See docs/spec/administration.md#list-groups and #describe-groups.
-"""
+"""DescribeGroups (docs/spec/administration.md#describe-groups)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 
+from groupkeeper.coordinator.core.classic.group import CONSUMER, ClassicGroup
+from groupkeeper.coordinator.core.classic.member import ClassicMember
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, Member
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.requests.admin import (
     DescribedMember,
     DescribeGroup,
     DescribeGroupResult,
-    ListedGroup,
-    ListGroups,
-    ListGroupsResult,
 )
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
@@ -32,37 +27,12 @@ MAX_TOPICS_READ = 2_000
 Reading them takes 0.5 ms of the event loop. The reply has room for fewer.
 """
 
-MAX_LISTED = 2_000
-"""Groups in one reply. Listing them takes 1 ms of the event loop, and encoding them another."""
 
-CLASSIC = "classic"
-"""The type of a group whose members assign among themselves (JoinGroup, SyncGroup)."""
-
-
-@handles(ListGroups)
-def list_groups(shard: ShardState, request: ListGroups, ticket: Ticket) -> None:
-    """List this shard's groups. Filters that match nothing are not an error.
-
-    Lists at most ``MAX_LISTED`` groups, and returns the names of the rest in ``left``.
-    """
-    among: Collection[str] = shard.groups if request.among is None else request.among
-    left: tuple[str, ...] = ()
-    if len(among) > MAX_LISTED:
-        names = tuple(among)
-        among, left = names[:MAX_LISTED], names[MAX_LISTED:]
-    groups = tuple(
-        ListedGroup(group.group_id, group.protocol_type or "", group.state, CLASSIC)
-        for group in [shard.groups[name] for name in among if name in shard.groups]
-        if (not request.states or group.state.lower() in request.states)
-        and (not request.types or CLASSIC in request.types)
-    )
-    shard.reply(ticket, ListGroupsResult(ErrorCode.NONE, groups, left=left))
-
-
-@handles(DescribeGroup)
-def describe_group(shard: ShardState, request: DescribeGroup, ticket: Ticket) -> None:
+@handles(DescribeGroup, GroupType.CLASSIC)
+def describe_group(
+    shard: ShardState, group: ClassicGroup | None, request: DescribeGroup, ticket: Ticket
+) -> None:
     """Describe one group. An absent group is Dead, with GROUP_ID_NOT_FOUND."""
-    group = shard.groups.get(request.group_id)
     if group is None:
         message = f"Group {request.group_id} not found."
         result = DescribeGroupResult(
@@ -74,7 +44,7 @@ def describe_group(shard: ShardState, request: DescribeGroup, ticket: Ticket) ->
     shard.reply(ticket, result)
 
 
-def _description(group: Group, waiting: Waiting | None) -> DescribeGroupResult:
+def _description(group: ClassicGroup, waiting: Waiting | None) -> DescribeGroupResult:
     # Metadata and protocol are meaningful only in a Stable group.
     is_stable = group.state is GroupState.STABLE
     return DescribeGroupResult(
@@ -98,9 +68,9 @@ def _description(group: Group, waiting: Waiting | None) -> DescribeGroupResult:
     )
 
 
-def _waiting(group: Group, now: Now) -> Waiting:
+def _waiting(group: ClassicGroup, now: Now) -> Waiting:
     """Return which members the group waits for, since when and until when, and its topics."""
-    awaited: list[Member] = []
+    awaited: list[ClassicMember] = []
     handed_out: list[str] = []
     until_at: int | None = None
     if group.state is GroupState.PREPARING_REBALANCE:
@@ -121,7 +91,7 @@ def _waiting(group: Group, now: Now) -> Waiting:
     )
 
 
-def _topics(group: Group) -> tuple[str, ...]:
+def _topics(group: ClassicGroup) -> tuple[str, ...]:
     if group.protocol_type != CONSUMER:
         return ()
     found: set[str] = set()

@@ -1,0 +1,24 @@
+"""What a type of groups does without a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from groupkeeper.coordinator.core.deadlines import DeadlineKind
+from groupkeeper.coordinator.core.groups.census import Tally
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.state import ShardState
+
+
+class Behaviour(NamedTuple):
+    """The functions of one type of groups. They get only groups of this type."""
+
+    create: Callable[[str, Tally], Group]
+    """Return a new group."""
+    loaded: Callable[[ShardState, Any], None]
+    """Rebuild the live state of a group from what is saved, and start its sessions."""
+    overrides_changed: Callable[[ShardState, Any], None]
+    """Apply the changed configs of a group to its timers."""
+    due: dict[DeadlineKind, Callable[[ShardState, Any, str], None]]
+    """The function of (shard, group, member id) to call when a deadline is reached."""

@@ -1,0 +1,34 @@
+"""What a classic group does without a request."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from groupkeeper.coordinator.core.behaviour import Behaviour
+from groupkeeper.coordinator.core.classic import membership, rebalance
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
+from groupkeeper.coordinator.core.classic.saved import restore
+from groupkeeper.coordinator.core.deadlines import DeadlineKind
+from groupkeeper.coordinator.core.state import ShardState
+
+
+def _loaded(shard: ShardState, group: ClassicGroup) -> None:
+    """See docs/spec/groups.md#restart."""
+    restore(group)
+    group.subscribed_topics = rebalance.subscribed_topics(group)
+    for member in group.members.values():
+        shard.restart_session(member)
+    if len(group.members) > shard.limits.group_max_size:
+        rebalance.prepare(shard, group, "group_max_size", "")
+
+
+CLASSIC: Final = Behaviour(
+    ClassicGroup,
+    _loaded,
+    rebalance.overrides_changed,
+    {
+        DeadlineKind.SESSION: membership.session_due,
+        DeadlineKind.JOIN_PHASE: rebalance.join_phase_due,
+        DeadlineKind.SYNC_PHASE: rebalance.sync_phase_due,
+    },
+)

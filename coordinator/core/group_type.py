@@ -1,0 +1,14 @@
+"""The types of groups."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class GroupType(StrEnum):
+    """Type of a group: who assigns its partitions. Spelled as in the answer to ListGroups."""
+
+    CLASSIC = "classic"
+    """The leader, a member (JoinGroup, SyncGroup). A group that only has offsets is classic."""
+    CONSUMER = "consumer"
+    """The coordinator (ConsumerGroupHeartbeat)."""

@@ -1,0 +1,34 @@
+"""ListGroups (docs/spec/administration.md#list-groups)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from groupkeeper.coordinator.core.dispatch import handles
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.admin import ListGroups, ListGroupsResult
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+
+MAX_LISTED = 2_000
+"""Groups in one reply. Listing them takes 1 ms of the event loop, and encoding them another."""
+
+
+@handles(ListGroups)
+def list_groups(shard: ShardState, request: ListGroups, ticket: Ticket) -> None:
+    """List this shard's groups. Filters that match nothing are not an error.
+
+    Lists at most ``MAX_LISTED`` groups, and returns the names of the rest in ``left``.
+    """
+    among: Collection[str] = shard.groups if request.among is None else request.among
+    left: tuple[str, ...] = ()
+    if len(among) > MAX_LISTED:
+        names = tuple(among)
+        among, left = names[:MAX_LISTED], names[MAX_LISTED:]
+    groups = tuple(
+        group.listed()
+        for group in [shard.groups[name] for name in among if name in shard.groups]
+        if (not request.states or group.state_name().lower() in request.states)
+        and (not request.types or group.group_type in request.types)
+    )
+    shard.reply(ticket, ListGroupsResult(ErrorCode.NONE, groups, left=left))

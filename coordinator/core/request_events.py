@@ -1,0 +1,43 @@
+"""The events of requests. Each names the client in the same way, whatever the API."""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import (
+    CommitRejected,
+    GroupCreated,
+    MemberFenced,
+    of_client,
+)
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroup, SyncGroup
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
+from groupkeeper.coordinator.core.state import ShardState
+
+
+def add_created_event(shard: ShardState, request: JoinGroup | OffsetCommit) -> None:
+    """Add the event that the request created its group."""
+    api = type(request).__name__
+    shard.event(GroupCreated(group_id=request.group_id, **of_client(request.client), api=api))
+
+
+def add_refused_event(
+    shard: ShardState,
+    request: JoinGroup | SyncGroup | Heartbeat | OffsetCommit,
+    generation_id: int,
+    error: ErrorCode,
+) -> None:
+    """Add the event that the request was refused as a whole: its member was replaced, or its
+    generation is over.
+    """
+    kind = CommitRejected if isinstance(request, OffsetCommit) else MemberFenced
+    shard.event(
+        kind(
+            group_id=request.group_id,
+            generation_id=generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            **of_client(request.client),
+            api=type(request).__name__,
+            error=error.name,
+        )
+    )

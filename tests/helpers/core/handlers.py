@@ -1,0 +1,16 @@
+"""Puts another function in the place of one that handles a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from groupkeeper.coordinator.core.dispatch import ABSENT_GROUP, HANDLERS
+
+
+def handle_with(patch: pytest.MonkeyPatch, kind: type, function: Callable[..., Any]) -> None:
+    """Let a function of (shard, group, request, ticket) handle a kind of request."""
+    for functions in (*HANDLERS.values(), ABSENT_GROUP):
+        patch.setitem(functions, kind, function)
