@@ -27,6 +27,7 @@ from uuid import UUID
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.fields import LAYOUTS, EntityClass, WireField, wire_fields
 from groupkeeper.protocol.packing import MAX_STRING_BYTES
+from groupkeeper.protocol.plain_reader import NOT_PLAIN, plain_reader
 
 INVALID_TEXT_BYTES_AN_ELEMENT: Final = 16
 """This many bytes of invalid UTF-8 count as one element of the budget, because replacing them takes
@@ -411,6 +412,15 @@ def read_entity(entity_type: EntityClass, data: bytes, offset: int, max_elements
 
     Raises only ProtocolError: if the bytes are not a valid encoding, or exceed the budget.
     """
+    try:
+        entity = plain_reader(entity_type)(data, offset, beside_bytes(data, max_elements))
+    except NOT_PLAIN:
+        entity = None
+    return read_with_care(entity_type, data, offset, max_elements) if entity is None else entity
+
+
+def read_with_care(entity_type: EntityClass, data: bytes, offset: int, max_elements: int) -> Any:
+    """Read one entity whose bytes may be anything. Raises only ProtocolError."""
     source = Input(data, offset, max_elements)
     try:
         return _entity_codec(entity_type).read(source)

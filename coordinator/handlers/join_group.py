@@ -24,6 +24,9 @@ from groupkeeper.coordinator.core.requests.membership import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
     from groupkeeper.coordinator.handlers.exchange import Exchange
     from groupkeeper.coordinator.handlers.services import Services
 
@@ -32,13 +35,13 @@ def handle(exchange: Exchange, services: Services) -> None:
     """Submit the join. It is parked until the join phase ends."""
     wire = exchange.read(services)
     exchange.render = render
-    request = parse(wire, exchange.version, exchange.client, str(services.mint()))
+    request = parse(wire, exchange.version, exchange.client, services.mint)
     exchange.group_id = request.group_id
     services.coordinator.submit(request, exchange)
 
 
-def parse(wire: Any, version: int, client: Client, new_uuid: str) -> JoinGroup:
-    """Convert a request of any version to the core's type."""
+def parse(wire: Any, version: int, client: Client, mint: Callable[[], UUID]) -> JoinGroup:
+    """Convert a request of any version to the core's type. ``mint`` returns a new UUID."""
     instance_id = wire.group_instance_id if version >= 5 else None
     # A client id or an instance id, and a UUID (docs/spec/groups.md#model).
     owner = client.client_id if instance_id is None else instance_id
@@ -50,7 +53,7 @@ def parse(wire: Any, version: int, client: Client, new_uuid: str) -> JoinGroup:
         protocols=tuple([JoinProtocol(p.name, p.metadata) for p in wire.protocols]),
         session_timeout_ms=wire.session_timeout,
         rebalance_timeout_ms=wire.rebalance_timeout if version >= 1 else wire.session_timeout,
-        new_member_id=f"{owner}-{new_uuid}",
+        new_member_id="" if wire.member_id else f"{owner}-{mint()}",
         requires_known_member_id=version >= 4,
         supports_skip_assignment=version >= 9,
         client=client,

@@ -156,9 +156,8 @@ def _fits(
 
     The group's offsets do not count: committed offsets must not keep a consumer out of its group.
     """
-    added = member_bytes(
-        request.new_member_id, request.group_instance_id, request.client.client_id, protocols
-    )
+    member_id = request.member_id or request.new_member_id
+    added = member_bytes(member_id, request.group_instance_id, request.client.client_id, protocols)
     member = group.members.get(request.member_id)
     if member is not None:
         added -= member.size_bytes()

@@ -189,8 +189,9 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     if group.protocol_type != CONSUMER:
         return None
     try:
+        # Most members send the same bytes, which are then read once.
         return all_subscribed_topics(
-            [m.metadata(group.protocol_name) for m in group.members.values()]
+            dict.fromkeys([m.metadata(group.protocol_name) for m in group.members.values()])
         )
     except ConsumerProtocolError:
         return None

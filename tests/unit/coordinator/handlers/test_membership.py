@@ -51,7 +51,6 @@ JOIN = {
 @pytest.mark.parametrize("version", versions_of("join_group"))
 def test_join_of_every_version_becomes_one_request(version: int) -> None:
     request = asked("join_group", version, **JOIN)
-    owner = "i-1" if version >= 5 else CLIENT_ID
     assert request == JoinGroup(
         group_id="g",
         member_id="m-1",
@@ -60,7 +59,7 @@ def test_join_of_every_version_becomes_one_request(version: int) -> None:
         protocols=(JoinProtocol("range", b"\x01"), JoinProtocol("sticky", b"")),
         session_timeout_ms=10_000,
         rebalance_timeout_ms=60_000 if version >= 1 else 10_000,
-        new_member_id=f"{owner}-{NEW_UUID}",
+        new_member_id="",
         requires_known_member_id=version >= 4,
         supports_skip_assignment=version >= 9,
         client=CLIENT,
@@ -68,9 +67,16 @@ def test_join_of_every_version_becomes_one_request(version: int) -> None:
     )
 
 
+@pytest.mark.parametrize("version", versions_of("join_group"))
+def test_a_join_without_a_member_id_has_a_new_one(version: int) -> None:
+    request = asked("join_group", version, **(JOIN | {"member_id": ""}))
+    owner = "i-1" if version >= 5 else CLIENT_ID
+    assert (request.member_id, request.new_member_id) == ("", f"{owner}-{NEW_UUID}")
+
+
 def test_a_null_client_id_counts_as_empty_in_the_member_id() -> None:
     services = make_services()
-    begin(services, "join_group", 4, client_id=None, **JOIN)  # type: ignore[arg-type]
+    begin(services, "join_group", 4, client_id=None, **(JOIN | {"member_id": ""}))  # type: ignore[arg-type]
     (request,) = services.coordinator.requests  # type: ignore[attr-defined]
     assert request.new_member_id == f"-{NEW_UUID}"
     assert request.client.client_id == ""
