@@ -20,6 +20,19 @@ def test_every_file_that_the_architecture_names_exists_below_the_root():
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
+def test_every_file_that_a_page_names_exists():
+    """A path may begin at the root, at a folder in which its page finds files, or at the page."""
+    roots = [ROOT, *(ROOT / name for name in ("coordinator", "coordinator/core", "tests", "bench"))]
+    missing = [
+        f"{name}: {path}"
+        for name in DOCUMENTS
+        if not name.startswith(("docs/reports/", "CHANGELOG"))
+        for path in re.findall(r"`([\w./-]+/[\w.-]+\.py)`", (ROOT / name).read_text())
+        if not any((root / path).exists() for root in [*roots, (ROOT / name).parent])
+    ]
+    assert missing == []
+
+
 def test_the_index_has_every_page_but_those_that_have_an_index_of_their_own():
     index = (ROOT / "docs/README.md").read_text()
     of_their_own = ("docs/spec/", "docs/decisions/", "docs/reports/")
