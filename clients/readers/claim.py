@@ -10,7 +10,8 @@ from groupkeeper.clients.readers.errors import PartitionLost
 from groupkeeper.clients.readers.group_keys import GroupKeys, read_position
 from groupkeeper.clients.readers.partition_log import EARLIEST
 from groupkeeper.storage.connections.backoff import Backoff
-from groupkeeper.storage.connections.consul import ConsulClient, ConsulUnavailable, SessionGone
+from groupkeeper.storage.connections.consul import ConsulClient
+from groupkeeper.storage.connections.consul_errors import ConsulUnavailable, SessionGone
 from groupkeeper.storage.connections.consul_session import ConsulSession
 
 

@@ -2,6 +2,30 @@
 
 from __future__ import annotations
 
+from groupkeeper.storage.connections.consul_errors import (
+    ConsulError,
+    ConsulRefused,
+    ConsulUnavailable,
+)
+
+__all__ = [
+    "BadPosition",
+    "CannotRead",
+    "ConsulError",
+    "ConsulRefused",
+    "ConsulUnavailable",
+    "HandedOver",
+    "NoPartitionFree",
+    "NoSuchPartition",
+    "NoSuchTopic",
+    "NotReachable",
+    "OffsetOutOfRange",
+    "PartitionLost",
+    "ReaderClosed",
+    "ReaderError",
+    "SessionEnded",
+]
+
 
 class ReaderError(Exception):
     """The base class of all errors here."""

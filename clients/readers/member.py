@@ -18,8 +18,8 @@ from groupkeeper.clients.readers.errors import NoPartitionFree, SessionEnded
 from groupkeeper.clients.readers.group_keys import ConsulGroupView, GroupKeys
 from groupkeeper.clients.readers.group_reader import GroupReader
 from groupkeeper.storage.connections.backoff import Backoff
-from groupkeeper.storage.connections.consul import (
-    ConsulClient,
+from groupkeeper.storage.connections.consul import ConsulClient
+from groupkeeper.storage.connections.consul_errors import (
     ConsulError,
     ConsulUnavailable,
     SessionGone,

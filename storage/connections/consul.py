@@ -17,6 +17,12 @@ from urllib.parse import quote
 import httpx2
 
 from groupkeeper.storage.connections.backoff import Backoff
+from groupkeeper.storage.connections.consul_errors import (
+    ConsulError,
+    ConsulRefused,
+    ConsulUnavailable,
+    SessionGone,
+)
 
 LEAST_TTL_MS = 10_000
 """Consul refuses a session with a shorter TTL."""
@@ -30,22 +36,6 @@ _ANSWER_S = 10.0
 """A write waits for a majority of servers, and their election takes some seconds."""
 _BLOCK_S = 60.0
 """How long one blocking query waits; Consul adds up to a sixteenth of it."""
-
-
-class ConsulError(Exception):
-    """The base class of the errors here."""
-
-
-class ConsulUnavailable(ConsulError):
-    """No agent or no leader answered. A retry may help."""
-
-
-class ConsulRefused(ConsulError):
-    """Consul refused the request: no permission, or an invalid request."""
-
-
-class SessionGone(ConsulError):
-    """The session of the request does not exist any more."""
 
 
 class ConsulEntry(NamedTuple):

@@ -18,9 +18,8 @@ from groupkeeper.storage.connections.consul import (
     MOST_LOCK_DELAY_MS,
     MOST_TTL_MS,
     ConsulClient,
-    ConsulError,
-    ConsulUnavailable,
 )
+from groupkeeper.storage.connections.consul_errors import ConsulError, ConsulUnavailable
 
 RENEWALS_A_TTL = 3
 """Two of them may fail before the session is in danger."""

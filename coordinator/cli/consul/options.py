@@ -64,7 +64,7 @@ def run(work: Callable[[], Awaitable[Result]], timeout_s: float | None = None) -
     """Run the work until it ends, or until the timeout, Ctrl-C or SIGTERM. An expected failure
     prints one line and exits."""
     from groupkeeper.clients.readers.errors import ReaderError
-    from groupkeeper.storage.connections.consul import ConsulError
+    from groupkeeper.storage.connections.consul_errors import ConsulError
 
     stopped: list[int] = []
 

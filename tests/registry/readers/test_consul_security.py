@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from groupkeeper.clients.readers.consul_group import ConsulGroup
-from groupkeeper.storage.connections.consul import ConsulRefused, ConsulUnavailable
+from groupkeeper.storage.connections.consul_errors import ConsulRefused, ConsulUnavailable
 from tests.helpers.clients.real_consul import RealConsul, consul
 
 pytestmark = pytest.mark.registry
@@ -58,9 +58,12 @@ async def test_with_a_certificate_and_a_token_a_partition_is_claimed(secured: Re
         assert await reader.position() == 5
 
 
-async def test_without_a_token_consul_refuses_and_that_is_told(secured: RealConsul) -> None:
+@pytest.mark.parametrize("token", [None, str(uuid4())])
+async def test_without_the_token_consul_refuses_and_that_is_told(
+    secured: RealConsul, token: str | None
+) -> None:
     address = f"localhost:{secured.https_port}"
-    async with ConsulGroup("safe", address, tls=trusting(secured)) as group:
+    async with ConsulGroup("safe", address, token=token, tls=trusting(secured)) as group:
         with pytest.raises(ConsulRefused, match="permission denied: 403"):
             await group.new_reader("127.0.0.1:1", "events", 1)
 

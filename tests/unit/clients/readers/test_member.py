@@ -8,14 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from groupkeeper.clients.readers.errors import SessionEnded
+from groupkeeper.clients.readers.errors import PartitionLost, SessionEnded
 from groupkeeper.clients.readers.group_keys import GroupKeys
 from groupkeeper.clients.readers.member import GroupMember, ReaderPlan
-from groupkeeper.storage.connections.consul import ConsulClient, ConsulUnavailable, ConsulView
+from groupkeeper.storage.connections.consul import ConsulClient, ConsulView
+from groupkeeper.storage.connections.consul_errors import ConsulUnavailable
 from groupkeeper.storage.connections.consul_session import ConsulSession
 from tests.helpers.runtime.virtual_loop import virtual_time
 
 PLAN = ReaderPlan("localhost")
+LOCKED_AT = 5
+"""The index of every lock."""
 
 
 class FakeConsul:
@@ -23,7 +26,8 @@ class FakeConsul:
 
     def __init__(self) -> None:
         self.is_away = False
-        self.spoilt: asyncio.Future[ConsulView] = asyncio.get_running_loop().create_future()
+        self.seen: asyncio.Queue[ConsulView | Exception] = asyncio.Queue()
+        self.seen.put_nowait(ConsulView(1, ()))
 
     async def create_session(self, *_: Any) -> str:
         return "s"
@@ -39,11 +43,14 @@ class FakeConsul:
     async def transact(self, *_: Any) -> int | None:
         if self.is_away:
             raise ConsulUnavailable("away")
-        return 5
+        return LOCKED_AT
 
     async def watch(self, _: str) -> AsyncIterator[ConsulView]:
-        yield ConsulView(1, ())
-        yield await self.spoilt
+        while True:
+            seen = await self.seen.get()
+            if isinstance(seen, Exception):
+                raise seen
+            yield seen
 
 
 async def a_member(consul: FakeConsul) -> GroupMember:
@@ -70,7 +77,23 @@ async def test_a_view_that_cannot_be_read_ends_the_member():
     member = await a_member(consul)
     waiting = asyncio.create_task(member.changed(1, again_soon=False))
     await asyncio.sleep(1)
-    consul.spoilt.set_exception(ValueError("no JSON"))
+    consul.seen.put_nowait(ValueError("no JSON"))
     with pytest.raises(ValueError, match="no JSON"):
         await asyncio.wait_for(waiting, 60)
+    await member.close()
+
+
+@virtual_time
+async def test_a_view_from_before_the_claim_does_not_end_it_and_a_later_one_does():
+    consul = FakeConsul()
+    member = await a_member(consul)
+    reader = await member.claim_any("events", 1, PLAN, wait=True)
+    consul.seen.put_nowait(ConsulView(LOCKED_AT - 1, ()))  # read before our lock was there
+    await asyncio.sleep(0.1)
+    assert not reader.is_lost
+    consul.seen.put_nowait(ConsulView(LOCKED_AT, ()))
+    await asyncio.sleep(0.1)
+    assert reader.is_lost
+    with pytest.raises(PartitionLost, match="another owner, or none"):
+        reader.read()
     await member.close()

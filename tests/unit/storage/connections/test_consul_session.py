@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from groupkeeper.storage.connections.consul import (
-    ConsulClient,
-    ConsulRefused,
-    ConsulUnavailable,
-)
+from groupkeeper.storage.connections.consul import ConsulClient
+from groupkeeper.storage.connections.consul_errors import ConsulRefused, ConsulUnavailable
 from groupkeeper.storage.connections.consul_session import ConsulSession
 from tests.helpers.runtime.virtual_loop import VirtualLoop, virtual_time
 
@@ -103,6 +100,21 @@ async def test_what_the_answer_took_does_not_count():
     session = await held.open()
     held.consul.answer = ConsulUnavailable("away")
     await asyncio.sleep(6.9)
+    assert session.is_good
+    await asyncio.sleep(0.2)
+    assert not session.is_good
+    await session.close()
+
+
+@virtual_time
+async def test_a_late_answer_to_a_renewal_counts_from_when_it_was_sent():
+    held = Held()
+    session = await held.open()
+    held.consul.takes_s = 3
+    await asyncio.sleep(6.5)  # sent after 3.33 s, answered after 6.33 s
+    assert len(held.consul.renewed) == 1
+    held.consul.answer = ConsulUnavailable("away")
+    await asyncio.sleep(6.7)
     assert session.is_good
     await asyncio.sleep(0.2)
     assert not session.is_good

@@ -1,0 +1,19 @@
+"""The errors of a connection to Consul."""
+
+from __future__ import annotations
+
+
+class ConsulError(Exception):
+    """The base class of the errors here."""
+
+
+class ConsulUnavailable(ConsulError):
+    """No agent or no leader answered. A retry may help."""
+
+
+class ConsulRefused(ConsulError):
+    """Consul refused the request: no permission, or an invalid request."""
+
+
+class SessionGone(ConsulError):
+    """The session of the request does not exist any more."""
