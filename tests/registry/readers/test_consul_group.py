@@ -117,6 +117,24 @@ async def test_a_session_that_was_ended_by_others_ends_the_reader_and_refuses_it
         assert await offsets(again, 1) == [0]
 
 
+async def test_a_member_without_a_session_leaves_the_next_owner_its_lock(
+    kafka: Watched, consul: RealConsul, name: str, client: ConsulClient
+) -> None:
+    async with group_of(consul, name) as one, group_of(consul, name) as two:
+        old = await one.new_reader(kafka.bootstrap, "short", 1)
+        waiting = asyncio.create_task(two.new_reader(kafka.bootstrap, "short", 1))
+        (entry,) = (await client.list(GroupKeys(name).live)).entries
+        assert entry.session is not None
+        await client.destroy_session(entry.session)
+        new = await waiting
+        await old.close()
+        (entry,) = (await client.list(GroupKeys(name).live)).entries
+        await new.commit(4)
+        with pytest.raises(PartitionLost):
+            await old.commit(3)
+        assert await new.position() == 4
+
+
 async def test_a_lock_that_somebody_deleted_ends_the_reader(
     kafka: Watched, consul: RealConsul, name: str, client: ConsulClient
 ) -> None:
@@ -194,6 +212,21 @@ async def test_a_share_is_even_and_moves_no_more_than_it_must(
             after = await owners_when_even(count)
             assert all(before[p] is after[p] for p in before if before[p] is not left)
             before = after
+
+
+async def test_members_that_know_of_fewer_partitions_share_those_of_the_others_as_well(
+    kafka: Watched, consul: RealConsul, name: str
+) -> None:
+    """As while a topic grows: until the last process is restarted, all partitions are read."""
+    one, two = (group_of(consul, name, scheme="spread") for _ in range(2))
+    async with one, two:
+        shares = [await one.new_readers(kafka.bootstrap, TOPIC, 2)]
+        shares.append(await two.new_readers(kafka.bootstrap, TOPIC, 6))
+        async with asyncio.timeout(10):
+            while len(shares[0]) < 3:
+                await shares[0].changed()
+        assert len(shares[1]) == 3
+        assert sorted(p for share in shares for p in share.partitions) == list(range(6))
 
 
 async def test_a_hand_over_waits_until_the_old_owner_has_come_back_from_its_last_message(

@@ -152,6 +152,19 @@ async def test_a_short_cut_loses_nothing(proxy, through, other):
         assert await group.partition_owner("orders", 0) == instance
 
 
+async def test_a_late_answer_counts_from_the_moment_of_its_request(proxy, through):
+    """The servers count from the request as well, so we must not count from the answer."""
+    async with Registry(through, session_timeout_ms=60_000) as registry:  # no beat comes between
+        session = registry._link.session()
+        proxy.swallow_answers()
+        calling = asyncio.create_task(registry.groups())
+        await asyncio.sleep(0.3)
+        late = asyncio.get_running_loop().time()
+        proxy.swallow_answers(False)
+        await in_time(calling)
+        assert session._good_until < late + 60
+
+
 async def test_a_server_that_accepts_and_says_nothing_does_not_use_up_the_session(proxy, through):
     async with Registry(through, session_timeout_ms=6_000) as registry:
         instance = await a_member(registry)
@@ -321,6 +334,17 @@ async def test_what_another_has_by_then_is_not_taken_from_it(proxy, through, oth
         ]
         assert await instance.registered()
         assert await registry.group("billing").partition_owner("orders", 0) == theirs
+        # nobody reads it for us any more, so the next session leaves it, although it is free
+        renewed = asyncio.ensure_future(registry.wait_renewed())
+        await asyncio.sleep(0)
+        proxy.swallow()
+        await in_time(registry.wait_lost())
+        await theirs.release_partition("orders", 0)
+        proxy.swallow(False)
+        kept, refused = await in_time(renewed)
+        assert [each.rpartition("/")[2] for each in kept] == ["a"]
+        assert refused == ()
+        assert await registry.group("billing").partition_owner("orders", 0) is None
 
 
 async def test_what_the_servers_still_keep_for_the_lost_session_is_taken_over(

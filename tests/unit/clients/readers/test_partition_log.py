@@ -120,6 +120,14 @@ async def test_an_offset_out_of_range_is_told_with_the_range():
 
 
 @virtual_time
+async def test_a_leader_that_lags_behind_the_offset_is_asked_again():
+    lagging = FakeConnection(OUT_OF_RANGE)  # though its range, 20 to 30, has the offset by now
+    log = PartitionLog(FakeBrokers(lagging, FakeConnection(batch(25))), "events", 0)
+    fetched = await log.fetch(25)
+    assert fetched.has_more()
+
+
+@virtual_time
 async def test_what_the_broker_will_refuse_again_is_told_at_once():
     log = PartitionLog(FakeBrokers(FakeConnection(NOT_ALLOWED)), "events", 0)
     with pytest.raises(CannotRead, match="TopicAuthorizationFailed"):
