@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline clients
 
-.PHONY: help setup run demo test test-oldest test-compiled sim fuzz soak mutants differential test-clients test-registry test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro guard bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled sim fuzz soak mutants differential test-clients test-registry test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-micro guard bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -147,7 +147,13 @@ bench-micro: .venv/installed-for-tests ## What each layer of the hot path costs,
 guard: .venv/installed-for-tests ## Instructions a request, beside those of the commit in bench/guard-base; needs valgrind and a C compiler
 	@$(BIN)/python -m bench.guard
 
-bench: .venv/installed-for-tests ## Benchmarks of our own, with a peer beside them
+BUSY ?= 0
+ROUNDS ?= 5
+INTERPRETER ?= $(BIN)/python
+bench: .venv/installed-for-tests ## Beside a real Kafka and a bare echo (BUSY=2 ROUNDS=5 INTERPRETER=/usr/bin/python3); needs Java, Maven, Go
+	@$(BIN)/python -m bench.beside_kafka --busy $(BUSY) --rounds $(ROUNDS) --python $(INTERPRETER)
+
+bench-parts: .venv/installed-for-tests ## The other benchmarks: largest requests, storage, start...
 	for bench in bench/*_bench.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done
 
 EVENTS ?= 1000000

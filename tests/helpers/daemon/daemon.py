@@ -53,6 +53,9 @@ class Daemon:
     entry: tuple[str, ...] = ("-m", "groupkeeper")
     """The arguments of python. A test with failpoints replaces them."""
 
+    python: str = sys.executable
+    """The interpreter. A benchmark replaces it."""
+
     def __init__(
         self,
         directory: Path,
@@ -123,7 +126,7 @@ class Daemon:
         limited = [] if self.max_files is None else ["prlimit", f"--nofile={self.max_files}"]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [*limited, sys.executable, *self.entry, "serve", "--config", str(self.config_file)],
+                [*limited, self.python, *self.entry, "serve", "--config", str(self.config_file)],
                 cwd=self.directory,
                 env={**inherited, "PYTHONPATH": str(ROOT), **self.environment},
                 stdin=subprocess.DEVNULL,

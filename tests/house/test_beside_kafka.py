@@ -1,0 +1,39 @@
+"""What `make bench` says of its figures; measuring them takes Kafka and eight minutes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from bench import beside_kafka, machine
+from bench.beside_kafka import GOALS, show
+
+
+def rows(factor: float) -> beside_kafka.Rows:
+    found: beside_kafka.Rows = defaultdict(lambda: defaultdict(list))
+    for goal in GOALS:
+        row = found[goal.load, goal.figure]
+        row["Kafka"] = [100.0, 200.0, 300.0]
+        row["ours"] = [kafka * goal.quiet * factor for kafka in row["Kafka"]]
+    found["heartbeat", "CPU us"]["echo"] = [10.0, 10.0, 10.0]
+    found["heartbeat", "user us"]["ours"] = [6.0 * factor] * 3
+    found["heartbeat", "user us"]["Kafka"] = [60.0] * 3
+    return found
+
+
+@pytest.mark.parametrize(("factor", "missed"), [(1.0, 0), (1.01, len(GOALS) + 1)])
+def test_a_ratio_above_its_goal_is_counted(factor, missed, capsys):
+    assert show(rows(factor), busy=False) == missed
+    assert capsys.readouterr().out.count("MISSED") == missed
+
+
+def test_a_busy_machine_has_goals_of_its_own(capsys):
+    found = rows(1.0)
+    found["heartbeat", "CPU us"]["ours"] = [49.0, 98.0, 151.0]
+    assert show(found, busy=True) == 1  # 500 members rebalance in 0.9 there as well
+    assert "0.49 (0.49-0.503)  goal 0.5\n" in capsys.readouterr().out
+
+
+def test_the_machine_says_its_speed(tmp_path):
+    assert all(figure > 0 for figure in machine.speed(tmp_path).values())
