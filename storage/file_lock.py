@@ -139,8 +139,8 @@ def cannot_open(path: Path, error: OSError) -> StorageError:
         return StoreBusy(f"{path}: cannot be made ({error.strerror}); make room")
     if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
         return StoreRefused(
-            f"{path}: cannot be locked ({error.strerror}); use a local disk, "
-            "a network file system is not one"
+            f"{path}: cannot be locked ({error.strerror}); "
+            "use a local disk, not a network file system"
         )
     if error.errno in FORBIDDEN:
         return StorageError(

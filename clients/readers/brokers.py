@@ -70,7 +70,7 @@ class BrokerAddress(NamedTuple):
         if not colon or text.endswith("]"):
             host, port = text.strip(), str(_DEFAULT_PORT)
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{text!r} is no address of a broker: host:port is wanted")
+            raise ValueError(f"{text!r} is no address of a broker: must be host:port")
         return cls(host.strip("[]"), int(port))
 
 

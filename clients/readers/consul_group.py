@@ -168,4 +168,4 @@ class ConsulGroup(Closing):
 def _check(topic: str, partitions: int) -> None:
     checked_name(topic, "topic")
     if not 1 <= partitions <= MOST_PARTITIONS:
-        raise ValueError(f"partitions is {partitions}: 1 to {MOST_PARTITIONS} is wanted")
+        raise ValueError(f"partitions is {partitions}: must be 1 to {MOST_PARTITIONS}")

@@ -86,8 +86,8 @@ def checked_name(name: str, what: str) -> str:
     """Return a name that can be part of a key. Raises ValueError for any other name."""
     if name in ("", ".", "..") or len(name) > LONGEST_NAME or re.search(r"[/\x00-\x1f\x7f]", name):
         raise ValueError(
-            f"{name[:LONGEST_NAME]!r} cannot name a {what}: 1 to {LONGEST_NAME} characters, no '/' "
-            "and no control characters, are wanted"
+            f"{name[:LONGEST_NAME]!r} cannot name a {what}: must be 1 to {LONGEST_NAME} characters "
+            "without '/' and control characters"
         )
     return name
 

@@ -49,7 +49,7 @@ class GroupReader(Reader):
         Raises PartitionLost if this member no longer owns the partition. Nothing is stored then.
         """
         if not 0 <= offset <= MOST_OFFSET:
-            raise ValueError(f"offset is {offset}: 0 to {MOST_OFFSET} is wanted")
+            raise ValueError(f"offset is {offset}: must be 0 to {MOST_OFFSET}")
         await self._claim.commit(offset)
 
     async def position(self) -> int:

@@ -52,7 +52,7 @@ class FetchLimits:
         for name in ("max_wait_ms", "min_bytes", "max_bytes"):
             value = getattr(self, name)
             if not 0 <= value < 2**31:
-                raise ValueError(f"{name} is {value}: 0 to 2147483647 is wanted")
+                raise ValueError(f"{name} is {value}: must be 0 to 2147483647")
         if self.max_bytes == 0:
             raise ValueError("max_bytes is 0: nothing could be read")
 

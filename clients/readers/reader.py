@@ -38,9 +38,9 @@ class Reader(Closing):
         client_id: str = CLIENT_ID,
     ) -> None:
         if not 0 <= buffer <= MOST_BUFFER:
-            raise ValueError(f"buffer is {buffer}: 0 to {MOST_BUFFER} messages are wanted")
+            raise ValueError(f"buffer is {buffer}: must be 0 to {MOST_BUFFER} messages")
         if partition < 0:
-            raise ValueError(f"partition is {partition}: 0 or more is wanted")
+            raise ValueError(f"partition is {partition}: must be 0 or more")
         if not topic:
             raise ValueError("no topic is named")
         self.topic = topic
@@ -82,7 +82,5 @@ class Reader(Closing):
 def checked_start(offset: int) -> int:
     """Return the offset. Raises ValueError if no read can start there."""
     if offset not in (EARLIEST, LATEST) and not 0 <= offset <= MOST_OFFSET:
-        raise ValueError(
-            f"offset is {offset}: 0 to {MOST_OFFSET}, or EARLIEST or LATEST, is wanted"
-        )
+        raise ValueError(f"offset is {offset}: must be 0 to {MOST_OFFSET}, or EARLIEST or LATEST")
     return offset

@@ -36,7 +36,7 @@ def _problem(name: str) -> str:
     if "/" in name:
         return "contains a slash, which separates the parts of a path"
     if bad := _NOT_IN_A_PATH.search(name):
-        return f"contains {bad[0]!r}, which no path may"
+        return f"contains {bad[0]!r}, which no path may contain"
     if len(name) > MAX_NAME_BYTES or len(name.encode()) > MAX_NAME_BYTES:
         return f"is longer than {MAX_NAME_BYTES} bytes"
     return ""

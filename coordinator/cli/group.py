@@ -102,7 +102,7 @@ def describe_command(
     from groupkeeper.coordinator.cli.group_reports import describe_group
 
     if not _is_utf8(group):
-        fail(f"the group's id {group!r} is not UTF-8, and every id is", USAGE)
+        fail(f"the group's id {group!r} is not UTF-8; every group id is", USAGE)
     try:
         with BrokerCluster(server, timeout) as cluster:
             described = describe_group(cluster, group)

@@ -151,7 +151,7 @@ class Shard(ShardState):
         """Add a group that was loaded by itself, after ``loaded``. For a storage that loads each
         group at its first request. The shard must not know the group yet.
         """
-        assert group_id not in self.groups, "what is in the shard is newer than what was read"
+        assert group_id not in self.groups, "the shard has a newer state of this group"
         self.now = now
         self.step = step = Step()
         for record in records:

@@ -90,7 +90,8 @@ class Life:
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
             if self._loop.is_closed():
                 held = (
-                    "its store is held until this process ends: await stop() before its loop does"
+                    "its store stays locked until this process ends: await stop() before the loop "
+                    "ends"
                 )
                 raise RuntimeError(
                     "the event loop that the coordinator lived in has ended, and the coordinator "

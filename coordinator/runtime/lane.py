@@ -352,7 +352,7 @@ class Lane:
                     append.write_of(slot)
         items = []
         for slot, write in append.writes.items():
-            assert slot.shard is not None, "a dropped slot was not taken out"
+            assert slot.shard is not None, "the append still holds a dropped slot"
             assert slot.lease is not None
             saved = slot.shard.saved
             items.append(ShardAppend(slot.shard_id, slot.lease.epoch, write.batches, saved))

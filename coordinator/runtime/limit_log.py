@@ -11,7 +11,9 @@ from groupkeeper.coordinator.core.groups.census import Census, Limit
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
 
 WINDOW_S: Final = 60.0
-_RAISE_BUFFERS: Final = "raise kafka.max_buffered_bytes, which it is equal to, if these are yours"
+_RAISE_BUFFERS: Final = (
+    "if these requests are yours, raise kafka.max_buffered_bytes: the limit is equal to it"
+)
 
 log = structlog.stdlib.get_logger(__name__)
 

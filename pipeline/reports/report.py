@@ -131,7 +131,7 @@ class Scope:
         more = len(lines) - MAX_WARNINGS
         if more > 0:
             days = "1 day" if more == 1 else f"{more} days"
-            lines = [f"Of {days} before these, events are missing too.", *lines[more:]]
+            lines = [f"Events of {days} before these are missing too.", *lines[more:]]
         if waiting:
             are = "is" if len(waiting) == 1 else "are"
             lines.append(f"{_from_to(waiting)} {are} not in this report: {UNDER_WAY}.")

@@ -200,7 +200,7 @@ class Plan(msgspec.Struct, frozen=True):
                 created_ms=created_ms,
                 groups=groups,
                 undoes=self.id,
-                data="not clamped: what is restored is what was there",
+                data="not clamped: an undo restores the earlier offsets as they were",
             )
         )
 

@@ -88,7 +88,7 @@ class ZooKeeperSettings:
         if self.digest is not None and not all(self.digest.partition(":")):
             raise ValueError("digest must be user:password")
         if self.digest is None and any(rule.scheme == "auth" for rule in self.access):
-            raise ValueError("an access list for the creator needs a digest: who would it be?")
+            raise ValueError("an access list for the creator (scheme auth) needs a digest")
 
 
 def parse_connection_string(text: str) -> ZooKeeperAddress:

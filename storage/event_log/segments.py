@@ -298,8 +298,8 @@ def describe(directory: Path, name: SegmentName) -> Segment:
         where = _where(path, event)
         if where != (name.log_id, seq, name.day):
             raise SegmentError(
-                f"{path}: where event {seq} of log {name.log_id} is to stand, it holds event "
-                f"{where[1]} of log {where[0]} of {where[2]}"
+                f"{path}: holds event {where[1]} of log {where[0]} of {where[2]} in the place of "
+                f"event {seq} of log {name.log_id} of {name.day}"
             )
     if first is None or seq != name.last_seq:
         raise SegmentError(f"{path}: ends with event {seq}, its name says {name.last_seq}")

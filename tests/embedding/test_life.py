@@ -241,7 +241,7 @@ def test_a_call_after_the_end_of_the_loop_is_told_what_became_of_the_coordinator
     asyncio.run(its_life())
     with pytest.raises(RuntimeError, match="lived in has ended") as raised:
         asyncio.run(coordinator.stop())
-    assert ("held until this process ends" in str(raised.value)) is not stops
+    assert ("locked until this process ends" in str(raised.value)) is not stops
     assert "run_coroutine_threadsafe" not in str(raised.value)
 
 

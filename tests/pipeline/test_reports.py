@@ -286,7 +286,7 @@ def test_of_many_days_with_missing_events_the_last_are_named(story, tmp_path):
     scope = Scope(story.spark, lake)
     first, *others, last = scope.warnings()
     assert last == f"1970-01-09 to 1970-01-10 are not in this report: {UNDER_WAY}."
-    assert first == "Of 3 days before these, events are missing too."
+    assert first == "Events of 3 days before these are missing too."
     assert [line[:10] for line in others] == [f"1970-01-0{day}" for day in range(4, 9)]
     assert scope.why_nothing("").startswith("No day is published yet.")
 

@@ -501,7 +501,7 @@ async def test_a_write_ahead_log_in_the_place_of_ours_is_never_applied(path: Pat
     shutil.copyfile(beside(path, "-wal"), copy)
     await owner.append(0, [commit("g", 8)])
     copy.rename(beside(path, "-wal"))
-    with pytest.raises(StoreRefused, match=r"is store\.db-wal\.replaced from now on"):
+    with pytest.raises(StoreRefused, match=r"was renamed to store\.db-wal\.replaced"):
         await storage.check_place()
     killed = path.with_name("killed.db")
     for suffix in ("", "-wal"):

@@ -137,7 +137,7 @@ async def test_a_name_that_is_not_utf_8_is_told_and_written_again(path, table, n
         assert await committed(path) == {"g": [7], "large": [7] * 1_000}
     (told,) = [line["error"] for line in logs if line["event"] == "load_failed"]
     assert told.startswith(f"{path}: row {row} of table {table}: the name b'g\\xff' is not UTF-8;")
-    assert "named again as its record says" in told
+    assert "each row got the name that its record holds" in told
     with closing(sqlite3.connect(path)) as connection:
         where = f"{name} = ?"
         assert connection.execute(f"SELECT 1 FROM {table} WHERE {where}", (right,)).fetchall()

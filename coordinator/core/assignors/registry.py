@@ -28,5 +28,5 @@ class UnknownAssignorError(LookupError):
     """No assignor has this name."""
 
     def __init__(self, name: str, known: Mapping[str, object]) -> None:
-        super().__init__(f"no assignor is named {name!r}; there are {', '.join(sorted(known))}")
+        super().__init__(f"no assignor is named {name!r}; known are {', '.join(sorted(known))}")
         self.name = name

@@ -120,7 +120,7 @@ class StoreFiles:
         aside = self._wal.with_name(self._wal.name + ".replaced")
         with suppress(FileNotFoundError):  # our own was moved, and no other file has its name
             os.rename(self._wal, aside)
-            self._lost += f"; what was found as {self._wal.name} is {aside.name} from now on"
+            self._lost += f"; the file found as {self._wal.name} was renamed to {aside.name}"
 
     def release(self) -> None:
         """Release the locks. The writer's connection must be closed before."""

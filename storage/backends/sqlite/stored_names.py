@@ -64,8 +64,8 @@ def repair_names(writer: sqlite3.Connection, path: Path, epoch: LeaseEpoch) -> s
         if _is_repaired(writer, path, names, row, epoch)
     ]
     return (
-        f"{path}: {'; '.join(repaired)}; each was named again as its record says, and the load is "
-        "tried again. A page of the file was damaged: look at the disk"
+        f"{path}: {'; '.join(repaired)}; each row got the name that its record holds, and the load "
+        "is repeated. A page of the file was damaged: look at the disk"
     )
 
 

@@ -67,5 +67,5 @@ def test_a_group_of_which_the_store_has_nothing_does_not_exist(driver: ShardDriv
 
 def test_what_is_in_the_shard_is_never_overwritten(driver: ShardDriver):
     driver.commit("g")
-    with pytest.raises(AssertionError, match="newer than what was read"):
+    with pytest.raises(AssertionError, match="newer state"):
         driver.shard.load_group("g", [a_saved_group()], driver.now)

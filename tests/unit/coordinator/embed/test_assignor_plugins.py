@@ -68,7 +68,7 @@ def test_ours_are_found_without_any_other_distribution():
 
 
 def test_a_misspelt_name_is_answered_with_the_names_there_are():
-    with pytest.raises(UnknownAssignorError, match="'rnage'; there are range, roundrobin, sticky"):
+    with pytest.raises(UnknownAssignorError, match="'rnage'; known are range, roundrobin, sticky"):
         get_assignor("rnage")
 
 
