@@ -6,6 +6,7 @@ aiokafka know them, and reading needs nothing newer.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ Connection: TypeAlias = Any
 
 REQUEST_TIMEOUT_MS = 30_000
 """The same as in Kafka's consumers."""
+METADATA_TIMEOUT_S = 10.0
+"""For a connection and the first answer on it; the next broker is asked then. A broker that hangs
+accepts connections all the same. Kafka's consumers give up a connection after the same time.
+"""
 UNKNOWN_TOPIC = 3
 _DEFAULT_PORT = 9092
 
@@ -78,7 +83,11 @@ class Brokers:
     """Finds the leader of a partition, and connects to it."""
 
     def __init__(
-        self, addresses: str | Sequence[str], security: KafkaSecurity | None, client_id: str
+        self,
+        addresses: str | Sequence[str],
+        security: KafkaSecurity | None,
+        client_id: str,
+        max_wait_ms: int = 0,
     ) -> None:
         texts = addresses.split(",") if isinstance(addresses, str) else addresses
         self._bootstrap = [BrokerAddress.parse(text) for text in texts]
@@ -86,6 +95,8 @@ class Brokers:
             raise ValueError("no broker is named")
         self._security = security or KafkaSecurity()
         self._client_id = client_id
+        # a leader may wait for messages as long as it was asked to
+        self._request_timeout_ms = REQUEST_TIMEOUT_MS + max_wait_ms
         self._learnt: list[BrokerAddress] = []
 
     async def connect_to_leader(self, topic: str, partition: int) -> Connection:
@@ -94,10 +105,8 @@ class Brokers:
         Raises NoSuchTopic or NoSuchPartition if that broker does not know the topic or partition
         now.
         """
-        asked, connection = await self._connect_to_any()
+        asked, connection, metadata = await self._ask_any(topic)
         try:
-            request = MetadataRequest_v4([topic], False)  # does not create the topic
-            metadata = await connection.send(FixedVersion(request))
             leader = self._leader(metadata, topic, partition)
         except BaseException:
             connection.close()
@@ -122,15 +131,17 @@ class Brokers:
             raise KafkaConnectionError(f"{topic!r}/{partition} has no leader now")
         return nodes[leader]
 
-    async def _connect_to_any(self) -> tuple[BrokerAddress, Connection]:
-        """Try every known broker, in random order. Otherwise all readers would connect to the first
-        one.
+    async def _ask_any(self, topic: str) -> tuple[BrokerAddress, Connection, Any]:
+        """Ask the known brokers for the topic until one answers, in random order. Otherwise all
+        readers would connect to the first one.
         """
         known = list(dict.fromkeys([*self._bootstrap, *self._learnt]))
         problems = []
         for address in random.sample(known, len(known)):
             try:
-                return address, await self._connect(address)
+                async with asyncio.timeout(METADATA_TIMEOUT_S):
+                    connection = await self._connect(address)
+                    return address, connection, await _ask(connection, topic)
             except (OSError, KafkaConnectionError) as error:
                 problems.append(f"{address.host}:{address.port}: {error or type(error).__name__}")
         raise KafkaConnectionError("no broker can be reached: " + "; ".join(problems))
@@ -141,13 +152,22 @@ class Brokers:
             address.host,
             address.port,
             client_id=self._client_id,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            request_timeout_ms=self._request_timeout_ms,
             security_protocol=security.protocol,
             ssl_context=security.ssl_context,
             sasl_mechanism=security.sasl_mechanism,
             sasl_plain_username=security.username,
             sasl_plain_password=security.password,
         )
+
+
+async def _ask(connection: Connection, topic: str) -> Any:
+    try:
+        request = MetadataRequest_v4([topic], False)  # does not create the topic
+        return await connection.send(FixedVersion(request))
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _raise_for(code: int) -> None:

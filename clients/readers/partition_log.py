@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.fetch import FetchRequest_v4
@@ -23,6 +24,8 @@ from groupkeeper.clients.readers.errors import (
 )
 from groupkeeper.clients.readers.message import Message
 from groupkeeper.storage.connections.backoff import Backoff
+
+T = TypeVar("T")
 
 EARLIEST = -2
 """As an offset to read from: the first message of the partition."""
@@ -113,32 +116,40 @@ class PartitionLog:
         self._limits = limits or FetchLimits()
         self._connection: Connection | None = None
         self._backoff = Backoff()
-        self._failing_since_s: float | None = None
+        self._asked_s = 0.0
+        """When the request that has no answer yet was first sent."""
         self._unknown_since_s: float | None = None
         self.unsolved: dict[str, Exception] = {}
         """The errors since the last answer, the newest of each type."""
 
     async def fetch(self, offset: int) -> Batches:
         """Return the leader's messages from this offset on. There may be none."""
-        while True:
-            try:
-                fetched = await self._fetch_once(offset)
-            except (OSError, KafkaError, NoSuchTopic, NoSuchPartition) as error:
-                await self._again_later(error)
-            else:
-                self._solved()
-                return fetched
+        return await self._repeated(partial(self._fetch_once, offset))
 
     async def find(self, where: int) -> int:
         """Return the present offset of EARLIEST or LATEST."""
+        return await self._repeated(partial(self._find_once, where))
+
+    async def _repeated(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until the leader answers, for at most ``give_up_ms``."""
+        now_s = asyncio.get_running_loop().time
+        self._asked_s = now_s()
         while True:
             try:
-                offset = await self._find_once(where)
+                async with asyncio.timeout_at(self._give_up_s()):
+                    answer = await ask()
             except (OSError, KafkaError, NoSuchTopic, NoSuchPartition) as error:
-                await self._again_later(error)
+                await self._again_later(error, now_s())
             else:
                 self._solved()
-                return offset
+                return answer
+
+    def _give_up_s(self) -> float | None:
+        """Return when to give up. A leader may wait for messages before it answers."""
+        limits = self._limits
+        if limits.give_up_ms is None:
+            return None
+        return self._asked_s + (limits.give_up_ms + limits.max_wait_ms) / 1000
 
     async def close(self) -> None:
         """Close the connection, and wait for the end of the close."""
@@ -192,26 +203,22 @@ class PartitionLog:
     def _solved(self) -> None:
         if self.unsolved:
             self.unsolved = {}
-            self._failing_since_s = self._unknown_since_s = None
+            self._unknown_since_s = None
             self._backoff.succeeded()
 
-    async def _again_later(self, error: Exception) -> None:
+    async def _again_later(self, error: Exception, now_s: float) -> None:
         """Wait before the next try. Raises if no retry can help."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
         if isinstance(error, KafkaError) and _is_final(error):
             raise CannotRead(f"{type(error).__name__}: {error}") from error
-        now_s = asyncio.get_running_loop().time()
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
-        failing_s = now_s - self._failing_since_s
         self.unsolved[type(error).__name__] = error
         if self._stays_unknown(error, now_s):
             self.unsolved = {}
             raise error
         give_up_ms = self._limits.give_up_ms
-        if give_up_ms is not None and failing_s * 1000 >= give_up_ms:
+        if give_up_ms is not None and (now_s - self._asked_s) * 1000 >= give_up_ms:
             self._give_up(error)
         await asyncio.sleep(self._backoff.next_s())
 
@@ -230,7 +237,7 @@ class PartitionLog:
         self.unsolved = {}
         raise NotReachable(
             f"no leader of {self._topic!r}/{self._partition} answered for "
-            f"{self._limits.give_up_ms} ms: {error}"
+            f"{self._limits.give_up_ms} ms: {str(error) or type(error).__name__}"
         ) from error
 
 

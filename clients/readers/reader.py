@@ -47,7 +47,7 @@ class Reader(Closing):
         self.partition = partition
         self._buffer = buffer
         self._limits = FetchLimits(max_wait_ms, min_bytes, max_bytes, give_up_ms)
-        self._brokers = Brokers(brokers, security, client_id)
+        self._brokers = Brokers(brokers, security, client_id, max_wait_ms)
         self._open: set[PartitionIter] = set()
         self.is_closed = False
 

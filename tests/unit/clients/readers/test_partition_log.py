@@ -55,6 +55,24 @@ class FakeConnection:
         self.is_closed = True
 
 
+class SilentConnection(FakeConnection):
+    """Never answers."""
+
+    async def send(self, request: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+
+IMPATIENT = FetchLimits(max_wait_ms=10_000, give_up_ms=1_000)
+
+
+class SlowConnection(FakeConnection):
+    """Answers when a leader without messages does."""
+
+    async def send(self, request: Any) -> Any:
+        await asyncio.sleep(IMPATIENT.max_wait_ms / 1000)
+        return await super().send(request)
+
+
 class FakeBrokers(Brokers):
     """Gives one connection after the other, the last one again and again."""
 
@@ -165,6 +183,22 @@ async def test_it_tries_for_as_long_as_it_was_told():
     log = PartitionLog(away, "events", 0, FetchLimits(give_up_ms=10_000))
     with pytest.raises(NotReachable, match="10000 ms"):
         await log.fetch(0)
+
+
+@virtual_time
+async def test_a_leader_that_is_silent_is_given_up_as_one_that_refuses():
+    began_s = asyncio.get_running_loop().time()
+    log = PartitionLog(FakeBrokers(SilentConnection()), "events", 0, FetchLimits(give_up_ms=5_000))
+    with pytest.raises(NotReachable, match="5000 ms: TimeoutError"):
+        await log.fetch(0)
+    assert asyncio.get_running_loop().time() - began_s < 6
+
+
+@virtual_time
+async def test_a_leader_that_waits_for_messages_is_not_given_up():
+    log = PartitionLog(FakeBrokers(slow := SlowConnection(batch(0))), "events", 0, IMPATIENT)
+    assert (await log.fetch(0)).has_more()
+    assert not slow.is_closed
 
 
 @pytest.mark.parametrize(
