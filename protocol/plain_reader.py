@@ -1,11 +1,11 @@
 """Read entities whose bytes are plain: one generated function for each class of kio.
 
 Nearly every request is plain: nothing in it is cut off, too large or unknown. The function reads
-such bytes two to three times as fast as the safe reader (``protocol/reader.py``), because it calls
-nothing for each field. It refuses any other bytes: a length or a count beyond the end, an
-exceeded budget of elements, a null that is not allowed, text that is not UTF-8, a tagged field. The
-safe reader then reads the body from its beginning. So only the safe reader knows the exact rules
-and raises errors, and a property test compares both.
+such bytes two to three times as fast as the safe reader (``protocol/reader.py``), because it reads
+nearly every field without calling another Python function. It refuses any other bytes: a length or
+a count beyond the end, an exceeded budget of elements, a null that is not allowed, text that is not
+UTF-8, a tagged field. The safe reader then reads the body from its beginning. So only the safe
+reader knows the exact rules and raises errors, and a property test compares both.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from groupkeeper.protocol.fields import LAYOUTS, EntityClass, WireField, wire_fi
 from groupkeeper.protocol.packing import MAX_STRING_BYTES
 
 ReadPlain: TypeAlias = Callable[[bytes, int, int], Any]
-"""Reads an entity from the bytes, an offset and the budget of elements. Returns None, or raises one
-of ``NOT_PLAIN``, if the bytes are not plain.
+"""A function of (bytes, offset, budget of elements) that returns the entity at the offset. If the
+bytes are not plain, it returns None or raises one of ``NOT_PLAIN``.
 """
 
 NOT_PLAIN: Final = (IndexError, UnicodeDecodeError, error)
@@ -48,7 +48,7 @@ def plain_reader(entity_type: EntityClass) -> ReadPlain:
 
 
 class _NullableEntity(Exception):
-    """Raised for an entity that may be null. Only few requests have one."""
+    """Raised for an entity that may be null. Few requests contain one."""
 
 
 def _never_plain(_data: bytes, _offset: int, _max_elements: int) -> None:
@@ -59,7 +59,7 @@ def _long_length(data: bytes, after: int) -> tuple[int, int]:
     """Return a compact length of several bytes, and the position after it. ``after`` is the
     position after its first byte.
 
-    Raises IndexError for a varint of more than five bytes, which is not plain.
+    Raises IndexError if the varint is cut off or has more than five bytes.
     """
     value = data[after - 1] & 0x7F
     for number in range(1, _LONGEST_VARINT):

@@ -420,7 +420,7 @@ def read_entity(entity_type: EntityClass, data: bytes, offset: int, max_elements
 
 
 def read_with_care(entity_type: EntityClass, data: bytes, offset: int, max_elements: int) -> Any:
-    """Read one entity whose bytes may be anything. Raises only ProtocolError."""
+    """Read one entity with every check. Raises only ProtocolError."""
     source = Input(data, offset, max_elements)
     try:
         return _entity_codec(entity_type).read(source)

@@ -1,4 +1,4 @@
-"""What a type of groups does without a request."""
+"""The functions that a shard calls for a type of groups when no request causes it."""
 
 from __future__ import annotations
 

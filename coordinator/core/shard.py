@@ -40,7 +40,7 @@ HANDLED_IN: Final = (commit, deletion, description, fetch, group_view, joining, 
 
 
 BEHAVIOUR_OF: Final[dict[GroupType, Behaviour]] = {GroupType.CLASSIC: CLASSIC}
-"""What each type of groups does without a request."""
+"""Type of a group -> the functions to call when no request causes it."""
 
 _GROUP: Final = ShardRoute.GROUP
 

@@ -213,7 +213,7 @@ class ShardState:
         return group
 
     def new_group(self, group_id: str, group_type: GroupType) -> Group:
-        """Return a new group that is not in the shard. ``Shard`` knows the types."""
+        """Return a new group without adding it to the shard. ``Shard`` implements this."""
         raise NotImplementedError
 
     def enter(self, group: Group) -> None:

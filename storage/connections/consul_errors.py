@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ConsulError(Exception):
-    """The base class of the errors here."""
+    """The base class of all errors of Consul."""
 
 
 class ConsulUnavailable(ConsulError):

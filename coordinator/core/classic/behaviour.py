@@ -1,4 +1,4 @@
-"""What a classic group does without a request."""
+"""The functions that a shard calls for a classic group when no request causes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from groupkeeper.coordinator.core.state import ShardState
 
 
 def _loaded(shard: ShardState, group: ClassicGroup) -> None:
-    """See docs/spec/groups.md#restart."""
+    """Make a group Stable or Empty after a load, and start the sessions of its members.
+
+    A group that is larger than ``group.max.size`` begins a rebalance. See
+    docs/spec/groups.md#restart.
+    """
     restore(group)
     group.subscribed_topics = rebalance.subscribed_topics(group)
     for member in group.members.values():

@@ -1,7 +1,7 @@
 """A classic group: its saved state, and the live state that a failover may lose.
 
 See docs/design.md#hard-state. Only ``ShardState.apply`` changes ``saved`` and ``offsets``.
-Everything else is live, and is rebuilt from the saved state when a shard loads.
+Everything else is live: when a shard loads, it is rebuilt from the saved state, or begins anew.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class ClassicGroup(Group):
             **of_client(client),
         }
 
-    # --- what every group answers ---
+    # --- what every type of groups implements ---
 
     def state_name(self) -> GroupState:
         return self.state

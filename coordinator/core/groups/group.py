@@ -1,8 +1,8 @@
-"""A group of any type: its offsets, its members, and the questions that each type answers.
+"""A group of any type: its offsets, its members, and the methods that each type implements.
 
 See docs/design.md#hard-state: only ``ShardState.apply`` changes offsets and what is saved of the
-members. A type of groups is a subclass, in a room of its own. Code outside that room does not read
-the state of a group. It asks.
+members. Each type of groups is a subclass in a package of its own. Code outside that package calls
+the methods of ``Group``, and does not read the attributes of a subclass.
 """
 
 from __future__ import annotations
@@ -141,20 +141,20 @@ class Group(ABC):
     # --- members ---
 
     def hold(self, member: Member) -> None:
-        """Add a member to the maps and to the counts."""
+        """Add a member to the group, and count it in the tally."""
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self.members[member.member_id] = member
         self.tally.members += 1
 
     def drop(self, member: Member) -> None:
-        """Remove a member from the maps and from the counts."""
+        """Remove a member from the group, and from the count in the tally."""
         del self.members[member.member_id]
         self.tally.members -= 1
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
 
-    # --- what each type answers ---
+    # --- what each type implements ---
 
     @abstractmethod
     def state_name(self) -> GroupState:
@@ -197,7 +197,7 @@ class Group(ABC):
 
     @abstractmethod
     def offset_expiry(self) -> OffsetExpiry | None:
-        """Return which offsets can expire now (docs/spec/offsets.md#expiry); None: no offset."""
+        """Return which offsets can expire now; None if none can (docs/spec/offsets.md#expiry)."""
 
     @abstractmethod
     def parked(self) -> Iterable[Ticket]:
@@ -228,7 +228,7 @@ class Group(ABC):
         )
 
     def count_assigned(self, assigned_bytes: int) -> None:
-        """Count the size of the saved assignments."""
+        """Set the size of the saved assignments, here and in the tally."""
         self.tally.assigned_bytes += assigned_bytes - self.assigned_bytes
         self.assigned_bytes = assigned_bytes
 
