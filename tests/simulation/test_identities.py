@@ -8,7 +8,6 @@ import pytest
 
 from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from tests.helpers.core.shard_driver import a_member, stable
 from tests.simulation.world_shard_driver import WorldShardDriver
@@ -64,8 +63,8 @@ def test_who_is_no_member_is_told_so(story, monkeypatch, call):
 
 
 def test_nobody_else_commits(story, monkeypatch):
-    monkeypatch.setattr(offset_commit, "_member_error", lambda *_: ErrorCode.NONE)
-    monkeypatch.setattr(offset_commit, "COMMIT_EXTENDS_SESSION", frozenset())
+    monkeypatch.setattr(ClassicGroup, "commit_error", lambda *_: ErrorCode.NONE)
+    monkeypatch.setattr(ClassicGroup, "commit_restarts_session", lambda _: False)
     story.ask("commit")
     assert "as a: is answered ['NONE'], is FENCED_INSTANCE_ID" in story.durable.problems[0]
 

@@ -70,13 +70,13 @@ def test_an_empty_group_that_forgot_its_type_is_told(story):
 
 def test_a_load_that_forgets_it_is_told_at_once(story, monkeypatch):
     an_empty_group(story)
-    restore = core_shard.restore
+    restore = behaviour.restore
 
     def forgetful(group):
         restore(group)
         group.protocol_type = None
 
-    monkeypatch.setattr(core_shard, "restore", forgetful)
+    monkeypatch.setattr(behaviour, "restore", forgetful)
     story.load()
     (problem,) = story.durable.problems
     assert problem.startswith("g: at rest as")
