@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 import msgspec
 
+from groupkeeper.coordinator.core.group_type import GroupType
+
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.requests.client import Client
 
@@ -46,6 +48,7 @@ class MemberFields(ClientFields):
     """The fields of an event that name a member."""
 
     group_id: str
+    group_type: GroupType
     generation_id: int
     member_id: str
     group_instance_id: str | None
@@ -75,6 +78,8 @@ class _Event(
     client_host: str = ""
     principal: str = ""
     api: str = ""
+    group_type: GroupType = GroupType.CLASSIC
+    """Not stored for a classic group, because it is the default."""
 
 
 class CommitRejected(_Event, frozen=True, kw_only=True, tag="commit_rejected"):
@@ -94,7 +99,6 @@ class MemberFenced(_Event, frozen=True, kw_only=True, tag="member_fenced"):
 class MemberJoin(_Event, frozen=True, kw_only=True, tag="member_join"):
     """A member was added, or a static member returned under a new id that replaces ``replaces``."""
 
-    group_type: str = "classic"
     protocols: list[str] = msgspec.field(default_factory=list)
     session_timeout_ms: int = -1
     rebalance_timeout_ms: int = -1
@@ -148,8 +152,6 @@ class Assignment(_Event, frozen=True, kw_only=True, tag="assignment"):
 
 class GroupCreated(_Event, frozen=True, kw_only=True, tag="group_created"):
     """A group was created."""
-
-    group_type: str = "classic"
 
 
 class GroupDeleted(_Event, frozen=True, kw_only=True, tag="group_deleted"):

@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from groupkeeper.coordinator.core.group_type import GroupType
+
 NO_TIMESTAMP = -1
 """Not set, in a field of milliseconds."""
 
@@ -84,6 +86,7 @@ class OffsetsCommitted(
         "generation_id": "generation",
         "group_instance_id": "instance_id",
     },
+    omit_defaults=True,
 ):
     """Sets the offset of each named (group, topic, partition).
 
@@ -103,6 +106,9 @@ class OffsetsCommitted(
     expire_time_ms: int
     """The time after which retention may delete these offsets (OffsetCommit v2-4); -1: not set."""
     topics: list[CommittedTopic]
+    group_type: GroupType = GroupType.CLASSIC
+    """Not stored for a classic group, because it is the default. It is the last field, so that its
+    bytes can be found behind the topics (``storage.event_log.lines``)."""
 
 
 class OffsetsRemoved(msgspec.Struct, frozen=True, tag="offsets_removed", tag_field="record"):

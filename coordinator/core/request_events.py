@@ -9,6 +9,7 @@ from groupkeeper.coordinator.core.events import (
     MemberFenced,
     of_client,
 )
+from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroup, SyncGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from groupkeeper.coordinator.core.state import ShardState
@@ -22,6 +23,7 @@ def add_created_event(shard: ShardState, request: JoinGroup | OffsetCommit) -> N
 
 def add_refused_event(
     shard: ShardState,
+    group: Group,
     request: JoinGroup | SyncGroup | Heartbeat | OffsetCommit,
     generation_id: int,
     error: ErrorCode,
@@ -38,6 +40,7 @@ def add_refused_event(
             group_instance_id=request.group_instance_id,
             **of_client(request.client),
             api=type(request).__name__,
+            group_type=group.group_type,
             error=error.name,
         )
     )

@@ -15,8 +15,8 @@ from groupkeeper.coordinator.core.records import OffsetsCommitted, Record
 from groupkeeper.storage.segment_lines import COMMIT_KIND, EventDict
 
 COMMIT_API: Final = "OffsetCommit"
-CLASSIC: Final = "classic"
 NO_GROUP_TYPE: Final = ""
+"""The type of the group of an event that belongs to no group."""
 
 
 class Stamp(NamedTuple):
@@ -59,7 +59,7 @@ def event_dict(
         row["kind"] = event.__struct_config__.tag
         names = zip(event.__struct_encode_fields__, event.__struct_fields__, strict=True)
         row.update({stored: _plain(getattr(event, name)) for stored, name in names})
-    row.setdefault("group_type", group_type(row["group"]))
+    row["group_type"] = event.group_type.value if event.group_id else NO_GROUP_TYPE
     return row
 
 
@@ -69,14 +69,6 @@ def stamp_fields(stamp: Stamp) -> EventDict:
     if stamp.clock_ms != stamp.ts_ms:
         fields["clock_ms"] = stamp.clock_ms
     return fields
-
-
-def group_type(group_id: str) -> str:
-    """Return the type of an event's group, for events that do not name it.
-
-    Until the consumer protocol exists every group is a classic one.
-    """
-    return CLASSIC if group_id else NO_GROUP_TYPE
 
 
 def _commit_fields(commit: OffsetsCommitted) -> EventDict:

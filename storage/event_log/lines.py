@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.storage.codec.events import (
     COMMIT_API,
+    NO_GROUP_TYPE,
     Stamp,
     event_dict,
-    group_type,
     stamp_fields,
 )
 from groupkeeper.storage.codec.records import (
@@ -74,6 +75,8 @@ _GENERATION: Final = b',"generation":'
 """The bytes after the group. No JSON string contains them, because a quote in a string has a
 backslash before it.
 """
+_TOPICS_END: Final = b"]}"
+"""The end of a commit without a type: the end of its topics, which are then the last field."""
 
 
 def row_lines(first_seq: int, data: bytes) -> RowLines:
@@ -112,14 +115,20 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
                     written = record[len(_COMMIT) : at]
                     kept = len(written) <= KEPT_ID_BYTES
                     group_id, named = (_named if kept else _name)(written)
+                    if not record.endswith(_TOPICS_END):
+                        named = b',"group":' + written  # the record has the type itself
                     yield group_id, b"%b%d%b%b\n" % (head, seq, named, record[at:])
                     seq += 1
 
 
 def _name(written: bytes) -> tuple[str, bytes]:
-    """Return the id of a group from its JSON form, and the fields of a line that name the group."""
+    """Return the id of a group from its JSON form, and the fields of a line that name the group.
+
+    The record of a commit has the type of its group only if the group is not classic.
+    """
     group_id = _decode_text(written)
-    return group_id, b',"group_type":%b,"group":%b' % (_encode(group_type(group_id)), written)
+    group_type = GroupType.CLASSIC.value if group_id else NO_GROUP_TYPE
+    return group_id, b',"group_type":%b,"group":%b' % (_encode(group_type), written)
 
 
 _named: Final = lru_cache(10_000)(_name)

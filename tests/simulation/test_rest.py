@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupkeeper.coordinator.core import shard as core_shard
+from groupkeeper.coordinator.core.classic import behaviour
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.helpers.core.shard_driver import a_member, a_stable_group, protocols, stable
 from tests.simulation.checked_shard import CheckedShard

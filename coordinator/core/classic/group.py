@@ -237,6 +237,7 @@ class ClassicGroup(Group):
         """
         return {
             "group_id": self.group_id,
+            "group_type": self.group_type,
             "generation_id": self.generation_id,
             "member_id": member.member_id,
             "group_instance_id": member.group_instance_id,

@@ -95,7 +95,7 @@ def _join(shard: ShardState, group: ClassicGroup, request: JoinGroup, ticket: Ti
     else:
         error = group.identity_error(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
-            add_refused_event(shard, request, group.generation_id, error)
+            add_refused_event(shard, group, request, group.generation_id, error)
             _refuse(shard, request, ticket, error)
             return
         _rejoin(shard, group, group.members[request.member_id], request, protocols, ticket)

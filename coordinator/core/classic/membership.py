@@ -73,7 +73,7 @@ def heartbeat(
         group, request.member_id, request.group_instance_id, request.generation_id
     )
     if error:
-        add_refused_event(shard, request, request.generation_id, error)
+        add_refused_event(shard, group, request, request.generation_id, error)
         shard.reply(ticket, error)
         return
     answer = HEARTBEAT_ANSWER[group.state]
@@ -92,7 +92,7 @@ def sync_group(
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
         if group is not None and error is not ErrorCode.REBALANCE_IN_PROGRESS:
-            add_refused_event(shard, request, request.generation_id, error)
+            add_refused_event(shard, group, request, request.generation_id, error)
         shard.reply(ticket, SyncGroupResult(error))
         return
     assert group is not None, "no group is an error"

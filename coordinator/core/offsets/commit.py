@@ -338,6 +338,7 @@ def _store(
         wall_ms,
         _expire_time_ms(wall_ms, request.retention_ms),
         checked.topics,
+        GroupType.CLASSIC if group is None else group.group_type,
     )
     lowered = lowered_ends(shard, record) if checked.lowers else []
     shard.record(record, checked.size_bytes)
@@ -366,7 +367,7 @@ def _refuse(
     errors = _not_existing(shard, request)
     if _reaches_group(request, errors):
         if group is not None:
-            add_refused_event(shard, request, request.generation_id, error)
+            add_refused_event(shard, group, request, request.generation_id, error)
         _reply_commit(shard, request, ticket, errors, error)
     else:
         _reply_each(shard, request, ticket, errors)

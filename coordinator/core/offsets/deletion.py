@@ -75,6 +75,7 @@ def delete_group(
         GroupDeleted(
             group_id=request.group_id,
             generation_id=group.epoch(),
+            group_type=group.group_type,
             **of_client(request.client),
             api="DeleteGroups",
             reason="deleted",
@@ -187,6 +188,7 @@ def _add_lost_event(
         OffsetDeleted(
             group_id=group.group_id,
             generation_id=group.epoch(),
+            group_type=group.group_type,
             **of_client(client),
             api="DeleteGroups" if reason == "group_deleted" else "OffsetDelete",
             topics=lost_topics(lost),

@@ -79,7 +79,12 @@ def _remove_group(shard: ShardState, group: Group) -> None:
     """Delete a group without offsets, and its pending ids (docs/spec/edge-cases.md#edge-12)."""
     shard.record_group_removed(group)
     shard.event(
-        GroupDeleted(group_id=group.group_id, generation_id=group.epoch(), reason="expired")
+        GroupDeleted(
+            group_id=group.group_id,
+            generation_id=group.epoch(),
+            group_type=group.group_type,
+            reason="expired",
+        )
     )
 
 
@@ -102,6 +107,9 @@ def _remove(shard: ShardState, group: Group, expired: Sequence[StoredOffset]) ->
             shard.record(end)
     shard.event(
         OffsetExpired(
-            group_id=group.group_id, generation_id=group.epoch(), topics=lost_topics(expired)
+            group_id=group.group_id,
+            generation_id=group.epoch(),
+            group_type=group.group_type,
+            topics=lost_topics(expired),
         )
     )

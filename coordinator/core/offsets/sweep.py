@@ -110,7 +110,12 @@ def _id_of(image: TopicImage, topic: str) -> str:
 def _remove(shard: ShardState, group: Group, gone: Sequence[StoredOffset]) -> None:
     shard.record_removed(group, gone)
     shard.event(
-        OffsetDeleted(group_id=group.group_id, topics=lost_topics(gone), reason="topic_deleted")
+        OffsetDeleted(
+            group_id=group.group_id,
+            group_type=group.group_type,
+            topics=lost_topics(gone),
+            reason="topic_deleted",
+        )
     )
 
 

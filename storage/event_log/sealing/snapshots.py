@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from groupkeeper.storage.codec.events import group_type
+from groupkeeper.storage.codec.events import NO_GROUP_TYPE
 from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND, SnapshotLog
 from groupkeeper.storage.segment_lines import EventDict
 
@@ -64,6 +64,8 @@ class OffsetsAsOf:
         self._epochs: dict[str, int] = {}
         """The lease epoch of each group's last event. The snapshot event has the same one, so that
         later events sort after it."""
+        self._types: dict[str, str] = {}
+        """The type of each group at its last event."""
 
     def apply(self, event: EventDict) -> None:
         """Apply the next event. Kinds that do not concern offsets are ignored."""
@@ -74,6 +76,7 @@ class OffsetsAsOf:
         if not self._is_of_part(group_id):
             return
         self._epochs[group_id] = event["lease_epoch"]
+        self._types[group_id] = event["group_type"]
         offsets = self._kept.setdefault(group_id, {})
         before = len(offsets)
         _APPLIES[kind](offsets, event)
@@ -114,7 +117,7 @@ class OffsetsAsOf:
                 "client_host": "",
                 "principal": "",
                 "api": "",
-                "group_type": group_type(group_id),
+                "group_type": self._types.get(group_id, NO_GROUP_TYPE),
                 "topics": _topics(offsets, is_lost=False),
                 "lost": _topics(offsets, is_lost=True),
             }

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from groupkeeper.coordinator.core.events import GroupCreated
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.storage.base import Batch, ShardAppend, StorageError
 from groupkeeper.storage.codec.events import Stamp
 from groupkeeper.storage.codec.records import (
@@ -53,6 +54,16 @@ def test_an_event_of_no_group_has_no_group_type() -> None:
     types = {event["kind"]: event["group_type"] for event in rendered()}
     assert types["admin_action"] == types["end_offset"] == types["shard_loaded"] == ""
     assert types["commit"] == types["member_join"] == "classic"
+
+
+def test_the_type_of_a_group_is_that_of_its_records_and_events() -> None:
+    of_consumer = {"group_type": GroupType.CONSUMER}
+    changed = msgspec.structs.replace(commit("g", 1), **of_consumer)
+    batch = Batch([commit("c", 1), changed], [GroupCreated(group_id="g", **of_consumer)])
+    data = encode_payload(STAMP, 0, [append_of(batch)])
+    types = [(e["group"], e["group_type"]) for e in payload_events(1, decode_payload(data))]
+    assert types == [("g", "consumer"), ("c", "classic"), ("g", "consumer")]
+    assert data.count(b"group_type") == 2, "the type of a classic group is not stored"
 
 
 def test_items_without_batches_leave_no_trace() -> None:

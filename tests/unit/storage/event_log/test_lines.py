@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
@@ -55,6 +56,7 @@ def test_every_kind_is_the_same_event(stamp: Stamp) -> None:
     rows=st.lists(st.tuples(INTEGERS, INTEGERS, INTEGERS, INTEGERS, TEXTS), max_size=3),
     topics=st.integers(0, 3),
     times=st.tuples(INTEGERS, INTEGERS),
+    group_type=st.sampled_from(GroupType),
 )
 def test_any_commit_is_the_same_event(
     group: str,
@@ -63,6 +65,7 @@ def test_any_commit_is_the_same_event(
     rows: list[tuple[int, int, int, int, str]],
     topics: int,
     times: tuple[int, int],
+    group_type: GroupType,
 ) -> None:
     member, client, host, principal, topic = texts
     parts = [CommittedPartition(*row) for row in rows]
@@ -77,6 +80,7 @@ def test_any_commit_is_the_same_event(
         commit_time_ms=times[0],
         expire_time_ms=times[1],
         topics=[CommittedTopic(topic, "id", parts)] * topics,
+        group_type=group_type if group else GroupType.CLASSIC,  # no other type may have this id
     )
     assert_same(row_of(Stamp("log", 5, 5), Batch([commit], [])))
 
