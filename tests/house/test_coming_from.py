@@ -28,12 +28,13 @@ OTHER_NAMES = {
         "RegPatternBlackList RegVersion RegDefaultVersion Consumergroups Consumergroup Exists "
         "Create Delete Instances WatchInstances NewInstance Instance PartitionOwner "
         "WatchPartitionOwner Registered WatchRegistration Register RegisterWithSubscription "
-        "UpdateRegistration Deregister ClaimPartition ReleasePartition Topics CommitOffset "
+        "UpdateRegistration Pattern Subscription Timestamp Version Len Less Swap "
+        "Deregister ClaimPartition ReleasePartition Topics CommitOffset "
         "FetchOffset FetchAllOffsets ResetOffsets Find"
     ),
     "Kafka Go": (
         "NewReader ReaderConfig BrokerAddrs Topic Partition Partitions Buffer RequestMaxWaitTime "
-        "RequestMinBytes RequestMaxBytes Reader Read Close Offset Message Key Value MessageIter "
+        "RequestMinBytes RequestMaxBytes context.Context Reader Read Close Offset Message Key Value MessageIter "
         "Next NewMultiIter NewConsulGroup ConsulConfig Name Addr Scheme Spread NewReaders"
     ),
 }
