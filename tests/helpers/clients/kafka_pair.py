@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.wire.raw_client import RawClient
 
-FIRST, SECOND = 1, 2
+FIRST, SECOND, NOBODY = 1, 2, -1
 CHANGE_LIMIT_S = 60
 BOTH = {
     "broker.session.timeout.ms": 3_000,  # a killed broker loses its partitions after it
@@ -77,6 +77,8 @@ class KafkaPair:
             topics = [{"name": self.topic}]
             answer = client.call("metadata", 4, topics=topics, allow_auto_topic_creation=False)
         (topic,) = answer["topics"]
+        if not topic["partitions"]:  # the broker that is asked has not heard of it yet
+            return NOBODY, 0
         (partition,) = topic["partitions"]
         return partition["leader_id"], len(partition["isr_nodes"])
 
