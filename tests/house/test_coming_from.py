@@ -35,7 +35,8 @@ OTHER_NAMES = {
     "Kafka Go": (
         "NewReader ReaderConfig BrokerAddrs Topic Partition Partitions Buffer RequestMaxWaitTime "
         "RequestMinBytes RequestMaxBytes context.Context Reader Read Close Offset Message Key "
-        "Value MessageIter Next NewMultiIter NewConsulGroup ConsulConfig Name Addr Scheme Spread NewReaders"
+        "Value MessageIter Next NewMultiIter NewConsulGroup ConsulConfig Name Addr "
+        "Scheme Spread NewReaders"
     ),
 }
 """Of the systems whose packages are larger than what their users of groups call."""
