@@ -64,7 +64,7 @@ def run(
 
 
 def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
-    """Return the problems of files that lack no event. No day names these problems."""
+    """Return the problems of unread files whose events are not missing. No day names these."""
     gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
     named = {problem for gap in gaps for problem in gap.problems}
     return [

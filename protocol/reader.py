@@ -59,7 +59,7 @@ def java_text(raw: bytes) -> str:
 
 
 def beside_bytes(frame: bytes, max_elements: int) -> int:
-    """Return the budget of elements that is left after the frame's bytes are subtracted."""
+    """Return the budget of elements for a frame. Bytes above ``FREE_BYTES`` reduce it."""
     if len(frame) <= FREE_BYTES:
         return max_elements
     return max_elements - (len(frame) - FREE_BYTES) // BYTES_AN_ELEMENT

@@ -12,7 +12,7 @@ class Closing(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """End all work. Raises an ExceptionGroup."""
+        """End all work. Raises the errors, if there are any, in an ExceptionGroup."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -145,7 +145,9 @@ class PartitionLog:
                 return answer
 
     def _give_up_s(self) -> float | None:
-        """Return when to give up. A leader may wait for messages before it answers."""
+        """Return the time to give up, or None for never. A leader may wait for messages before it
+        answers, so this wait is added.
+        """
         limits = self._limits
         if limits.give_up_ms is None:
             return None

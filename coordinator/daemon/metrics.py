@@ -1,6 +1,6 @@
 """The definitions of all Prometheus metrics.
 
-The parts count in plain integers and ``Histogram``. ``exposition`` reads them at each scrape,
+The daemon counts in plain integers and ``Histogram``. ``exposition`` reads them at each scrape,
 through the sources that the composition root passes.
 """
 

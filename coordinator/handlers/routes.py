@@ -127,7 +127,7 @@ def _denying(services: Services, error: ErrorCode) -> Services:
 
 
 class _Denying:
-    """The coordinator for a client without permission: every answer is the error."""
+    """The coordinator for a client without permission: all but listings get the error."""
 
     def __init__(self, coordinator: Coordinator, error: ErrorCode) -> None:
         self.group_configs = coordinator.group_configs

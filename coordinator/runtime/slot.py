@@ -1,7 +1,7 @@
 """One shard in this process: its state, its lease, and the requests that wait for storage.
 
-The hot path of the daemon is ``Slot.submit``. Nothing in it awaits. A request that does not wait
-for storage is answered before it returns (docs/design.md#group-commit).
+The hot path of the daemon is ``Slot.submit``. Nothing in it awaits. A request that neither is
+parked nor waits for storage is answered before ``submit`` returns (docs/design.md#group-commit).
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ class PersistentOffsetStorage:
             return []
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
-        """Read a group that was named for the first time."""
+        """Return the records of a group, read at the first request that names it."""
         self._check_open()
         records = await self._read(group_id)
         if records:

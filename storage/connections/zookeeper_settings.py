@@ -9,7 +9,7 @@ from typing import Final
 
 DEFAULT_PORT: Final = 2181
 MIN_SESSION_MS: Final = 100
-"""Python threads refresh a session three times in this time."""
+"""The least session timeout. A Python thread must renew the session three times in it."""
 SESSION_TIMEOUT_MS: Final = 6_000
 """How long the servers keep the ephemeral nodes of a silent client. This is the value of the
 classic consumers. The servers may choose another value, which then counts.

@@ -34,7 +34,7 @@ Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
 
 
 class Tally:
-    """The groups of one shard by state, their members, and the size of their metadata."""
+    """Counts of one shard: groups by state, members, and bytes of metadata and assignments."""
 
     def __init__(self) -> None:
         self.by_state: dict[GroupState, int] = dict.fromkeys(GroupState, 0)

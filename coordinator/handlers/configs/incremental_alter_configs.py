@@ -113,7 +113,7 @@ def _may_be_list(kind: int, name: str) -> bool:
 
 
 def _refusal_of_topic(resource: Any, services: Services) -> Refusal:
-    """Return the answer for a topic. A topic has no configs, so an empty change succeeds."""
+    """Return the answer for a topic. A topic has no configs, so a change may only delete."""
     name = resource.resource_name
     if name == "":
         return Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")

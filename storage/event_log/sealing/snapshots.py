@@ -50,9 +50,9 @@ class OffsetsAsOf:
     def __init__(self, part: int = 0, parts: int = 1, max_offsets: int = MAX_PASS_OFFSETS) -> None:
         """Keep only the offsets of the groups in one of ``parts`` parts.
 
-        The caller begins with part 0 of 1. If this part has more than ``max_offsets`` offsets, it
-        doubles ``parts`` and drops the groups of the new part. The caller then reads the events
-        again, once for each of the other parts.
+        The caller begins with part 0 of 1. If that part has more than ``max_offsets`` offsets,
+        ``apply`` doubles ``parts`` and drops the groups that are now in other parts. The caller
+        then reads the events again, once for each of the other parts.
         """
         self.parts = parts
         self.groups: set[str] = set()
