@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from groupkeeper.coordinator.core.classic.member import ClassicMember, encoded_bytes, metadata_bytes
+from groupkeeper.coordinator.core.classic.member import ClassicMember, encoded_bytes
 from groupkeeper.coordinator.core.classic.transitions import (
     COMMIT_ANSWER,
     COMMIT_EXTENDS_SESSION,
@@ -186,7 +186,7 @@ class ClassicGroup(Group):
     def set_protocols(self, member: ClassicMember, protocols: tuple[JoinProtocol, ...]) -> None:
         """Replace the protocols that a member offers."""
         self._count(member, -1)
-        member.protocols = protocols
+        member.offer(protocols)
         self._count(member, 1)
 
     def _count(self, member: ClassicMember, sign: int) -> None:
@@ -194,8 +194,8 @@ class ClassicGroup(Group):
             self.support[protocol.name] += sign
             if not self.support[protocol.name]:
                 del self.support[protocol.name]
-        self.size_bytes += sign * member.size_bytes()
-        self.tally.metadata_bytes += sign * metadata_bytes(member.protocols)
+        self.size_bytes += sign * member.size_bytes
+        self.tally.metadata_bytes += sign * member.metadata_bytes
 
     def park_join(self, member: ClassicMember, ticket: Ticket) -> Ticket | None:
         """Park a member's join. Return the join that was parked before, if any."""
@@ -316,7 +316,7 @@ class ClassicGroup(Group):
             yield member.session
 
     def metadata_bytes(self) -> int:
-        return sum([metadata_bytes(member.protocols) for member in self.members.values()])
+        return sum([member.metadata_bytes for member in self.members.values()])
 
     def save(self, record: GroupRecord | None) -> None:
         self.saved = record

@@ -160,7 +160,7 @@ def _fits(
     added = member_bytes(member_id, request.group_instance_id, request.client.client_id, protocols)
     member = group.members.get(request.member_id)
     if member is not None:
-        added -= member.size_bytes()
+        added -= member.size_bytes
     limits = shard.limits
     return group.size_bytes + added <= min(limits.max_step_bytes, limits.max_group_bytes)
 
@@ -171,7 +171,7 @@ def _added_bytes(
     """Return how many bytes of metadata this join adds to the group."""
     added = metadata_bytes(protocols)
     member = group.members.get(request.member_id)
-    return added if member is None else added - metadata_bytes(member.protocols)
+    return added if member is None else added - member.metadata_bytes
 
 
 # --- newcomers ---
@@ -229,7 +229,7 @@ def _add(
 ) -> None:
     """Add a new member and park its join (docs/spec/joining.md#adding)."""
     member = ClassicMember(group.group_id, member_id, request.group_instance_id, request.client)
-    member.protocols = protocols
+    member.offer(protocols)
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.is_new = True
@@ -348,7 +348,7 @@ def _take_over(
     """Move a static member's place to its new id, and answer the parked requests of the old id with
     FENCED_INSTANCE_ID."""
     member = ClassicMember(group.group_id, request.new_member_id, old.group_instance_id, old.client)
-    member.protocols = protocols
+    member.offer(protocols)
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.assignment = old.assignment
     member.join_time_ms = shard.now.wall_ms

@@ -20,10 +20,12 @@ class ClassicMember(Member):
         "assignment",
         "is_new",
         "join_time_ms",
+        "metadata_bytes",
         "parked_join",
         "parked_sync",
         "protocols",
         "rebalance_timeout_ms",
+        "size_bytes",
     )
 
     def __init__(
@@ -35,7 +37,7 @@ class ClassicMember(Member):
     ) -> None:
         super().__init__(group_id, member_id, group_instance_id, client)
         self.rebalance_timeout_ms = 0
-        self.protocols: tuple[JoinProtocol, ...] = ()
+        self.offer(())
         self.assignment = b""
         self.parked_join: Ticket | None = None
         self.parked_sync: Ticket | None = None
@@ -44,17 +46,21 @@ class ClassicMember(Member):
         self.join_time_ms: int | None = None
         """When this member id was created (wall clock); None after a load."""
 
+    def offer(self, protocols: tuple[JoinProtocol, ...]) -> None:
+        """Replace the protocols that the member offers."""
+        self.protocols = protocols
+        self.metadata_bytes = metadata_bytes(protocols)
+        self.size_bytes = member_bytes(
+            self.member_id, self.group_instance_id, self.client.client_id, protocols
+        )
+        """An upper bound of the size that this member adds to a record, without its assignment."""
+
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return the member's metadata for one protocol; empty if the member does not offer it."""
-        return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
-
-    def size_bytes(self) -> int:
-        """Return an upper bound of the size that this member adds to a record, without its
-        assignment.
-        """
-        return member_bytes(
-            self.member_id, self.group_instance_id, self.client.client_id, self.protocols
-        )
+        for protocol in self.protocols:
+            if protocol.name == protocol_name:
+                return protocol.metadata
+        return b""
 
 
 def member_bytes(
@@ -67,9 +73,9 @@ def member_bytes(
 
     The record has the metadata of one protocol; the event has the names of all.
     """
-    largest = max((len(p.metadata) for p in protocols), default=0)
+    largest = max([len(p.metadata) for p in protocols], default=0)
     text = len(member_id) + len(group_instance_id or "") + len(client_id)
-    text += sum(len(p.name) for p in protocols)
+    text += sum([len(p.name) for p in protocols])
     return MEMBER_OVERHEAD_BYTES + 6 * text + encoded_bytes(largest)
 
 

@@ -58,7 +58,7 @@ def restore(group: ClassicGroup) -> None:
         member = ClassicMember(group.group_id, kept.member_id, kept.group_instance_id, client)
         member.session_timeout_ms = kept.session_timeout_ms
         member.rebalance_timeout_ms = kept.rebalance_timeout_ms
-        member.protocols = (JoinProtocol(saved.protocol_name or "", kept.subscription),)
+        member.offer((JoinProtocol(saved.protocol_name or "", kept.subscription),))
         member.assignment = kept.assignment
         group.add(member)
     group.leader_id = saved.leader_id
