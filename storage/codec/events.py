@@ -31,6 +31,8 @@ class Stamp(NamedTuple):
 
 def count_events(records: Sequence[Record], events: Sequence[Event]) -> int:
     """Return the number of events in a batch: its events, and one more for each commit."""
+    if len(records) == 1:
+        return len(events) + (type(records[0]) is OffsetsCommitted)
     return len(events) + [type(record) for record in records].count(OffsetsCommitted)
 
 

@@ -16,7 +16,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from groupkeeper.coordinator.core.records import Record, SavedGroup, SavedOffsets
+from groupkeeper.coordinator.core.records import (
+    OffsetsCommitted,
+    Record,
+    SavedGroup,
+    SavedOffsets,
+)
 from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES, GroupWalk, is_one_part
 from groupkeeper.storage.base import ShardAppend, ShardId
 from groupkeeper.storage.codec.records import PayloadItem, encode_record, encode_saved, group_of
@@ -101,8 +106,14 @@ def changes_of(items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> Changes:
     groups: dict[GroupKey, None] = {}
     requests = 0
     for item in items:
+        shard = item.shard
         for batch in item.batches:
-            requests += _note_groups(groups, item.shard, batch.records)
+            record = batch.records[0] if len(batch.records) == 1 else None
+            if type(record) is OffsetsCommitted:  # most steps are one commit
+                groups[shard, record.group_id] = None
+                requests += 1
+            else:
+                requests += _note_groups(groups, shard, batch.records)
     return Changes(list(groups), requests)
 
 
