@@ -1,0 +1,144 @@
+"""Measure the commit of one client that is alone, beside the disk's own sync and the loop's way.
+
+    python -m bench.lone_commit [rounds]
+
+A round has three parts, each a series of single operations, one after the other:
+
+- a commit of ten partitions to the real daemon on SQLite;
+- a fetch of one offset over the same connection: the way through loopback and the loop;
+- a write of one page at the end of a file, and its ``fdatasync``, on the disk of the store.
+
+The parts alternate in small portions, so that other load on the machine affects all of them. The
+goal is a median commit of at most 1.2 times the sum of the other two medians.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.log_cost import cpu_s
+from bench.sealing_bench import PARTITIONS, commit_frame
+from tests.helpers.daemon.daemon import Daemon
+from tests.helpers.wire.raw_client import encode_request
+
+PORTION = 25
+"""Operations of one kind between two of the other kinds."""
+PORTIONS = 40
+GROUP = "lone"
+PAGE_BYTES = 4_096 + 24
+"""A page and its frame in the write-ahead log: what a small append writes."""
+GOAL = 1.2
+
+
+class Lone:
+    """The only connection to the daemon."""
+
+    def __init__(self, port: int) -> None:
+        """Connect, and commit once to create the group."""
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._commit = commit_frame(GROUP)
+        topics = [{"name": "orders", "partition_indexes": [0]}]
+        values = {"group_id": GROUP, "topics": topics}
+        self._fetch = encode_request("offset_fetch", 7, values, 1, "bench")
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit ten partitions."""
+        self._call(self._commit)
+
+    def fetch(self) -> None:
+        """Fetch one offset, which writes nothing."""
+        self._call(self._fetch)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _call(self, frame: bytes) -> None:
+        self._socket.sendall(frame)
+        received = self._socket.recv(65_536)
+        while len(received) < 4 + int.from_bytes(received[:4], "big"):
+            received += self._socket.recv(65_536)
+
+
+class Disk:
+    """A file beside the store, written as a write-ahead log is."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file."""
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._page = os.urandom(PAGE_BYTES)
+        self._at = 0
+
+    def sync(self) -> None:
+        """Write one page at the end, and wait for the disk."""
+        os.pwrite(self._fd, self._page, self._at)
+        self._at += PAGE_BYTES
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def portion(call: Callable[[], None]) -> list[float]:
+    """Return the microseconds of each of some calls."""
+    took = []
+    for _ in range(PORTION):
+        start = time.perf_counter()
+        call()
+        took.append((time.perf_counter() - start) * 1e6)
+    return took
+
+
+def measure() -> tuple[float, float, float, float]:
+    """Return the medians of a commit, a fetch and a sync, and the CPU time of a commit."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
+        daemon = Daemon(Path(directory), topics={"orders": PARTITIONS})
+        daemon.start()
+        lone = Lone(int(daemon.bootstrap.rpartition(":")[2]))
+        disk = Disk(Path(directory) / "beside")
+        took: dict[str, list[float]] = {"commit": [], "fetch": [], "sync": []}
+        commits_cpu_s = 0.0
+        try:
+            for _ in range(PORTIONS):
+                before_s = cpu_s(daemon.pid)
+                took["commit"] += portion(lone.commit)
+                commits_cpu_s += cpu_s(daemon.pid) - before_s
+                took["fetch"] += portion(lone.fetch)
+                took["sync"] += portion(disk.sync)
+        finally:
+            lone.close()
+            disk.close()
+            daemon.stop()
+    commit, fetch, sync = (statistics.median(took[name]) for name in took)
+    return commit, fetch, sync, commits_cpu_s / PORTION / PORTIONS * 1e6
+
+
+def main() -> int:
+    """Measure, and compare the medians of each round."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    ratios: list[float] = []
+    for number in range(1, rounds + 1):
+        commit, fetch, sync, cpu_us = measure()
+        ratios.append(commit / (fetch + sync))
+        print(
+            f"round {number}: commit p50 {commit:.0f} us, fetch {fetch:.0f} us, fdatasync "
+            f"{sync:.0f} us: {ratios[-1]:.2f} times their sum; {cpu_us:.0f} us of CPU a commit",
+            flush=True,
+        )
+    ratio = statistics.median(ratios)
+    print(f"a lone commit takes {ratio:.2f} times a sync and a way through the loop; goal {GOAL}")
+    return 0 if ratio <= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
