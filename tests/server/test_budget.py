@@ -244,6 +244,53 @@ async def test_who_keeps_memory_from_others_is_closed_after_a_few_seconds() -> N
 
 
 @virtual_time
+async def test_who_waits_for_its_peer_counts_as_larger_than_who_waits_for_us() -> None:
+    server, _ = make()
+    stalled, parked, last = Peer(server), Peer(server), Peer(server)
+    stalled.send(unfinished(3 * MIB))
+    parked.send(large_join(300_000))  # it costs 4 MiB more when it is decoded
+    await asyncio.sleep(2.5 * TICK_S)
+    last.send(unfinished(MIB))
+    assert stalled.transport.is_closed
+    assert not parked.transport.is_closed
+    server.close_all()
+
+
+@virtual_time
+async def test_the_smallest_is_read_on_first() -> None:
+    server, _ = make()
+    large, small = Peer(server), Peer(server)
+    others = [Peer(server) for _ in range(10)]
+    large.send(unfinished(3 * MIB))
+    for peer in others:
+        peer.send(unfinished(35 * MIB // 100))
+    large.send(b"x" * 8_192)
+    small.send(unfinished(55 * MIB // 100))
+    assert not large.transport.is_reading
+    assert not small.transport.is_reading
+    for peer in others[:2]:  # more is held than the soft limit still, by fewer
+        peer.connection.connection_lost(None)
+    await asyncio.sleep(2 * TICK_S)
+    assert small.transport.is_reading
+    assert not large.transport.is_reading
+    server.close_all()
+
+
+@pytest.mark.parametrize(("size", "times"), [(3 * MIB, 1), (3 * MIB // 2, 0)])
+async def test_memory_is_returned_once_little_is_held_after_much(size: int, times: int) -> None:
+    server, _ = make()
+    freed: list[int] = []
+    server.budget.freed = lambda: freed.append(server.budget.held_bytes)
+    for _ in range(2):
+        peer = Peer(server)
+        peer.send(unfinished(size))
+        assert freed == []
+        peer.connection.connection_lost(None)
+        assert freed == [0] * times
+        freed.clear()
+
+
+@virtual_time
 async def test_who_was_read_no_further_is_read_on_when_there_is_room() -> None:
     server, coordinator = make()
     others = [Peer(server) for _ in range(20)]
