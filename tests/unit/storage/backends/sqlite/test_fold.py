@@ -202,3 +202,27 @@ def test_a_large_group_goes_in_parts_and_is_folded_with_the_last() -> None:
     numbers = [n for record in records for n in record.offsets["t"]]  # type: ignore[union-attr]
     assert numbers == list(range(20))
     assert (log.map.unfolded, log.folded_row) == (0, 1)
+
+
+def test_the_folded_row_stays_below_the_oldest_of_several_groups_while_they_are_written() -> None:
+    log = Log(fold_after=2)
+    log.append(item(0, "a"))
+    log.append(item(0, "b"))
+    work = log.begin(item(0, "c"))
+    assert [group.group_id for group in work.groups] == ["a", "b", "c"]
+    assert log.folded_row == 0
+    log.end(work)
+    assert log.folded_row == 3
+
+
+def test_parts_that_a_group_gets_while_its_earlier_ones_are_cleared_are_cleared_later() -> None:
+    log = Log(fold_after=0, part_bytes=1_000)
+    small, large = item(0, "g"), item(0, "g", size=300)  # the estimate is larger than one part
+    log.end(log.begin(large))
+    shrunk = log.begin(small)
+    assert shrunk.clears == [(0, "g")]
+    grown = log.begin(large)
+    assert grown.part is not None
+    log.end(shrunk)
+    log.end(grown)
+    assert log.begin(small).clears == [(0, "g")]
