@@ -79,7 +79,7 @@ FAMILIES: Final = (
     Family(
         "kafka_consumergroup_lag",
         GROUP_PARTITION,
-        "End of the partition less the committed offset of a group.",
+        "End of the partition minus the committed offset of a group.",
         "partitions",
     ),
 )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.daemon import exposition
 from groupkeeper.coordinator.daemon.exposition import RESERVED_SERIES, Exposition
 from groupkeeper.coordinator.daemon.group_metrics import (
     FAMILIES,
@@ -15,6 +19,7 @@ from groupkeeper.coordinator.daemon.group_metrics import (
     Snapshot,
 )
 from tests.helpers.core.shard_driver import ShardDriver, a_stable_group
+from tests.helpers.runtime.virtual_loop import turns
 
 ROOT = Path(__file__).parents[4]
 ENDS = {("orders-id", 0): 10, ("orders-id", 1): 100}
@@ -129,6 +134,34 @@ def test_what_is_small_but_many_is_read_in_pieces() -> None:
     full = Snapshot(room=0)
     assert longest_drop(walk(driver, "summary").fill(full), full) <= 2 * PIECE_SERIES
     assert full.dropped == 3 * count + 1
+
+
+async def test_others_have_their_turn_between_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "SLICE_MS", 0)  # each piece takes longer than a slice
+    count = 5 * PIECE_SERIES
+    driver = ShardDriver(image=TopicImage.of(TopicInfo("orders", "orders-id", count)))
+    driver.commit("g", {"orders": dict.fromkeys(range(count), 5)})
+    turn = 0
+    seen: list[int] = []
+
+    class Watched(MetricsWalk):
+        def fill(self, snapshot: Snapshot) -> Iterator[None]:
+            for piece in walk(driver).fill(snapshot):
+                seen.append(turn)
+                yield piece
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await turns()
+
+    task = asyncio.create_task(others())
+    watched = Watched(list, list, lambda *_: 0, "partitions")
+    await Exposition({}, 100 * count, watched).page()
+    task.cancel()
+    assert len(seen) > 5
+    assert seen == sorted(set(seen))
 
 
 def longest_drop(pieces: Iterator[None], snapshot: Snapshot) -> int:
