@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +19,7 @@ from groupkeeper.clients.readers.group_keys import (
 from groupkeeper.clients.readers.group_reader import GroupReader
 from groupkeeper.clients.readers.member import GroupMember, ReaderPlan
 from groupkeeper.clients.readers.message_iter import closed
+from groupkeeper.clients.readers.reader import Reader
 from groupkeeper.clients.readers.spread_readers import SpreadReaders
 from groupkeeper.storage.connections.consul import ConsulClient
 from groupkeeper.storage.connections.consul_session import ConsulSession, boot_time
@@ -82,7 +83,7 @@ class ConsulGroup(Closing):
         Waits until a partition is free. With ``wait=False`` it raises NoPartitionFree instead. The
         options are those of Reader: ``buffer``, ``max_wait_ms``, ``security`` and so on.
         """
-        _check(topic, partitions)
+        _check(topic, partitions, brokers, options)
         if self.scheme is not None:
             raise ValueError(f"a group of scheme {self.scheme} gives readers by new_readers")
         plan = ReaderPlan(brokers, options)
@@ -114,7 +115,7 @@ class ConsulGroup(Closing):
         member's partitions. With ``wait=False`` it returns at once. The options are those of
         Reader.
         """
-        _check(topic, partitions)
+        _check(topic, partitions, brokers, options)
         if self.scheme is not Scheme.SPREAD:
             raise ValueError("new_readers is for a group of scheme 'spread'")
         member = await self._started()
@@ -124,7 +125,11 @@ class ConsulGroup(Closing):
         readers = SpreadReaders(member, topic, partitions)
         self._keep(readers)
         if wait:
-            await readers.settled()
+            try:
+                await readers.settled()
+            except BaseException:
+                await readers.close()
+                raise
         return readers
 
     async def close(self) -> None:
@@ -165,7 +170,11 @@ class ConsulGroup(Closing):
             return self._member
 
 
-def _check(topic: str, partitions: int) -> None:
+def _check(
+    topic: str, partitions: int, brokers: str | Sequence[str], options: Mapping[str, Any]
+) -> None:
+    """Raise ValueError or TypeError now: after a claim they would leave it without a reader."""
     checked_name(topic, "topic")
+    Reader(brokers, topic, 0, **options)
     if not 1 <= partitions <= MOST_PARTITIONS:
         raise ValueError(f"partitions is {partitions}: must be 1 to {MOST_PARTITIONS}")

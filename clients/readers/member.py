@@ -52,6 +52,7 @@ class GroupMember:
         self._session = session
         self._plans: dict[str, ReaderPlan] = {}
         self._claims: dict[tuple[str, int], Claim | None] = {}
+        self._abandoning: set[asyncio.Task[None]] = set()
         self._view_change = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
@@ -63,9 +64,10 @@ class GroupMember:
 
     async def close(self) -> None:
         """End the session. Consul keeps its claims locked for the lock delay."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+        ending = [*self._abandoning, *([self._watching] if self._watching is not None else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
         await self._session.close()
         self._session_lost("the group was closed")
 
@@ -98,8 +100,12 @@ class GroupMember:
         self._plans[topic] = plan
         value = json.dumps({"partitions": partitions}).encode()
         key = self._keys.member(topic, self.id)
-        if not await self._retried(self._client.put, key, value, acquire=self._session.id):
-            raise SessionEnded(self._keys.group, "its session could not be used")
+        try:
+            if not await self._retried(self._client.put, key, value, acquire=self._session.id):
+                raise SessionEnded(self._keys.group, "its session could not be used")
+        except BaseException:
+            await self.leave(topic)
+            raise
 
     async def leave(self, topic: str) -> None:
         """Leave the members that share a topic."""
@@ -131,6 +137,19 @@ class GroupMember:
         if at in self._claims:
             return None  # Consul would give the lock to the same session a second time
         self._claims[at] = None
+        locking = asyncio.create_task(self._lock(topic, partition))
+        try:
+            claim = await asyncio.shield(locking)
+        except asyncio.CancelledError:
+            # Consul may have the request already, and nobody would read the partition
+            abandoning = asyncio.create_task(_abandon(locking))
+            self._abandoning.add(abandoning)
+            abandoning.add_done_callback(self._abandoning.discard)
+            raise
+        return None if claim is None else GroupReader(plan.brokers, claim, plan.options)
+
+    async def _lock(self, topic: str, partition: int) -> Claim | None:
+        at = topic, partition
         claim = None
         try:
             lock = {
@@ -150,7 +169,7 @@ class GroupMember:
             raise self.error
         self._claims[at] = claim
         claim.on_release = lambda: self._forget(claim)
-        return GroupReader(plan.brokers, claim, plan.options)
+        return claim
 
     def _forget(self, claim: Claim) -> None:
         at = claim.topic, claim.partition
@@ -201,3 +220,11 @@ class GroupMember:
         if self.error is None:
             self.error = error
         self._view_change.set()
+
+
+async def _abandon(locking: asyncio.Task[Claim | None]) -> None:
+    """Release a partition that is claimed for a caller who was cancelled."""
+    with contextlib.suppress(ConsulError, SessionEnded):
+        claim = await locking
+        if claim is not None:
+            await claim.release()

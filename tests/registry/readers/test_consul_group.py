@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -249,6 +250,28 @@ async def test_a_hand_over_waits_until_the_old_owner_has_come_back_from_its_last
         async with asyncio.timeout(5):
             await new.settled()
         assert new.partitions == [given]
+
+
+async def test_a_member_that_stops_waiting_for_its_share_leaves_and_can_join_again(
+    kafka: Watched, consul: RealConsul, name: str
+) -> None:
+    one = group_of(consul, name, scheme="spread")
+    two = group_of(consul, name, scheme="spread")
+    async with one, two:
+        old = await one.new_readers(kafka.bootstrap, TOPIC, 2)
+        iterators = [reader.read(0) for reader in old]
+        for messages in iterators:
+            await anext(messages)  # nothing is handed over before the next message
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await two.new_readers(kafka.bootstrap, TOPIC, 2)
+        new = await two.new_readers(kafka.bootstrap, TOPIC, 2, wait=False)
+        assert len(new) == 0
+        for messages in iterators:
+            with contextlib.suppress(HandedOver):
+                await anext(messages)
+        await new.settled()
+        assert len(new) == 1
 
 
 async def test_a_share_is_read_on_by_its_new_owner_without_a_gap_or_a_repetition(

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from groupkeeper.clients.readers.consul_group import ConsulGroup
 from groupkeeper.clients.readers.errors import PartitionLost, SessionEnded
 from groupkeeper.clients.readers.group_keys import GroupKeys
 from groupkeeper.clients.readers.member import GroupMember, ReaderPlan
@@ -26,6 +27,8 @@ class FakeConsul:
 
     def __init__(self) -> None:
         self.is_away = False
+        self.takes_s = 0.0
+        self.deleted: list[str] = []
         self.seen: asyncio.Queue[ConsulView | Exception] = asyncio.Queue()
         self.seen.put_nowait(ConsulView(1, ()))
 
@@ -40,9 +43,11 @@ class FakeConsul:
     async def destroy_session(self, _: str) -> None:
         pass
 
-    async def transact(self, *_: Any) -> int | None:
+    async def transact(self, *operations: Any) -> int | None:
+        await asyncio.sleep(self.takes_s)
         if self.is_away:
             raise ConsulUnavailable("away")
+        self.deleted += [each["Key"] for each in operations if each["Verb"] == "delete"]
         return LOCKED_AT
 
     async def watch(self, _: str) -> AsyncIterator[ConsulView]:
@@ -97,3 +102,40 @@ async def test_a_view_from_before_the_claim_does_not_end_it_and_a_later_one_does
     with pytest.raises(PartitionLost, match="another owner, or none"):
         reader.read()
     await member.close()
+
+
+@virtual_time
+async def test_a_partition_that_was_locked_for_a_cancelled_caller_is_released():
+    consul = FakeConsul()
+    member = await a_member(consul)
+    consul.takes_s = 2
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(member.claim_any("events", 1, PLAN, wait=True), 1)
+    assert consul.deleted == []
+    await asyncio.sleep(5)
+    assert consul.deleted == [GroupKeys("g").owner("events", 0)]
+    again = await member.claim_any("events", 1, PLAN, wait=False)
+    assert again.partition == 0
+    await member.close()
+
+
+@virtual_time
+async def test_a_closed_member_leaves_no_task_of_a_cancelled_caller():
+    consul = FakeConsul()
+    member = await a_member(consul)
+    consul.takes_s = 2
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(member.claim_any("events", 1, PLAN, wait=True), 1)
+    await member.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_options_that_no_reader_accepts_are_refused_before_a_partition_is_claimed():
+    async with ConsulGroup("g", "127.0.0.1:1") as group:
+        with pytest.raises(TypeError, match="buffre"):
+            await group.new_reader("localhost", "events", 1, buffre=1)
+        with pytest.raises(ValueError, match="buffer is -1"):
+            await group.new_reader("localhost", "events", 1, buffer=-1)
+    async with ConsulGroup("g", "127.0.0.1:1", scheme="spread") as group:
+        with pytest.raises(ValueError, match="no address"):
+            await group.new_readers("localhost:x", "events", 1)
