@@ -52,6 +52,26 @@ async def test_a_full_disk_is_told_with_the_directory_that_it_is_under(store: Se
     )
 
 
+async def test_a_missing_permission_is_told_with_the_setting(store: SealedStore) -> None:
+    """Root has every permission, so no test can take it from a directory."""
+    denied = PermissionError(errno.EACCES, "Permission denied", "/log/dt=2026-11-23")
+
+    def at_step(step: str) -> None:
+        if step == "written":
+            raise denied
+
+    store.at_step = at_step
+    with capture_logs() as logs:
+        owner = await store.owner()
+        await store.append(owner, 0, [commit("g", 7)])
+        store.now_ms += DAY_MS
+        await until(lambda: any(line["event"] == "sealing_failed" for line in logs))
+        store.at_step = lambda step: None
+        await owner.storage.close()
+    said = next(line["error"] for line in logs if line["event"] == "sealing_failed")
+    assert said == "log.dir: /log/dt=2026-11-23: Permission denied; let this user write there"
+
+
 async def test_days_beyond_the_horizon_go_while_there_is_no_room_for_new_ones(
     store: SealedStore,
 ) -> None:

@@ -58,6 +58,13 @@ class SealingFailed(Exception):
     """Raised if a call failed in the process, or if the process ended. The message says why."""
 
 
+def reason_of(error: Exception) -> str:
+    """Return why sealing failed. A missing permission is named with its setting."""
+    if isinstance(error, PermissionError):
+        return f"log.dir: {error.filename}: {error.strerror}; let this user write there"
+    return str(error) or repr(error)
+
+
 class _Task(msgspec.Struct):
     """The first line on stdin: the store and the settings."""
 
@@ -236,7 +243,7 @@ class _Process:
                 case "finish":
                     self._work.finish(order.limit_s)
         except Exception as error:  # noqa: BLE001 - the daemon logs it and calls settle
-            failure = str(error) or repr(error)
+            failure = reason_of(error)
         progress = msgspec.structs.replace(self._work.progress, cpu_s=time.process_time())
         return _Answer(progress, found, damaged, is_behind, failure)
 

@@ -24,7 +24,7 @@ from groupkeeper.storage.base import (
     StoreIdentity,
 )
 from groupkeeper.storage.event_log.log_clock import LogReason, wall_clock_ms
-from groupkeeper.storage.event_log.sealing.process import SealingProcess
+from groupkeeper.storage.event_log.sealing.process import SealingProcess, reason_of
 from groupkeeper.storage.event_log.sealing.sealer import (
     CLOSE_S,
     POLL_S,
@@ -225,7 +225,7 @@ class SealedStorage:
             self.sealing_failures += 1
             _log.warning(
                 "sealing_failed",
-                error=str(error) or repr(error),
+                error=reason_of(error),
                 log_dir=str(self._settings.directory),
                 retry_s=RETRY_S,
             )
