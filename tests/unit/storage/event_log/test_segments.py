@@ -159,7 +159,7 @@ def test_a_segment_that_is_cut_off_or_holds_something_else_is_an_error(tmp_path:
             describe(tmp_path, segment.name)
     (other,) = write_segments(tmp_path / "other", events(2, 1_000))
     path.write_bytes((tmp_path / "other" / other.file).read_bytes())
-    with pytest.raises(SegmentError, match=r"where event 1 of log log .* holds event 2"):
+    with pytest.raises(SegmentError, match=r"holds event 2 of log log .* in the place of event 1"):
         describe(tmp_path, segment.name)
 
 
