@@ -55,11 +55,25 @@ def compress(bootstrap: str, codec: str, count: int) -> None:
     assert producer.flush(60) == 0
 
 
+def sell(bootstrap: str, topic: str, *counts: int) -> None:
+    """Write transactions of so many messages each. Every second one is aborted."""
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": "seller", "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    for number, count in enumerate(counts):
+        producer.begin_transaction()
+        for _ in range(count):
+            producer.produce(topic, b"%d" % number, partition=0)
+        assert producer.flush(30) == 0
+        end = producer.abort_transaction if number % 2 else producer.commit_transaction
+        end(30)
+
+
 class Watched:
     """A broker with a second listener behind a proxy that sees every request."""
 
     def __init__(self, directory: Path) -> None:
-        others = {"empty": 1, "short": 2, "long": 1, "codecs": len(CODECS)}
+        others = {"empty": 1, "short": 2, "long": 1, "sold": 1, "codecs": len(CODECS)}
         self.kafka = RealKafka(directory, {TOPIC: PARTITIONS} | others)
         inner, outer = free_port(), free_port()
         plain, seen = f"PLAINTEXT://127.0.0.1:{self.kafka.port}", "SEEN://127.0.0.1"

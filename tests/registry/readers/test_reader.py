@@ -26,6 +26,7 @@ from tests.registry.readers.log_of_messages import (
     Watched,
     compress,
     fill,
+    sell,
     value_at,
 )
 
@@ -61,6 +62,18 @@ async def test_compressed_messages_are_read(kafka: Watched, codec: str) -> None:
         messages = reader.read(0)
         values = [(await anext(messages)).value for _ in range(300)]
     assert values == [value_at(partition, offset) for offset in range(300)]
+
+
+async def test_messages_of_all_transactions_are_read_and_their_markers_passed_over(
+    kafka: Watched,
+) -> None:
+    async with Reader(kafka.bootstrap, "sold", 0, max_wait_ms=100) as reader:
+        messages = reader.read(0)
+        reading = asyncio.create_task(read(messages, 11))  # it waits behind each marker
+        await asyncio.to_thread(sell, kafka.bootstrap, "sold", 5, 3, 2)
+        await fill(kafka.bootstrap, "sold", [1])
+        assert await reading == [0, 1, 2, 3, 4, 6, 7, 8, 10, 11, 13]
+        assert messages.position == 14
 
 
 async def test_without_a_buffer_each_fetch_waits_until_all_was_read_and_more_is_asked_for(

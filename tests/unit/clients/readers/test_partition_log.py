@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.fetch import FetchResponse_v4
 from aiokafka.protocol.offset import OffsetResponse_v1
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
 
 from groupkeeper.clients.readers.brokers import BrokerAddress, Brokers
 from groupkeeper.clients.readers.errors import (
@@ -31,6 +33,14 @@ def batch(*offsets: int) -> bytes:
     for offset in offsets:
         builder.append(offset, timestamp=5, key=b"k", value=b"v", headers=[("h", b"x")])
     return bytes(builder.build())
+
+
+def marker(offset: int) -> bytes:
+    """The end of a transaction, as Kafka writes it: a batch with one message for nobody."""
+    data = bytearray(batch(offset))
+    data[21:23] = struct.pack(">h", 0b11_0000)  # transactional, and control
+    data[17:21] = struct.pack(">I", calc_crc32c(memoryview(data)[21:]))
+    return bytes(data)
 
 
 class FakeConnection:
@@ -107,6 +117,16 @@ async def test_messages_before_the_wanted_offset_are_left_out_and_the_next_is_be
     fetched = await log.fetch(2)
     assert [m.offset for m in fetched.unpack()] == [2, 8]
     assert fetched.next_offset == 9
+    assert not fetched.has_more()
+
+
+@virtual_time
+async def test_the_end_of_a_transaction_is_no_message_and_is_not_fetched_again():
+    log = PartitionLog(FakeBrokers(FakeConnection(batch(4) + marker(5))), "events", 0)
+    fetched = await log.fetch(4)
+    assert [m.offset for m in fetched.unpack()] == [4]
+    assert list(fetched.unpack()) == []
+    assert fetched.next_offset == 6
     assert not fetched.has_more()
 
 
