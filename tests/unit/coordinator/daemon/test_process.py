@@ -45,6 +45,27 @@ def test_the_collector_looks_less_often():
         gc.set_threshold(*before)
 
 
+def test_a_young_collection_is_a_short_pause_however_much_is_loaded():
+    before = gc.get_threshold()
+    walked = []
+
+    def note(phase, info):
+        if phase == "start" and info["generation"] == 1:
+            walked.append(len(gc.get_objects(0)) + len(gc.get_objects(1)))
+
+    try:
+        calm_collector()
+        gc.collect()
+        gc.callbacks.append(note)
+        loaded = [[] for _ in range(500_000)]
+        assert len(loaded) == 500_000
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+    assert walked
+    assert max(walked) < 90_000
+
+
 def test_the_soft_limit_is_raised_to_what_is_needed(limits):
     assert raise_file_limit(2000, 200) == (2000, 200)
     assert limits == [2200 + SPARE_FILES, 4096]
