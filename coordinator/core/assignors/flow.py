@@ -27,24 +27,39 @@ class Flow:
             for subscribers, had in zip(members, owned, strict=True)
         ]
         """By pool: member -> number of partitions; zeros included."""
-        self.pools_of: list[list[int]] = [[] for _ in range(member_count)]
+        self.pools_of: list[set[int]] = [set() for _ in range(member_count)]
+        """By member: the pools of which it has partitions."""
         self.load = [0] * member_count
         """By member: how many partitions it has in all pools."""
         self._least = [0] * len(members)
         """By pool: a lower bound of its members' loads, good enough for ``level``."""
-        for pool, held in enumerate(self.held):
-            for member, count in held.items():
-                self.pools_of[member].append(pool)
-                self.load[member] += count
+        for pool, had in enumerate(owned):
+            for member, count in had.items():
+                if count:
+                    self.pools_of[member].add(pool)
+                    self.load[member] += count
+
+    def give(self, pool: int, member: int) -> None:
+        """Let a member have one more partition of a pool. Its load is not counted."""
+        self.held[pool][member] += 1
+        self.pools_of[member].add(pool)
+
+    def take(self, pool: int, member: int) -> None:
+        """Let a member have one partition of a pool less. Its load is not counted."""
+        self.held[pool][member] -= 1
+        if not self.held[pool][member]:
+            self.pools_of[member].remove(pool)
 
     def deal_free(self, free: Sequence[int]) -> None:
         """Assign each free partition to the least loaded member; pools with few members first."""
         for pool in sorted(range(len(free)), key=lambda pool: len(self.members[pool])):
+            if not free[pool]:
+                continue
             least = [(self.load[member], member) for member in self.members[pool]]
             heapify(least)
             for _ in range(free[pool]):
                 load, member = least[0]
-                self.held[pool][member] += 1
+                self.give(pool, member)
                 self.load[member] = load + 1
                 heapreplace(least, (load + 1, member))
 
@@ -80,11 +95,7 @@ class Flow:
         met_pools: set[int] = set()
         met = [start]
         for giver in met:
-            gives = [
-                pool
-                for pool in self.pools_of[giver]
-                if pool not in met_pools and self.held[pool][giver]
-            ]
+            gives = sorted(self.pools_of[giver] - met_pools)
             for pool in gives:
                 end = self._low_member(pool, self.load[start] - 2)
                 if end is not None:
@@ -123,6 +134,6 @@ class Flow:
         taker = end
         while taker != start:
             pool, giver = came_by[taker]
-            self.held[pool][giver] -= 1
-            self.held[pool][taker] += 1
+            self.take(pool, giver)
+            self.give(pool, taker)
             taker = giver

@@ -71,10 +71,9 @@ class _Search:
         """Yield the nodes that can follow a node, with the number of moves that each edge costs."""
         flow = self._flow
         if node < self._first_pool:
-            for pool in flow.pools_of[node]:
-                held = flow.held[pool][node]
-                if held:
-                    yield self._first_pool + pool, int(held <= flow.owned[pool].get(node, 0))
+            for pool in sorted(flow.pools_of[node]):
+                is_move = flow.held[pool][node] <= flow.owned[pool].get(node, 0)
+                yield self._first_pool + pool, int(is_move)
             yield self._first_level + flow.load[node] + 1, 0
         elif node < self._first_level:
             pool = node - self._first_pool
@@ -106,8 +105,8 @@ class _Search:
         flow = self._flow
         for node, to in zip(cycle, cycle[1:] + cycle[:1], strict=True):
             if node < self._first_pool <= to < self._first_level:
-                flow.held[to - self._first_pool][node] -= 1
+                flow.take(to - self._first_pool, node)
                 flow.load[node] -= 1
             elif self._first_pool <= node < self._first_level:
-                flow.held[node - self._first_pool][to] += 1
+                flow.give(node - self._first_pool, to)
                 flow.load[to] += 1

@@ -12,7 +12,9 @@ from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 def swapped() -> Flow:
     """Two members that each hold what the other one had, for nothing."""
     flow = Flow(2, members=[(0, 1), (0, 1)], owned=[{0: 1}, {1: 1}])
-    flow.held = [{0: 0, 1: 1}, {0: 1, 1: 0}]
+    for pool, (owner, other) in enumerate(((0, 1), (1, 0))):
+        flow.take(pool, owner)
+        flow.give(pool, other)
     return flow
 
 

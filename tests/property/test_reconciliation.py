@@ -1,0 +1,164 @@
+"""Reconciliation of groups: nobody shares a partition, and it ends once all send heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupkeeper.coordinator.core.consumer.reconciliation import (
+    CurrentAssignment,
+    MemberTarget,
+    Partition,
+    ReconciliationState,
+    reconcile,
+)
+from tests.helpers.core.examples import examples
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DrawFn
+
+STEADY = settings(max_examples=examples(200), derandomize=True, deadline=None, database=None)
+PARTITIONS = [(topic, number) for topic in "ab" for number in range(4)]
+TOPICS = [set("ab"), set("a"), set("b"), set()]
+ROUNDS = 4
+"""A round to acknowledge an earlier target, one to learn what to give up, one to acknowledge that,
+and one to get what others gave up."""
+
+
+class Group:
+    """A group of three members, and what each client holds.
+
+    A client holds a partition from the reply that gives it until the reply that takes it away.
+    """
+
+    def __init__(self, members: list[CurrentAssignment]) -> None:
+        self.members = members
+        self.held = [{*member.assigned, *member.revoking} for member in members]
+        self.epoch = max(member.epoch for member in members)
+        self.targets: list[set[Partition]] = [set(member.assigned) for member in members]
+        self.topics = [set("ab") for _ in members]
+
+    def retarget(self, targets: list[set[Partition]]) -> None:
+        self.epoch += 1
+        self.targets = targets
+
+    def heartbeat(
+        self, at: int, *, reports: bool = True, is_lost: bool = False, **changes: Any
+    ) -> None:
+        """One heartbeat. ``is_lost``: the client does not get the reply."""
+        before = self.members[at]
+        changed = self.topics[at] != changes.get("topics", self.topics[at])
+        self.topics[at] = changes.get("topics", self.topics[at])
+        others = {
+            partition
+            for member in self.members
+            for partition in (*member.assigned, *member.revoking)
+        }
+        after = reconcile(
+            before,
+            MemberTarget(self.epoch, self.targets[at], self.topics[at]),
+            self.held[at] if reports else None,
+            others.__contains__,
+            subscription_changed=changed,
+        )
+        self.members[at] = after
+        assert before.epoch <= after.epoch <= self.epoch
+        assert after is before or after.previous_epoch == before.epoch
+        self.check()
+        if not is_lost:
+            self.held[at] = set(after.assigned)
+            self.check()
+
+    def check(self) -> None:
+        """Assert that nobody shares a partition, in the group and among the clients."""
+        for owned in (
+            [{*member.assigned, *member.revoking} for member in self.members],
+            self.held,
+        ):
+            assert sum(map(len, owned)) == len(set().union(*owned)), owned
+        for member in self.members:
+            is_unrevoked = member.state is ReconciliationState.UNREVOKED_PARTITIONS
+            assert bool(member.revoking) is is_unrevoked
+            assert not member.assigned.keys() & member.revoking.keys()
+
+    def wanted(self) -> Iterator[set[Partition]]:
+        for target, topics in zip(self.targets, self.topics, strict=True):
+            yield {partition for partition in target if partition[0] in topics}
+
+
+@st.composite
+def shares(draw: DrawFn) -> list[set[Partition]]:
+    """The partitions, divided among three members and nobody."""
+    owners = draw(st.lists(st.integers(0, 3), min_size=8, max_size=8))
+    return [{p for p, o in zip(PARTITIONS, owners, strict=True) if o == at} for at in range(3)]
+
+
+@st.composite
+def groups(draw: DrawFn) -> Group:
+    """Groups in any state that the rules can lead to."""
+    members = []
+    for owned in draw(shares()):
+        revoking = (
+            {p for p in sorted(owned) if draw(st.booleans())} if draw(st.booleans()) else set()
+        )
+        waits = draw(
+            st.sampled_from([ReconciliationState.STABLE, ReconciliationState.UNRELEASED_PARTITIONS])
+        )
+        state = ReconciliationState.UNREVOKED_PARTITIONS if revoking else waits
+        epoch = draw(st.integers(1, 5))
+        assigned = dict.fromkeys(sorted(owned - revoking), epoch)
+        members.append(
+            CurrentAssignment(state, epoch, epoch - 1, assigned, dict.fromkeys(revoking, epoch))
+        )
+    return Group(members)
+
+
+@STEADY
+@given(group=groups(), target=shares(), data=st.data())
+def test_it_ends_once_all_send_heartbeats(group: Group, target: list[set[Partition]], data: Any):
+    group.retarget(target)
+    for _ in range(ROUNDS):
+        for at in data.draw(st.permutations(range(3))):
+            group.heartbeat(at)
+    for member, wanted in zip(group.members, group.wanted(), strict=True):
+        assert (member.state, member.epoch) == (ReconciliationState.STABLE, group.epoch)
+        assert set(member.assigned) == wanted
+    assert group.held == list(group.wanted())
+
+
+@STEADY
+@given(group=groups(), data=st.data())
+def test_nobody_shares_a_partition_whatever_happens(group: Group, data: Any):
+    """Targets change at any moment, subscriptions too, and replies are lost."""
+    for _ in range(20):
+        if data.draw(st.integers(0, 3)) == 0:
+            group.retarget(data.draw(shares()))
+        group.heartbeat(
+            data.draw(st.integers(0, 2)),
+            reports=data.draw(st.booleans()),
+            is_lost=data.draw(st.booleans()),
+            topics=data.draw(st.sampled_from(TOPICS)),
+        )
+    group.retarget(data.draw(shares()))
+    for _ in range(ROUNDS):
+        for at in range(3):
+            group.heartbeat(at)
+    assert [set(member.assigned) for member in group.members] == list(group.wanted())
+
+
+@STEADY
+@given(group=groups(), target=shares(), data=st.data())
+def test_a_heartbeat_that_follows_no_news_changes_nothing(
+    group: Group, target: list[set[Partition]], data: Any
+):
+    group.retarget(target)
+    for _ in range(ROUNDS):
+        for at in range(3):
+            group.heartbeat(at)
+    at = data.draw(st.integers(0, 2))
+    before = group.members[at]
+    group.heartbeat(at, reports=data.draw(st.booleans()))
+    assert group.members[at] is before
