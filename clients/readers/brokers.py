@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaConnectionError, KafkaError, for_code
 from aiokafka.protocol.metadata import MetadataRequest_v4
 
-from groupkeeper.clients.readers.errors import NoSuchPartition, NoSuchTopic
-
-if TYPE_CHECKING:
-    import ssl
+from groupkeeper.clients.readers.errors import CannotRead, NoSuchPartition, NoSuchTopic
 
 Connection: TypeAlias = Any
 """A connection of aiokafka, which has no types."""
@@ -43,6 +41,12 @@ class KafkaSecurity:
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
     username: str | None = None
     password: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.protocol.endswith("SSL") and self.ssl_context is None:
+            raise ValueError(f"{self.protocol} needs an ssl_context")
+        if self.protocol.startswith("SASL") and None in (self.username, self.password):
+            raise ValueError(f"{self.protocol} needs a username and a password")
 
 
 class FixedVersion:
@@ -148,17 +152,20 @@ class Brokers:
 
     async def _connect(self, address: BrokerAddress) -> Connection:
         security = self._security
-        return await create_conn(
-            address.host,
-            address.port,
-            client_id=self._client_id,
-            request_timeout_ms=self._request_timeout_ms,
-            security_protocol=security.protocol,
-            ssl_context=security.ssl_context,
-            sasl_mechanism=security.sasl_mechanism,
-            sasl_plain_username=security.username,
-            sasl_plain_password=security.password,
-        )
+        try:
+            return await create_conn(
+                address.host,
+                address.port,
+                client_id=self._client_id,
+                request_timeout_ms=self._request_timeout_ms,
+                security_protocol=security.protocol,
+                ssl_context=security.ssl_context,
+                sasl_mechanism=security.sasl_mechanism,
+                sasl_plain_username=security.username,
+                sasl_plain_password=security.password,
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise CannotRead(f"{address.host}:{address.port}: {error}") from error
 
 
 async def _ask(connection: Connection, topic: str) -> Any:

@@ -8,7 +8,8 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 
-from tests.helpers.clients.real_kafka import RealKafka
+from tests.helpers.clients.certificates import make_certificates
+from tests.helpers.clients.real_kafka import JAAS, RealKafka
 from tests.helpers.daemon.daemon import free_port
 from tests.helpers.wire.recording_proxy import RecordingProxy
 
@@ -75,21 +76,30 @@ class Watched:
     def __init__(self, directory: Path) -> None:
         others = {"empty": 1, "short": 2, "long": 1, "sold": 1, "codecs": len(CODECS)}
         self.kafka = RealKafka(directory, {TOPIC: PARTITIONS} | others)
-        inner, outer = free_port(), free_port()
+        inner, outer, safe = free_port(), free_port(), free_port()
+        make_certificates(directory)
         plain, seen = f"PLAINTEXT://127.0.0.1:{self.kafka.port}", "SEEN://127.0.0.1"
         self.kafka.settings = {
             "log.retention.ms": -1,  # the messages are of 2023
             "broker.session.timeout.ms": 3_000,  # a broker that was killed is let in again after it
             "broker.heartbeat.interval.ms": 500,
-            "listeners": f"{plain},{seen}:{inner},CONTROLLER://127.0.0.1:{self.kafka.port + 1}",
-            "advertised.listeners": f"{plain},{seen}:{outer}",
+            "listeners": f"{plain},{seen}:{inner},SAFE://127.0.0.1:{safe},"
+            f"CONTROLLER://127.0.0.1:{self.kafka.port + 1}",
+            "advertised.listeners": f"{plain},{seen}:{outer},SAFE://127.0.0.1:{safe}",
             "listener.security.protocol.map": (
-                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SEEN:PLAINTEXT"
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SEEN:PLAINTEXT,SAFE:SASL_SSL"
             ),
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.safe.plain.sasl.jaas.config": JAAS,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": directory / "server.pem",
         }
         self.kafka.start()
         self.proxy = RecordingProxy(outer, inner)
         self.watched = f"127.0.0.1:{outer}"
+        self.safe = f"127.0.0.1:{safe}"
+        """Over TLS, for the user ``admin`` with the password ``secret``."""
+        self.authority = directory / "ca.pem"
 
     @property
     def bootstrap(self) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import defaultdict
 
 import pytest
 
+from groupkeeper.clients.readers.brokers import KafkaSecurity
 from groupkeeper.clients.readers.errors import (
+    CannotRead,
     NoSuchPartition,
     NoSuchTopic,
     OffsetOutOfRange,
@@ -160,6 +163,21 @@ async def test_what_cannot_be_read_is_told(kafka: Watched) -> None:
     assert str(no_partition) == "topic 'short' has no partition 2: it has 2, from 0"
     assert isinstance(beyond, OffsetOutOfRange)
     assert (beyond.offset, beyond.first, beyond.end) == (501, 0, 500)
+
+
+async def test_over_tls_a_user_with_a_password_reads(kafka: Watched) -> None:
+    trusting = ssl.create_default_context(cafile=kafka.authority)
+
+    async def first(password: str, context: ssl.SSLContext) -> int:
+        security = KafkaSecurity("SASL_SSL", context, "PLAIN", "admin", password)
+        async with Reader(kafka.safe, "short", 0, security=security) as reader:
+            return (await anext(reader.read(0))).offset
+
+    assert await first("secret", trusting) == 0
+    with pytest.raises(CannotRead, match="Invalid username or password"):
+        await first("public", trusting)
+    with pytest.raises(CannotRead, match="CERTIFICATE_VERIFY_FAILED"):
+        await first("secret", ssl.create_default_context())
 
 
 async def test_close_tells_every_error_and_leaves_no_task(kafka: Watched) -> None:

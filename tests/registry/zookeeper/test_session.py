@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +16,7 @@ from groupkeeper.storage.connections.zookeeper_settings import (
     ZooKeeperTls,
     parse_connection_string,
 )
-from tests.helpers.clients.ecosystem import need
+from tests.helpers.clients.certificates import make_certificates
 from tests.helpers.clients.real_zookeeper import TICK_MS, RealZooKeeper
 from tests.helpers.daemon.daemon import free_port
 
@@ -63,25 +61,6 @@ async def test_hundreds_of_calls_at_once_are_all_answered(registry):
 
 
 # --- TLS ------------------------------------------------------------------------------------------
-
-
-def make_certificates(folder: Path) -> None:
-    """An authority, and what it signed for the server and for a client."""
-    openssl = need("openssl", "openssl")
-    new = "req -newkey rsa:2048 -nodes -sha256"
-    steps = [f"{new} -x509 -days 2 -subj /CN=authority -keyout ca.key -out ca.pem"]
-    for name in ("server", "client"):
-        (folder / f"{name}.ext").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-        steps += [
-            f"{new} -subj /CN={name} -keyout {name}.key -out {name}.csr",
-            f"x509 -req -days 2 -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial"
-            f" -out {name}.crt -extfile {name}.ext",
-        ]
-    for step in steps:
-        command = [openssl, *step.split()]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    both = (folder / "server.key").read_text() + (folder / "server.crt").read_text()
-    (folder / "server.pem").write_text(both)
 
 
 # kazoo leaves the socket of a failed handshake to the collector

@@ -9,7 +9,12 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, LeaderNotAvailableError
 from aiokafka.protocol.metadata import MetadataResponse_v4
 
-from groupkeeper.clients.readers.brokers import METADATA_TIMEOUT_S, BrokerAddress, Brokers
+from groupkeeper.clients.readers.brokers import (
+    METADATA_TIMEOUT_S,
+    BrokerAddress,
+    Brokers,
+    KafkaSecurity,
+)
 from groupkeeper.clients.readers.errors import NoSuchPartition, NoSuchTopic, NotReachable
 from groupkeeper.clients.readers.reader import Reader
 from tests.helpers.runtime.virtual_loop import virtual_time
@@ -129,3 +134,16 @@ async def test_a_connection_waits_longer_for_an_answer_than_a_leader_may(monkeyp
     with pytest.raises(NotReachable):
         await anext(reader.read(0))
     assert made == [90_000]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"protocol": "SSL"}, "SSL needs an ssl_context"),
+        ({"protocol": "SASL_SSL", "username": "a", "password": "b"}, "needs an ssl_context"),
+        ({"protocol": "SASL_PLAINTEXT", "username": "a"}, "needs a username and a password"),
+    ],
+)
+def test_security_that_lacks_something_is_refused_at_once(settings, problem):
+    with pytest.raises(ValueError, match=problem):
+        KafkaSecurity(**settings)
