@@ -61,6 +61,27 @@ async def test_a_store_that_was_moved_is_refused_without_traffic_for_as_long_as_
 
 
 @virtual_time
+async def test_why_the_store_failed_is_told_until_it_is_loaded_and_not_at_the_next_load() -> None:
+    storage, gate = FaultyStorage(), Gate()
+    full = Fault(stores=False, error=StorageError("the disk is full"))
+    async with a_coordinator(storage) as world:
+        storage.script("append", full)
+        storage.script("acquire", slow(gate))
+        await world.until(world.commit("g", 7))
+        told = "the store failed, and its shards are loaded again: the disk is full"
+        assert world.coordinator.not_ready == told
+        gate.open()
+        await asyncio.sleep(1)
+        assert world.coordinator.not_ready is None
+        gate = Gate()
+        storage.script("append", fence(*SHARDS))
+        storage.script("acquire", slow(gate))
+        await world.until(world.commit("g", 8))
+        assert world.coordinator.not_ready == "5 of 5 shards are loading"
+        gate.open()
+
+
+@virtual_time
 async def test_a_store_that_cannot_be_looked_at_goes_on() -> None:
     storage = MovableStorage()
     async with a_coordinator(storage) as world:
