@@ -312,11 +312,13 @@ def _too_long(metadata: str, limit: int) -> bool:
 
 
 def _fixed_bytes(request: OffsetCommit) -> int:
-    """Return an upper bound of the encoded record without its topics and its instance id.
+    """Return an upper bound of the encoded record without its topics.
 
     A character has at most six bytes in JSON.
     """
     text = len(request.group_id) + len(request.member_id) + len(request.client.client_id)
+    if request.group_instance_id:
+        text += len(request.group_instance_id)
     return 512 + 6 * text
 
 

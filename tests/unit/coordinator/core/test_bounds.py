@@ -114,6 +114,7 @@ def test_no_accepted_commit_of_long_names_is_larger_than_the_limit(driver):
     for size in (100, 1_000, 5_000, 30_000):
         since = len(driver.records)
         driver.commit("g" * size, member_id="\x01" * size)
+        driver.commit("g", group_instance_id="\x01" * size)
         assert encoded(*driver.records[since:]) <= LIMIT
 
 
