@@ -26,6 +26,11 @@ from groupkeeper.coordinator.core.assignors.types import (
     MemberSubscription,
     TopicPartition,
 )
+from groupkeeper.coordinator.core.consumer.assigning import (
+    GroupSpec,
+    assign_range,
+    assign_uniform,
+)
 
 T = TypeVar("T")
 PEERS: Mapping[str, Any] = {
@@ -56,6 +61,10 @@ class Group:
     def topics(self) -> set[str]:
         """Return all topics, for aiokafka's assignors."""
         return set(self._numbers)
+
+    def numbers(self) -> Mapping[str, set[int]]:
+        """Return the partitions of each topic."""
+        return self._numbers
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """Return the partitions of a topic, for aiokafka's assignors."""
@@ -142,6 +151,28 @@ def bench_peer(
     print(f" {moved(assignment, previous):6} moved")
 
 
+def bench_consumer_group(group: Group) -> None:
+    """Assign to a consumer group: without a past, and after a member joined."""
+    firsts = {}
+    counts = []
+    for topic, numbers in group.numbers().items():
+        firsts[topic] = len(counts)
+        counts.append(len(numbers))
+    topics = [tuple(sorted(firsts[topic] for topic in m.topics)) for m in group.members]
+    subscriptions = sorted(set(topics))
+    members = [subscriptions.index(each) for each in topics]
+    fresh = GroupSpec(counts, subscriptions, members, [[]] * len(members))
+    timed("range of consumer groups, fresh", partial(assign_range, fresh))
+    print()
+    target = timed("uniform of consumer groups, fresh", partial(assign_uniform, fresh))
+    print()
+    joined = GroupSpec(counts, subscriptions, [*members, members[0]], [*target, []])
+    after = timed("uniform of consumer groups, one joined", partial(assign_uniform, joined))
+    print(
+        f" {sum(len(set(n) - set(b)) for n, b in zip(after, joined.previous, strict=True)):6} moved"
+    )
+
+
 def figures() -> Iterator[Figure]:
     """Measure 20 members with 200 partitions of ten topics, beside aiokafka's assignor."""
     group = Group(20, 10, 200)
@@ -175,6 +206,7 @@ def main() -> None:
         print(group.title)
         bench_fresh(group, [])
         bench_rebalances(group)
+        bench_consumer_group(group)
 
 
 if __name__ == "__main__":
