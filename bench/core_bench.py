@@ -42,7 +42,7 @@ def stable_shard() -> Shard:
     shard.expire(NOW)
     sync = SyncGroup(GROUP, 1, MEMBER, None, "consumer", "range", ((MEMBER, b"x" * 100),), CLIENT)
     shard.handle(sync, TICKET, NOW)
-    assert shard.groups[GROUP].state is GroupState.STABLE
+    assert shard.groups[GROUP].state_name() is GroupState.STABLE
     return shard
 
 

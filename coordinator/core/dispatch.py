@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
-from groupkeeper.coordinator.core.declarations import AnyRequest, GroupRequest
+from groupkeeper.coordinator.core.declarations import AnyRequest, GroupRequest, ShardRoute
 from groupkeeper.coordinator.core.group_type import GroupType
 
 Handler: TypeAlias = Callable[[Any, Any, Any, Any], None]
@@ -20,9 +20,7 @@ ABSENT_GROUP: Final[dict[type, Handler]] = {}
 """The same for a group that does not exist. The function gets None instead of the group."""
 
 FUNCTION_OF: Final[dict[type, Callable[[Any, Any, Any], None]]] = {}
-"""Type of request -> function of (shard, request, ticket), for requests that are not about one
-group.
-"""
+"""Type of request -> function of (shard, request, ticket), for the cluster shard."""
 
 
 def handles(kind: type[AnyRequest], *types: GroupType) -> Callable[[_F], _F]:
@@ -36,12 +34,12 @@ def handles(kind: type[AnyRequest], *types: GroupType) -> Callable[[_F], _F]:
         raise TypeError(f"{kind.__name__} does not declare {', '.join(missing)}")
 
     def mark(function: _F) -> _F:
-        if not issubclass(kind, GroupRequest):
+        if kind.route is ShardRoute.CLUSTER:
             FUNCTION_OF[kind] = function
             return function
         for group_type in types or GroupType:
             HANDLERS[group_type][kind] = function
-        if not types or kind.if_absent in types:
+        if not types or (issubclass(kind, GroupRequest) and kind.if_absent in types):
             ABSENT_GROUP[kind] = function
         return function
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.requests.admin import ListGroups, ListGroupsResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
@@ -15,7 +16,9 @@ MAX_LISTED = 2_000
 
 
 @handles(ListGroups)
-def list_groups(shard: ShardState, request: ListGroups, ticket: Ticket) -> None:
+def list_groups(
+    shard: ShardState, _group: Group | None, request: ListGroups, ticket: Ticket
+) -> None:
     """List this shard's groups. Filters that match nothing are not an error.
 
     Lists at most ``MAX_LISTED`` groups, and returns the names of the rest in ``left``.

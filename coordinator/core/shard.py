@@ -17,8 +17,7 @@ from groupkeeper.coordinator.core.classic.behaviour import CLASSIC
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
-from groupkeeper.coordinator.core.declarations import ShardRoute
-from groupkeeper.coordinator.core.dispatch import ABSENT_GROUP, FUNCTION_OF
+from groupkeeper.coordinator.core.dispatch import ABSENT_GROUP
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.group import Group
@@ -42,8 +41,6 @@ HANDLED_IN: Final = (commit, deletion, description, fetch, group_view, joining, 
 BEHAVIOUR_OF: Final[dict[GroupType, Behaviour]] = {GroupType.CLASSIC: CLASSIC}
 """Type of a group -> the functions to call when no request causes it."""
 
-_GROUP: Final = ShardRoute.GROUP
-
 
 class Shard(ShardState):
     """One shard. All times are those of the ``Now`` argument."""
@@ -57,12 +54,9 @@ class Shard(ShardState):
         """
         self.now = now
         self.step = step = Step()
-        if request.route is _GROUP:
-            group = self.groups.get(request.group_id)  # type: ignore[union-attr]
-            handlers = ABSENT_GROUP if group is None else group.handlers
-            handlers[type(request)](self, group, request, ticket)
-        else:
-            FUNCTION_OF[type(request)](self, request, ticket)
+        group = self.groups.get(request.group_id)  # type: ignore[union-attr]
+        handlers = ABSENT_GROUP if group is None else group.handlers
+        handlers[type(request)](self, group, request, ticket)
         return step
 
     def expire(self, now: Now) -> Step:

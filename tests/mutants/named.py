@@ -20,8 +20,8 @@ TIMERS: Final = (
     Named(
         f"{CORE}/classic/membership.py",
         "    shard.restart_session(group.members[request.member_id])\n"
-        "    shard.reply(ticket, answer, waits=False)",
-        "    shard.reply(ticket, answer, waits=False)",
+        "    shard.reply(ticket, HEARTBEAT_ANSWER[group.state], False)",
+        "    shard.reply(ticket, HEARTBEAT_ANSWER[group.state], False)",
         "a heartbeat does not restart the session: members that live are evicted",
     ),
     Named(
@@ -85,11 +85,11 @@ FENCES: Final = (
         "a member of an old generation overwrites what the new owner committed",
     ),
     Named(
-        f"{CORE}/classic/membership.py",
-        "    error = group.identity_error(member_id, group_instance_id)\n"
-        "    if not error and generation_id != group.generation_id:",
-        "    error = group.identity_error(member_id, None)\n"
-        "    if not error and generation_id != group.generation_id:",
+        f"{CORE}/classic/group.py",
+        "        error = self.identity_error(request.member_id, request.group_instance_id)\n"
+        "        if not error and request.generation_id",
+        "        error = self.identity_error(request.member_id, None)\n"
+        "        if not error and request.generation_id",
         "a static member that was replaced goes on beside the one that replaced it",
     ),
     Named(

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from groupkeeper.coordinator.core.classic import membership, rebalance
+from groupkeeper.coordinator.core.classic import rebalance
 from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.classic.member import ClassicMember
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -144,13 +144,13 @@ def losses_are_not_told(patch: Patch) -> None:
 
 def zombies_go_on(patch: Patch) -> None:
     """A heartbeat of another generation is answered NONE."""
-    judge = membership._generation_error
+    judge = ClassicGroup.generation_error
 
     def lenient(*arguments: Any) -> ErrorCode:
         error = judge(*arguments)
         return ErrorCode.NONE if error is ErrorCode.ILLEGAL_GENERATION else error
 
-    patch.setattr(membership, "_generation_error", lenient)
+    patch.setattr(ClassicGroup, "generation_error", lenient)
 
 
 def heartbeats_of_a_loading_shard_are_of_nobody(patch: Patch) -> None:

@@ -26,7 +26,12 @@ from groupkeeper.coordinator.core.groups.group import Group, OffsetExpiry
 from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup
 from groupkeeper.coordinator.core.requests.admin import ListedGroup
 from groupkeeper.coordinator.core.requests.client import Client
-from groupkeeper.coordinator.core.requests.membership import JoinedMember, JoinProtocol
+from groupkeeper.coordinator.core.requests.membership import (
+    Heartbeat,
+    JoinedMember,
+    JoinProtocol,
+    SyncGroup,
+)
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFetch
 from groupkeeper.coordinator.core.step import Ticket
 
@@ -138,6 +143,16 @@ class ClassicGroup(Group):
             if owner != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
         return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def generation_error(self, request: Heartbeat | SyncGroup) -> ErrorCode:
+        """Return the error if the request is not from a member of the current generation.
+
+        The member's identity is checked first.
+        """
+        error = self.identity_error(request.member_id, request.group_instance_id)
+        if not error and request.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
 
     def supports(self, protocol_type: str, protocols: tuple[JoinProtocol, ...]) -> bool:
         """Return whether a member with these protocols may be in the group.

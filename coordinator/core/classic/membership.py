@@ -38,20 +38,6 @@ from groupkeeper.coordinator.core.requests.membership import (
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
-
-def _generation_error(
-    group: ClassicGroup, member_id: str, group_instance_id: str | None, generation_id: int
-) -> ErrorCode:
-    """Return the error if the request is not from a member of the current generation.
-
-    The member's identity is checked first.
-    """
-    error = group.identity_error(member_id, group_instance_id)
-    if not error and generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
-    return error
-
-
 # --- Heartbeat ---
 
 
@@ -63,22 +49,27 @@ def heartbeat(
 
     NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes (docs/design.md#durable-first).
     """
-    if request.group_id == "":
-        shard.reply(ticket, ErrorCode.INVALID_GROUP_ID)
+    error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.generation_error(request)
+    if error or group is None:
+        _refuse_heartbeat(shard, group, request, ticket, error)
         return
-    if group is None:
-        shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)
-        return
-    error = _generation_error(
-        group, request.member_id, request.group_instance_id, request.generation_id
-    )
-    if error:
-        add_refused_event(shard, group, request, request.generation_id, error)
-        shard.reply(ticket, error)
-        return
-    answer = HEARTBEAT_ANSWER[group.state]
     shard.restart_session(group.members[request.member_id])
-    shard.reply(ticket, answer, waits=False)
+    shard.reply(ticket, HEARTBEAT_ANSWER[group.state], False)
+
+
+def _refuse_heartbeat(
+    shard: ShardState,
+    group: ClassicGroup | None,
+    request: Heartbeat,
+    ticket: Ticket,
+    error: ErrorCode,
+) -> None:
+    # A group without a name may have offsets, but never members. So this need not be checked first.
+    if request.group_id == "":
+        error = ErrorCode.INVALID_GROUP_ID
+    elif group is not None:
+        add_refused_event(shard, group, request, request.generation_id, error)
+    shard.reply(ticket, error)
 
 
 # --- SyncGroup ---
@@ -120,9 +111,7 @@ def _sync_error(group: ClassicGroup | None, request: SyncGroup) -> ErrorCode:
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    error = _generation_error(
-        group, request.member_id, request.group_instance_id, request.generation_id
-    )
+    error = group.generation_error(request)
     if error is not ErrorCode.NONE:
         return error
     for sent, known in (

@@ -37,19 +37,22 @@ def fetch_offsets(
 
     See docs/spec/offsets.md#fetch.
     """
-    if group is not None and (request.member_id is not None or request.member_epoch >= 0):
-        error = group.fetch_error(request)
-        if error:
-            shard.reply(ticket, OffsetFetchResult(error))
-            return
-    offsets = {} if group is None else group.offsets
+    offsets: dict[str, dict[int, SavedOffset]] = {}
+    if group is not None:
+        offsets = group.offsets
+        if request.member_id is not None or request.member_epoch >= 0:
+            error = group.fetch_error(request)
+            if error:
+                shard.reply(ticket, OffsetFetchResult(error))
+                return
+    asked = request.topics
     topics: Collection[FetchedTopic]
-    if request.topics is None and group is not None and _is_large(group):
+    if asked is not None:
+        topics = _named(shard, offsets, asked, by_id=request.by_topic_id)
+    elif group is not None and _is_large(group):
         topics = StoredTopics(shard.image, offsets, by_id=request.by_topic_id)
-    elif request.topics is None:
-        topics = _all_stored(shard.image, offsets, by_id=request.by_topic_id)
     else:
-        topics = _named(shard, offsets, request.topics, by_id=request.by_topic_id)
+        topics = _all_stored(shard.image, offsets, by_id=request.by_topic_id)
     shard.reply(ticket, OffsetFetchResult(_NONE, topics))
 
 

@@ -4,7 +4,7 @@
 # mypy: disable-error-code="mutable-override"
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from groupkeeper.coordinator.core.declarations import (
     AnyRequest,
@@ -46,6 +46,9 @@ class ListGroups(AnyRequest, frozen=True):
     types: frozenset[str] = frozenset()
     among: tuple[str, ...] | None = None  # None: all
 
+    group_id: ClassVar = ""
+    """A shard looks up the group of each request. This one is about none, and its function ignores
+    what the shard finds."""
     result = ListGroupsResult
     route = ShardRoute.EVERY
     parks = False
