@@ -141,7 +141,7 @@ def test_damage_is_found_by_size_by_checksum_and_by_reading(store: SealedStore) 
     size, checksum, content_line = log["damaged"]
     assert "bytes, the manifest says" in size
     assert "checksum" in checksum
-    assert "where event 6" in content_line
+    assert "in the place of event 6" in content_line
 
 
 def test_a_segment_without_a_line_is_a_note_and_a_torn_line_a_problem(store: SealedStore) -> None:
