@@ -115,10 +115,11 @@ class FileLock:
 
 
 def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> LockedFile:
-    """Lock a file for a store. Raises StoreRefused if the lock is held.
+    """Lock a file for a store.
 
-    ``whose`` returns the message if another process holds the lock. Its argument is the text in the
-    file.
+    Raises StoreRefused if the lock is held, and StorageError (StoreBusy if a retry may help) if the
+    file cannot be opened or locked. ``whose`` gets the text in the file. It returns the part of the
+    message that says which other process holds the lock.
     """
     try:
         return LockedFile(path)

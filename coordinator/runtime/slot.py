@@ -124,7 +124,7 @@ class Slot:
         self.needs_lease = True
         """True if a lease with a new epoch must be acquired before the next load."""
         self.unfinished: Write | None = None
-        """The newest write with records of this shard that is not durable yet."""
+        """The newest write of this shard that is not durable yet. The lane sets it."""
         self.alarm_ms = NEVER
         """When the alarm calls ``expire``."""
         self._host = host

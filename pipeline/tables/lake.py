@@ -32,7 +32,7 @@ class Lake:
 
     @property
     def events(self) -> str:
-        """Bronze: ``dt=…/batch_id=…``, the unchanged events."""
+        """The folder of bronze's events. They are as in the log, in ``dt=…/batch_id=…`` below it."""
         return f"{self.root}/bronze/events"
 
     @property

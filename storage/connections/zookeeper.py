@@ -233,7 +233,7 @@ class ZooKeeperSession:
 
     async def children(self, path: str, changed: Callable[[], None] | None = None) -> Children:
         """Return the children of a node. Raises NodeMissing. ``changed`` is called once: after a
-        child is created or deleted, or when the session ends."""
+        child is created or deleted, after the node is deleted, or when the session ends."""
         watch = self._bells.watch("children", path, changed)
         names, stat = await self._again(
             path, self._client.get_children_async, path, watch=watch, include_data=True

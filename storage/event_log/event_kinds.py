@@ -331,8 +331,9 @@ KINDS: Final = (
     Kind(
         "log_started",
         "The first event of each log, except the first log of a store. It names the previous log "
-        "and that log's last event. If that log has events with a larger `seq`, an older copy has "
-        "replaced the store that wrote them. Logs from before 0.2.0 begin without this event.",
+        "and that log's last event. If the previous log has events with a larger `seq`, an older "
+        "copy of the store was restored, and these events do not count. Logs from before 0.2.0 "
+        "begin without this event.",
         (
             Field(
                 "previous_log_id",

@@ -204,7 +204,8 @@ def watch_command(
 ) -> None:
     """Print the instances of a group, and again after each change, until Ctrl-C.
 
-    Each line has the number of instances and their ids. The group need not exist.
+    Each line has the number of instances and their ids; with -o json, a list of the ids. The group
+    need not exist.
     """
 
     async def watch(registry: Registry) -> None:

@@ -319,7 +319,10 @@ class FoldMap:
     # --- the results ------------------------------------------------------------------------------
 
     def settle(self) -> Exception | None:
-        """Process the results of earlier works, in order. Return the error of the last failure."""
+        """Process the results of all folds that have ended, oldest first.
+
+        Return the error of the newest one that failed; None if none did.
+        """
         failure: Exception | None = None
         if not self._works or not self._works[0].is_done:
             return failure
