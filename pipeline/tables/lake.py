@@ -32,7 +32,7 @@ class Lake:
 
     @property
     def events(self) -> str:
-        """The folder of bronze's events. They are as in the log, in ``dt=…/batch_id=…`` below it."""
+        """The folder of bronze's events: as they are in the log, in ``dt=…/batch_id=…``."""
         return f"{self.root}/bronze/events"
 
     @property
