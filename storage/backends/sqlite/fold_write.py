@@ -36,10 +36,12 @@ class FoldWriter:
         epoch: LeaseEpoch,
     ) -> None:
         """Write a work. Never raises: a failure is stored in ``work.error``."""
+        for row in keyed:  # first, so that whatever fails below, they are written by a later work
+            self._left[row[:2]] = row
         try:
-            if keyed or self._left or work.groups or work.part is not None:
+            if self._left or work.groups or work.part is not None:
                 with tables.without_sync(writer):
-                    self._write_all(writer, work, keyed, epoch)
+                    self._write_all(writer, work, epoch)
         except Exception as error:  # noqa: BLE001 - the work has it
             work.error = error
             self.failures += 1
@@ -50,19 +52,14 @@ class FoldWriter:
         self,
         writer: sqlite3.Connection,
         work: FoldWork,
-        keyed: list[KeyedRow],
         epoch: LeaseEpoch,
     ) -> None:
-        self._write_keyed(writer, keyed, epoch)
+        self._write_keyed(writer, epoch)
         _write_groups(writer, work, epoch)
         if work.part is not None:
             _write_part(writer, work.part, epoch)
 
-    def _write_keyed(
-        self, writer: sqlite3.Connection, keyed: list[KeyedRow], epoch: LeaseEpoch
-    ) -> None:
-        for row in keyed:
-            self._left[row[:2]] = row
+    def _write_keyed(self, writer: sqlite3.Connection, epoch: LeaseEpoch) -> None:
         if self._left:
             write_keyed(writer, list(self._left.values()), epoch)
             self._left.clear()

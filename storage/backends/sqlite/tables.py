@@ -277,11 +277,22 @@ def without_sync(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
+        _sync_again(connection)
+
+
+def _sync_again(connection: sqlite3.Connection) -> None:
+    """Let writes wait for the disk again. If that fails for good, close the connection: an append
+    on it would be acknowledged before it is on disk. A close is the last resort, because SQLite
+    then deletes the write-ahead log, which the store takes for a moved file.
+    """
+    for is_last in (False, False, True):
         try:
             connection.execute("PRAGMA synchronous = FULL")
-        except BaseException:
-            connection.close()  # an append on it would be acknowledged before it is on disk
-            raise
+            return
+        except sqlite3.Error:
+            if is_last:
+                connection.close()
+                raise
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None:
