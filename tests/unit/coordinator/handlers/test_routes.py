@@ -148,3 +148,9 @@ def test_another_fallback_is_given_what_is_not_served_whole() -> None:
     # ApiVersions says what we serve, whoever answers the rest.
     _, channel = begin_frame(make_services(), struct.pack(">ihhihx", 10, 18, 99, 77, -1), routes)
     assert decode("api_versions", 0, channel.replies[0])["error_code"] == 35
+
+
+def test_the_error_of_a_denied_request_names_the_resource() -> None:
+    assert {resource.name: error.name for resource, error in DENIED.items()} == {
+        resource.name: f"{resource.name}_AUTHORIZATION_FAILED" for resource in Resource
+    }
