@@ -9,6 +9,7 @@ from groupkeeper.coordinator.core.deadlines import DeadlineKind
 from groupkeeper.coordinator.core.groups.census import Tally
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 
 class Behaviour(NamedTuple):
@@ -22,3 +23,7 @@ class Behaviour(NamedTuple):
     """Apply the changed configs of a group to its timers."""
     due: dict[DeadlineKind, Callable[[ShardState, Any, str], None]]
     """The function of (shard, group, member id) to call when a deadline is reached."""
+    work_done: Callable[[ShardState, Any, Work, WorkOutcome], None]
+    """Use the outcome of a computation. The group may have changed since, and may have been of
+    another type when the computation began.
+    """

@@ -28,6 +28,7 @@ from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step, Ticket
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 MAX_EXPIRIES_PER_STEP = 256
 """The most deadlines in one step. The rest stay due, so that a step stays small and the loop
@@ -102,6 +103,17 @@ class Shard(ShardState):
         O(1).
         """
         return self.deadlines.next_at()
+
+    def work_done(self, work: Work, outcome: WorkOutcome, now: Now) -> Step:
+        """Use the outcome of a computation that an earlier step asked for. It is dropped if the
+        group was deleted.
+        """
+        self.now = now
+        self.step = step = Step()
+        group = self.groups.get(work.group_id)
+        if group is not None:
+            BEHAVIOUR_OF[group.group_type].work_done(self, group, work, outcome)
+        return step
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
         """Apply a new image of topics. Delete the offsets of deleted topics, some in each step."""

@@ -38,6 +38,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffsets,
 )
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
+from groupkeeper.coordinator.core.work import Work
 
 REMOVED_OFFSET_BYTES: Final = 40
 """The approximate size that a topic and a partition add to a record."""
@@ -158,6 +159,10 @@ class ShardState:
     def event(self, event: Event) -> None:
         """Add an event to the step."""
         self.step.events.append(event)
+
+    def begin_work(self, work: Work) -> None:
+        """Ask for a computation. ``work_done`` of the group's ``Behaviour`` gets its outcome."""
+        self.step.work = [*self.step.work, work]
 
     def arm(self, deadline: Deadline, at_ms: int) -> None:
         """Set or move a deadline."""

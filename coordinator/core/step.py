@@ -1,7 +1,8 @@
-"""The result of a shard for one input: replies, records and events."""
+"""The result of a shard for one input: replies, records, events and work."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.records import Record
+from groupkeeper.coordinator.core.work import NO_WORK, Work
 
 Ticket: TypeAlias = object
 """The receiver of an answer. The core returns it unchanged and never looks inside."""
@@ -38,3 +40,7 @@ class Step(msgspec.Struct):
     """The estimated encoded size of the records. It limits the memory of waiting steps."""
     sets_alarm: bool = False
     """True if the step set a deadline that may be the earliest."""
+    work: Sequence[Work] = NO_WORK
+    """Computations to carry out. ``ShardState.begin_work`` adds them. ``Shard.work_done`` gets each
+    outcome, unless the shard was loaded again.
+    """

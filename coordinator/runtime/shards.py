@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import Record, SavedGroup
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.core.step import Step, Ticket
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 
 class AnyShard(Protocol):
@@ -29,6 +30,10 @@ class AnyShard(Protocol):
 
     def expire(self, now: Now) -> Step:
         """Expire due deadlines, within the limits of a step."""
+        ...
+
+    def work_done(self, work: Work, outcome: WorkOutcome, now: Now) -> Step:
+        """Use the outcome of a computation that a step of this shard asked for."""
         ...
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:

@@ -17,6 +17,7 @@ from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.core.step import Step, Ticket
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
 from groupkeeper.coordinator.runtime.shards import MakeShard
 from groupkeeper.storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId
 from tests.helpers.core.invariants import check, check_alarm, due_at, parked_tickets
@@ -88,6 +89,9 @@ class CheckedShard(Shard):
         step = self._after_step(super().expire(now), now)
         self.check_leftovers(now)
         return step
+
+    def work_done(self, work: Work, outcome: WorkOutcome, now: Now) -> Step:
+        return self._after_step(super().work_done(work, outcome, now), now)
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
         return self._after_step(super().topics_changed(image, now), now)

@@ -9,6 +9,7 @@ from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.core.work import Work
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.node import SHARDS
@@ -18,6 +19,7 @@ NOW = Now(1_000, 1_000)
 STEPS = {
     "handle": (Heartbeat("g", 1, "m", None, Client("app", "/10.0.0.1")), None, NOW),
     "expire": (NOW,),
+    "work_done": (Work(group_id="g", epoch=1), None, NOW),
     "topics_changed": (TopicImage({}, {}), NOW),
     "configs_changed": ({}, NOW),
     "loaded": (NOW,),

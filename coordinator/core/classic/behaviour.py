@@ -10,6 +10,7 @@ from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.classic.saved import restore
 from groupkeeper.coordinator.core.deadlines import DeadlineKind
 from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 
 def _loaded(shard: ShardState, group: ClassicGroup) -> None:
@@ -26,6 +27,10 @@ def _loaded(shard: ShardState, group: ClassicGroup) -> None:
         rebalance.prepare(shard, group, "group_max_size", "")
 
 
+def _work_done(_: ShardState, group: ClassicGroup, work: Work, outcome: WorkOutcome) -> None:
+    """Do nothing: the group was of another type when the computation began."""
+
+
 CLASSIC: Final = Behaviour(
     ClassicGroup,
     _loaded,
@@ -35,4 +40,5 @@ CLASSIC: Final = Behaviour(
         DeadlineKind.JOIN_PHASE: rebalance.join_phase_due,
         DeadlineKind.SYNC_PHASE: rebalance.sync_phase_due,
     },
+    _work_done,
 )

@@ -43,6 +43,7 @@ from groupkeeper.coordinator.core.requests.topics import (
     TopicChange,
 )
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 T = TypeVar("T")
 Named: TypeAlias = tuple[str | None, str]
@@ -137,13 +138,16 @@ class ClusterShard:
         self.step.record_bytes += SMALL_RECORD_BYTES * len(records)
         self.step.events.extend(events)
 
-    # --- What the runtime asks of every shard: here are no groups, ends and deadlines ---
+    # --- What the runtime asks of every shard: here are no groups, ends, deadlines and work ---
 
     def expire(self, now: Now) -> Step:
         return Step()
 
     def next_deadline(self) -> int | None:
         return None
+
+    def work_done(self, work: Work, outcome: WorkOutcome, now: Now) -> Step:
+        return Step()
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
         """Do nothing: the image comes from this shard."""

@@ -37,6 +37,7 @@ from groupkeeper.coordinator.core.requests.offsets import (
     OffsetFetchResult,
 )
 from groupkeeper.coordinator.core.step import Reply, Step, Ticket
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 
 class FakeShard:
@@ -48,6 +49,7 @@ class FakeShard:
         self.parked: list[Ticket] = []
         self.deadlines: list[int] = []
         self.expired_at: list[int] = []
+        self.done: list[tuple[Work, WorkOutcome]] = []
         self.images = [image]
         self.overrides: Mapping[str, GroupOverrides] = {}
 
@@ -88,6 +90,10 @@ class FakeShard:
     def expire(self, now: Now) -> Step:
         self.expired_at.append(now.monotonic_ms)
         self.deadlines = [at for at in self.deadlines if at > now.monotonic_ms]
+        return Step()
+
+    def work_done(self, work: Work, outcome: WorkOutcome, now: Now) -> Step:
+        self.done.append((work, outcome))
         return Step()
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:

@@ -1,0 +1,48 @@
+"""Computations that take too long for the event loop.
+
+A step asks for them (``Step.work``), the runtime carries them out, and ``Shard.work_done`` gets
+each outcome. They are soft state: a load forgets them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, TypeAlias
+
+import msgspec
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """One computation for one group. The types of groups define their own kinds of it."""
+
+    group_id: str
+    epoch: int
+    """The group epoch that it is for."""
+
+
+class WorkFailure(Enum):
+    """Why a computation has no result. A failure never raises anything."""
+
+    RAISED = "raised"
+    """The function raised an exception."""
+    INVALID = "invalid"
+    """The result breaks the rules: an assignor of somebody else is wrong."""
+    DIED = "died"
+    """The process ended, or could not be started."""
+    TIMED_OUT = "timed_out"
+    """It took longer than the configured time, and was killed."""
+    REFUSED = "refused"
+    """Too many computations wait."""
+
+
+class WorkFailed(msgspec.Struct, frozen=True):
+    """The outcome of a computation without a result."""
+
+    failure: WorkFailure
+    message: str
+
+
+WorkOutcome: TypeAlias = object
+"""The result of a ``Work``, whose kind defines its type, or ``WorkFailed``."""
+
+NO_WORK: Final[tuple[Work, ...]] = ()
