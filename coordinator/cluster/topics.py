@@ -130,7 +130,7 @@ class Topics:
         """Replace the topics after a load. Return whether the image changed."""
         if topics == self.image.by_name:
             return False
-        self._set_image(TopicImage.of(*topics.values()))
+        self._set_image(self.image.followed_by(topics.values()))
         return True
 
     def apply(self, records: Iterable[Record]) -> bool:

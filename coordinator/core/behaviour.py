@@ -21,6 +21,8 @@ class Behaviour(NamedTuple):
     """Rebuild the live state of a group from what is saved, and start its sessions."""
     overrides_changed: Callable[[ShardState, Any], None]
     """Apply the changed configs of a group to its timers."""
+    topics_changed: Callable[[ShardState, Any], None]
+    """React to changed topics. Called if the group is in ``Tally.subscribers`` for one of them."""
     due: dict[DeadlineKind, Callable[[ShardState, Any, str], None]]
     """The function of (shard, group, member id) to call when a deadline is reached."""
     work_done: Callable[[ShardState, Any, Work, WorkOutcome], None]

@@ -122,11 +122,13 @@ class Shard(ShardState):
         was, self.image = self.image, image
         # New and larger topics are frequent and delete nothing. So all offsets are examined only if
         # a topic was deleted, or if stored offsets may lack the id of a topic that now exists.
-        deleted = was.by_name.keys() - image.by_name.keys()
-        deleted |= {was.by_id[gone].name for gone in was.by_id.keys() - image.by_id.keys()}
+        changed, deleted = image.difference_from(was)
         self.deleted_topics |= deleted
         if deleted or not self.names_without_id.isdisjoint(image.by_name):
             topic_sweep.start_sweep(self)
+        for group_id in self.tally.subscribers.of(changed):
+            group = self.groups[group_id]
+            BEHAVIOUR_OF[group.group_type].topics_changed(self, group)
         return step
 
     def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:

@@ -27,6 +27,10 @@ def _loaded(shard: ShardState, group: ClassicGroup) -> None:
         rebalance.prepare(shard, group, "group_max_size", "")
 
 
+def _topics_changed(_: ShardState, group: ClassicGroup) -> None:
+    """Do nothing: its members watch the topics, and join again."""
+
+
 def _work_done(_: ShardState, group: ClassicGroup, work: Work, outcome: WorkOutcome) -> None:
     """Do nothing: the group was of another type when the computation began."""
 
@@ -35,6 +39,7 @@ CLASSIC: Final = Behaviour(
     ClassicGroup,
     _loaded,
     rebalance.overrides_changed,
+    _topics_changed,
     {
         DeadlineKind.SESSION: membership.session_due,
         DeadlineKind.JOIN_PHASE: rebalance.join_phase_due,

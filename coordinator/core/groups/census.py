@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
 
 SMALL_METADATA_BYTES: Final = 1_024
@@ -34,7 +35,9 @@ Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
 
 
 class Tally:
-    """Counts of one shard: groups by state, members, and bytes of metadata and assignments."""
+    """What the groups of one shard report to it: counts by state, members, bytes of metadata and
+    assignments, and the topics that they subscribe to.
+    """
 
     def __init__(self) -> None:
         self.by_state: dict[GroupState, int] = dict.fromkeys(GroupState, 0)
@@ -42,6 +45,7 @@ class Tally:
         self.metadata_bytes = 0
         self.assigned_bytes = 0
         """Size of the saved assignments, encoded."""
+        self.subscribers = Subscribers()
 
     def move(self, old: GroupState, new: GroupState) -> None:
         """Count a group that changed its state."""

@@ -9,9 +9,11 @@ import pytest
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import OffsetDeleted
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.records import OffsetsRemoved, PartitionEnd
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.shard import BEHAVIOUR_OF
 from tests.helpers.core.shard_driver import CLIENT, ORDERS, PAYMENTS, a_stable_group
 
 NEW_ORDERS = TopicInfo("orders", "CCCCCCCCCCCCCCCCCCCCCA", 12)
@@ -289,3 +291,21 @@ def test_ends_go_with_their_topic(driver):
     assert driver.shard.saved_ends == {}, "the store would keep it for ever"
     driver.change_topics(NEW_ORDERS, PAYMENTS)
     assert ends(driver) == {}
+
+
+def test_groups_that_subscribe_to_a_changed_topic_are_told_once(driver, monkeypatch):
+    """Each type of groups decides what it does; groups of other topics are not asked."""
+    told = []
+
+    def topics_changed(shard, group):
+        told.append(group.group_id)
+
+    behaviour = BEHAVIOUR_OF[GroupType.CLASSIC]._replace(topics_changed=topics_changed)
+    monkeypatch.setitem(BEHAVIOUR_OF, GroupType.CLASSIC, behaviour)
+    subscribers = driver.shard.tally.subscribers
+    for group_id, topics in {"g": {"orders", "later"}, "h": {"payments"}, "i": {"later"}}.items():
+        driver.commit(group_id, {"payments": {0: 1}})
+        subscribers.change(group_id, set(), topics)
+    later = TopicInfo("later", "DDDDDDDDDDDDDDDDDDDDDA", 1)
+    driver.change_topics(ORDERS._replace(partitions=20), PAYMENTS, later)
+    assert told == ["g", "i"]
