@@ -1,25 +1,31 @@
 """Compare groupkeeper with Apache Kafka and with a bare echo, by turns, in one run.
 
-    make bench                  about eight minutes
+    make bench                  about six minutes
     make bench BUSY=2           the same while two loops keep both cores busy
     python -m bench.beside_kafka --python /usr/bin/python3 --rounds 5
 
 Every figure is the median of its rounds, with the smallest and the largest. A ratio is the median
 of the ratios of the rounds, because the speed of a shared machine changes from minute to minute.
 CPU is that of the process and its children. It needs a JDK, Maven, Go and a C compiler.
+
+Every wait has a time limit, and so has the whole run: then it prints the rounds that it has.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from bench.machine import speed
 from bench.sides import ROOT, Side, started
@@ -31,6 +37,8 @@ FEW = {"groups": 16, "members": 4}
 IDLE = {"groups": 500, "members": 10}
 WIDTH = 26
 BURN = "while True: pass"
+LIMIT_S = 900
+"""The limit of the whole run. Five rounds take six minutes on a quiet machine."""
 
 
 class Goal(NamedTuple):
@@ -60,13 +68,17 @@ ECHO_GOAL = 0.6
 Rows = dict[tuple[str, str], dict[str, list[float]]]
 
 
+class OutOfTime(Exception):
+    """The limit of the whole run is over."""
+
+
 class Comparison:
     """The rounds, and what they found."""
 
-    def __init__(self, sides: dict[str, Side], directory: Path) -> None:
+    def __init__(self, sides: dict[str, Side], directory: Path, rows: Rows) -> None:
         self.sides = sides
         self.directory = directory
-        self.rows: Rows = defaultdict(lambda: defaultdict(list))
+        self.rows = rows
 
     def warm(self) -> None:
         """Create the members, and run everything once for Kafka's compiler."""
@@ -130,16 +142,23 @@ class Comparison:
                 self._keep("5,000 idle members", side.name, found, wanted)
 
 
-def ratios(rows: Rows, load: str, figure: str, beside: str) -> list[float]:
-    """Return ours to another, round by round."""
-    row = rows[load, figure]
-    return [a / b for a, b in zip(row["ours"], row[beside], strict=True) if b]
+def ratios(
+    rows: Rows, load: str, figure: str, beside: str, beside_figure: str | None = None
+) -> list[float]:
+    """Return ours to another, round by round; without a round that one side did not finish."""
+    ours, other = rows[load, figure]["ours"], rows[load, beside_figure or figure][beside]
+    return [a / b for a, b in zip(ours, other, strict=False) if b]
 
 
 def show(rows: Rows, *, busy: bool) -> int:
-    """Print the table. Return the number of goals that were missed."""
+    """Print the table. Return the number of goals that were missed or not measured."""
     names = ("ours", "Kafka", "echo")
     print(f"{'load':22} {'figure':28} {''.join(f'{name:>{WIDTH}}' for name in names)}  ours/Kafka")
+    goals = {
+        (goal.load, goal.figure): limit
+        for goal in GOALS
+        if (limit := goal.busy if busy else goal.quiet) is not None
+    }
     missed = 0
     for (load, figure), row in rows.items():
         if load == "the machine":
@@ -147,24 +166,24 @@ def show(rows: Rows, *, busy: bool) -> int:
             continue
         cells = "".join(spread(row[name]) for name in names)
         found = ratios(rows, load, figure, "Kafka")
-        text = f"{load:22} {figure:28} {cells}  {spread(found).strip()}"
-        for goal in GOALS:
-            limit = goal.busy if busy else goal.quiet
-            if (goal.load, goal.figure) == (load, figure) and limit is not None:
-                is_missed = statistics.median(found) > limit
-                missed += is_missed
-                text += f"  goal {limit}{': MISSED' if is_missed else ''}"
-        print(text)
-    beside_echo = [
-        user / whole
-        for user, whole in zip(
-            rows["heartbeat", "user us"]["ours"], rows["heartbeat", "CPU us"]["echo"], strict=True
-        )
-    ]
-    is_missed = not busy and statistics.median(beside_echo) > ECHO_GOAL
-    goal = "" if busy else f"  goal {ECHO_GOAL}{': MISSED' if is_missed else ''}"
-    print(f"user time of a heartbeat / the echo's whole time: {spread(beside_echo).strip()}{goal}")
-    return missed + is_missed
+        text, is_missed = compared(found, goals.pop((load, figure), None))
+        missed += is_missed
+        print(f"{load:22} {figure:28} {cells}  {text}".rstrip())
+    for load, figure in goals:
+        print(f"{load:22} {figure:28} not measured")
+    found = ratios(rows, "heartbeat", "user us", "echo", "CPU us")
+    text, is_missed = compared(found, None if busy else ECHO_GOAL)
+    print(f"user time of a heartbeat / the echo's whole time: {text}")
+    return missed + is_missed + len(goals)
+
+
+def compared(found: list[float], limit: float | None) -> tuple[str, bool]:
+    """Return ratios as text with their goal, and whether they miss it."""
+    text = spread(found).strip()
+    if limit is None:
+        return text, False
+    is_missed = not found or statistics.median(found) > limit
+    return f"{text}  goal {limit}{': MISSED' if is_missed else ''}", is_missed
 
 
 def spread(figures: list[float]) -> str:
@@ -180,6 +199,52 @@ def short(figure: float) -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.3g}"
 
 
+@contextmanager
+def limited(limit_s: int) -> Iterator[None]:
+    """Raise ``OutOfTime`` after the limit. SIGTERM ends the run, and its servers with it."""
+
+    def out_of_time(*_: object) -> NoReturn:
+        raise OutOfTime(f"the limit of {limit_s} s is over")
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGALRM, out_of_time)
+    signal.alarm(limit_s)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+@contextmanager
+def burning(loops: int) -> Iterator[None]:
+    """Keep cores busy."""
+    processes = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def compare(comparison: Comparison, rounds: int, busy: int) -> None:
+    """Run all rounds, and say on standard error how long each took."""
+    began = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - began:4.0f} s  {what}", file=sys.stderr, flush=True)
+
+    comparison.warm()
+    say("warm")
+    with burning(busy):
+        for number in range(rounds):
+            comparison.round(number)
+            say(f"round {number + 1} of {rounds}")
+        if not busy:
+            comparison.idle(rounds)
+            say("idle members")
+
+
 def main() -> None:
     """Run the comparison and print it."""
     parser = argparse.ArgumentParser(prog="bench.beside_kafka")
@@ -187,34 +252,27 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=0, help="loops that keep cores busy")
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the daemon")
     parser.add_argument("--json", type=Path, help="write every single figure into a file")
+    parser.add_argument("--limit-s", type=int, default=LIMIT_S, help="of the whole run")
     chosen = parser.parse_args()
     version = subprocess.run([chosen.python, "-VV"], capture_output=True, text=True, check=True)
     print(f"{version.stdout.strip()}, {chosen.python}; {chosen.busy} busy loops", flush=True)
     (ROOT / "var").mkdir(exist_ok=True)
-    burning: list[subprocess.Popen[bytes]] = []
-    with tempfile.TemporaryDirectory(dir=ROOT / "var") as name:
-        directory = Path(name)
-        with started(directory, chosen.python) as sides:
-            comparison = Comparison(sides, directory)
-            comparison.warm()
-            try:
-                burn = [sys.executable, "-c", BURN]
-                burning.extend(subprocess.Popen(burn) for _ in range(chosen.busy))
-                for number in range(chosen.rounds):
-                    comparison.round(number)
-                if not chosen.busy:
-                    comparison.idle(chosen.rounds)
-            finally:
-                for process in burning:
-                    process.kill()
-                    process.wait()
-    missed = show(comparison.rows, busy=bool(chosen.busy))
+    rows: Rows = defaultdict(lambda: defaultdict(list))
+    try:
+        with (
+            limited(chosen.limit_s),
+            tempfile.TemporaryDirectory(dir=ROOT / "var") as name,
+            started(Path(name), chosen.python) as sides,
+        ):
+            compare(Comparison(sides, Path(name), rows), chosen.rounds, chosen.busy)
+    except OutOfTime as over:
+        print(f"{over}: the rounds before it")
+    missed = show(rows, busy=bool(chosen.busy))
     if chosen.json is not None:
-        chosen.json.write_text(
-            json.dumps([[*key, sides] for key, sides in comparison.rows.items()], indent=1)
-        )
+        figures = [[*key, sides] for key, sides in rows.items()]
+        chosen.json.write_text(json.dumps(figures, indent=1))
     if missed:
-        print(f"{missed} goals missed")
+        print(f"{missed} goals missed or not measured")
 
 
 if __name__ == "__main__":

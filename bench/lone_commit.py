@@ -1,10 +1,10 @@
 """Measure the commit of one client that is alone, beside the disk's own sync and the loop's way.
 
-    python -m bench.lone_commit [rounds]
+    python -m bench.lone_commit [--rounds 5] [--python /usr/bin/python3]
 
 A round has three parts, each a series of single operations, one after the other:
 
-- a commit of ten partitions to the real daemon on SQLite;
+- a commit of ten partitions to the real daemon, compiled, on SQLite;
 - a fetch of one offset over the same connection: the way through loopback and the loop;
 - a write of one page at the end of a file, and its ``fdatasync``, on the disk of the store.
 
@@ -14,6 +14,7 @@ goal is a median commit of at most 1.2 times the sum of the other two medians.
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import statistics
@@ -25,13 +26,14 @@ from pathlib import Path
 
 from bench.log_cost import cpu_s
 from bench.sealing_bench import PARTITIONS, commit_frame
-from tests.helpers.daemon.daemon import Daemon
+from bench.sides import ROOT, groupkeeper
 from tests.helpers.wire.raw_client import encode_request
 
 PORTION = 25
 """Operations of one kind between two of the other kinds."""
 PORTIONS = 40
 GROUP = "lone"
+ANSWER_LIMIT_S = 30
 PAGE_BYTES = 4_096 + 24
 """A page and its frame in the write-ahead log: what a small append writes."""
 GOAL = 1.2
@@ -42,7 +44,7 @@ class Lone:
 
     def __init__(self, port: int) -> None:
         """Connect, and commit once to create the group."""
-        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket = socket.create_connection(("127.0.0.1", port), ANSWER_LIMIT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._commit = commit_frame(GROUP)
         topics = [{"name": "orders", "partition_indexes": [0]}]
@@ -64,9 +66,12 @@ class Lone:
 
     def _call(self, frame: bytes) -> None:
         self._socket.sendall(frame)
-        received = self._socket.recv(65_536)
-        while len(received) < 4 + int.from_bytes(received[:4], "big"):
-            received += self._socket.recv(65_536)
+        received = b""
+        while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
+            more = self._socket.recv(65_536)
+            if not more:
+                raise SystemExit("the daemon closed the connection")
+            received += more
 
 
 class Disk:
@@ -99,12 +104,13 @@ def portion(call: Callable[[], None]) -> list[float]:
     return took
 
 
-def measure() -> tuple[float, float, float, float]:
+def measure(python: str) -> tuple[float, float, float, float]:
     """Return the medians of a commit, a fetch and a sync, and the CPU time of a commit."""
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
-        daemon = Daemon(Path(directory), topics={"orders": PARTITIONS})
+    (ROOT / "var").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "var") as directory:
+        daemon = groupkeeper(Path(directory), python, {"orders": PARTITIONS})
         daemon.start()
-        lone = Lone(int(daemon.bootstrap.rpartition(":")[2]))
+        lone = Lone(daemon.port)
         disk = Disk(Path(directory) / "beside")
         took: dict[str, list[float]] = {"commit": [], "fetch": [], "sync": []}
         commits_cpu_s = 0.0
@@ -125,10 +131,13 @@ def measure() -> tuple[float, float, float, float]:
 
 def main() -> int:
     """Measure, and compare the medians of each round."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    parser = argparse.ArgumentParser(prog="bench.lone_commit")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the daemon")
+    chosen = parser.parse_args()
     ratios: list[float] = []
-    for number in range(1, rounds + 1):
-        commit, fetch, sync, cpu_us = measure()
+    for number in range(1, chosen.rounds + 1):
+        commit, fetch, sync, cpu_us = measure(chosen.python)
         ratios.append(commit / (fetch + sync))
         print(
             f"round {number}: commit p50 {commit:.0f} us, fetch {fetch:.0f} us, fdatasync "

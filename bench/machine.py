@@ -17,6 +17,7 @@ LOOP = 1_000_000
 PINGS = 1_000
 WRITES = 100
 PAGE = bytes(4096)
+PING_LIMIT_S = 10.0
 
 
 def speed(directory: Path) -> dict[str, float]:
@@ -40,10 +41,14 @@ def loop_ms() -> float:
 def ping_us() -> float:
     """Return the time of one byte to another process and back."""
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PING_LIMIT_S)
         child = os.fork()
         if child == 0:
-            _answer(server)
-        with socket.create_connection(server.getsockname()) as peer:
+            try:
+                _answer(server)
+            finally:
+                os._exit(0)  # it must never go on with the work of its parent
+        with socket.create_connection(server.getsockname(), PING_LIMIT_S) as peer:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
             def ping() -> None:
@@ -57,10 +62,10 @@ def ping_us() -> float:
 
 def _answer(server: socket.socket) -> None:
     peer, _ = server.accept()
+    peer.settimeout(PING_LIMIT_S)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while byte := peer.recv(1):
         peer.send(byte)
-    os._exit(0)
 
 
 def fdatasync_us(directory: Path) -> float:

@@ -1,12 +1,13 @@
 """The servers of ``bench/beside_kafka.py``, each with its load generator (``bench/load``).
 
-groupkeeper runs with its hot path compiled and its defaults. Kafka runs from Maven's jars with the
-flags of its start script. The echo returns every frame as it is.
+groupkeeper runs with its hot path compiled, and with its defaults but for one limit. Kafka runs
+from Maven's jars with the flags of its start script. The echo returns every frame as it is.
 """
 
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import sysconfig
 from collections.abc import Iterator
@@ -21,6 +22,11 @@ from tests.helpers.daemon.servers import Groupkeeper
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPICS = {"bench": 12}
+SETTINGS = {"kafka.max_connections_per_address": 10_000}
+"""All members have one address: 5,000 idle ones, and those of the other loads."""
+ASK_LIMIT_S = 180.0
+"""One order takes seconds. The generator gives up earlier, and its reason is the better one."""
+STOP_LIMIT_S = 10.0
 SMALL_JVM = ("-Xms", "-Xmx", "-XX:")
 SHIPPED_JVM = (
     "-server",
@@ -62,9 +68,11 @@ class Side:
         assert self._load.stdout is not None
         self._load.stdin.write(json.dumps(order) + "\n")
         self._load.stdin.flush()
+        if not select.select([self._load.stdout], [], [], ASK_LIMIT_S)[0]:
+            raise SystemExit(f"{self.name}, {order}: no result in {ASK_LIMIT_S:.0f} s")
         answer = self._load.stdout.readline()
         if not answer:
-            raise SystemExit(f"the load on {self.name} ended")
+            raise SystemExit(f"{self.name}, {order}: the load generator ended")
         found: dict[str, Any] = json.loads(answer)
         if found.get("errors"):
             raise SystemExit(f"{self.name}, {order}: {found}")
@@ -72,9 +80,12 @@ class Side:
 
     def stop(self) -> None:
         """End the generator."""
-        assert self._load.stdin is not None
-        self._load.stdin.close()
-        self._load.wait()
+        _end(self._load)
+
+    @property
+    def ended(self) -> bool:
+        """Return True if the generator has ended."""
+        return self._load.poll() is not None
 
 
 @contextmanager
@@ -88,7 +99,7 @@ def started(directory: Path, python: str) -> Iterator[dict[str, Side]]:
             stack.callback(made.stop)
             return made
 
-        ours = _groupkeeper(directory, python)
+        ours = groupkeeper(directory, python, TOPICS)
         stack.callback(ours.stop)
         ours.start()
         kafka = Kafka(directory / "kafka")
@@ -102,10 +113,10 @@ def started(directory: Path, python: str) -> Iterator[dict[str, Side]]:
             stdout=subprocess.PIPE,
             text=True,
         )
-        stack.callback(echo.wait)
-        assert echo.stdin is not None
+        stack.callback(_end, echo)
         assert echo.stdout is not None
-        stack.callback(echo.stdin.close)
+        if not select.select([echo.stdout], [], [], STOP_LIMIT_S)[0]:
+            raise SystemExit("the echo did not start")
         port = int(echo.stdout.readline())
         yield {
             "ours": side("ours", ours.port, ours.pid),
@@ -114,12 +125,30 @@ def started(directory: Path, python: str) -> Iterator[dict[str, Side]]:
         }
 
 
-def _groupkeeper(directory: Path, python: str) -> Groupkeeper:
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process that stops when its standard input is closed; kill it if it does not."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.close()
+        process.wait(STOP_LIMIT_S)
+    except (BrokenPipeError, subprocess.TimeoutExpired):
+        process.kill()
+        process.wait()
+    process.stdout.close()
+
+
+def groupkeeper(directory: Path, python: str, topics: dict[str, int]) -> Groupkeeper:
     """Return the daemon of this tree, compiled."""
     tree = directory / "tree"
     guard.take_working_tree(tree)
     guard.compile_in_place(tree)
-    daemon = Groupkeeper(directory / "ours", topics=TOPICS, environment={"PYTHONPATH": _path(tree)})
+    daemon = Groupkeeper(
+        directory / "ours",
+        topics=topics,
+        settings=SETTINGS,
+        environment={"PYTHONPATH": _path(tree)},
+    )
     daemon.python = python
     return daemon
 

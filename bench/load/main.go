@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 )
 
 // topic has at least ten partitions on the server.
@@ -66,8 +65,7 @@ func main() {
 			answer, err = do(o)
 		}
 		if err != nil {
-			first, _, _ := strings.Cut(err.Error(), "\n") // of many connections
-			fmt.Fprintf(os.Stderr, "load: %s: %s\n", in.Text(), first)
+			fmt.Fprintf(os.Stderr, "load: %s: %s\n", in.Text(), err)
 			os.Exit(1)
 		}
 		if out.Encode(answer) != nil {

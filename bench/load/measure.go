@@ -135,6 +135,9 @@ func stream(m *member, r kmsg.Request, begin, end time.Time, next func() time.Ti
 	var sum result
 	var good []byte
 	out := frame(r)
+	if err := m.conn.SetDeadline(end.Add(callLimit)); err != nil {
+		return sum, err
+	}
 	for {
 		due := next()
 		if due.After(end) {

@@ -28,6 +28,15 @@ const (
 // partitions of a commit or a fetch.
 const partitions = 10
 
+// An order ends with an error instead of waiting longer: callLimit for one answer, which is more than
+// the 60 s of a rebalance, and settleLimit until all members of a group agree.
+const (
+	callLimit   = 75 * time.Second
+	settleLimit = 90 * time.Second
+)
+
+var errOther = errors.New("another member of the group failed")
+
 type member struct {
 	conn       net.Conn
 	buf        []byte
@@ -67,6 +76,9 @@ func decode(r kmsg.Request, body []byte) (kmsg.Response, error) {
 }
 
 func (m *member) call(r kmsg.Request) (kmsg.Response, error) {
+	if err := m.conn.SetDeadline(time.Now().Add(callLimit)); err != nil {
+		return nil, err
+	}
 	if _, err := m.conn.Write(frame(r)); err != nil {
 		return nil, err
 	}
@@ -129,8 +141,11 @@ func (m *member) sync(joined *kmsg.JoinGroupResponse) (int16, error) {
 }
 
 // settle brings all members into one generation: each joins, and heartbeats until all have the same.
+// If one fails, the others would wait for it in vain, so all end.
 func settle(members []*member, metadata []byte) error {
 	generations := make([]atomic.Int32, len(members))
+	var failed atomic.Bool
+	end := time.Now().Add(settleLimit)
 	agreed := func() bool {
 		first := generations[0].Load()
 		for i := range generations {
@@ -148,6 +163,12 @@ func settle(members []*member, metadata []byte) error {
 			}
 			generations[i].Store(m.generation)
 			for !agreed() {
+				if failed.Load() {
+					return errOther
+				}
+				if time.Now().After(end) {
+					return fmt.Errorf("%s: no common generation in %v", m.group, settleLimit)
+				}
 				answer, err := m.call(m.heartbeat())
 				if err != nil {
 					return err
@@ -162,10 +183,16 @@ func settle(members []*member, metadata []byte) error {
 			}
 		}
 	}
-	return each(members, follow)
+	return each(members, func(i int, m *member) error {
+		err := follow(i, m)
+		if err != nil {
+			failed.Store(true)
+		}
+		return err
+	})
 }
 
-// each runs a function for all members at once.
+// each runs a function for all members at once, and returns the error that ended the others.
 func each(members []*member, run func(int, *member) error) error {
 	errs := make([]error, len(members))
 	var all sync.WaitGroup
@@ -173,7 +200,12 @@ func each(members []*member, run func(int, *member) error) error {
 		all.Go(func() { errs[i] = run(i, m) })
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, errOther) {
+			return err
+		}
+	}
+	return nil
 }
 
 var opened atomic.Int32
@@ -181,7 +213,7 @@ var opened atomic.Int32
 func connect(group string, count int) ([]*member, error) {
 	members := make([]*member, count)
 	for i := range members {
-		conn, err := net.Dial("tcp", *addr)
+		conn, err := net.DialTimeout("tcp", *addr, callLimit)
 		if err != nil {
 			return nil, err
 		}
@@ -206,13 +238,21 @@ func open(name string, groups, each int) ([]*member, error) {
 		waits.Go(func() {
 			defer func() { <-places }()
 			group := fmt.Sprintf("%s-%d-%d-%d", name, os.Getpid(), opened.Add(1), g)
+			mu.Lock()
+			ended := first != nil
+			mu.Unlock()
+			if ended {
+				return
+			}
 			members, err := connect(group, each)
 			if err == nil && !*echo {
 				err = settle(members, subscription(0))
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			first = errors.Join(first, err)
+			if first == nil {
+				first = err
+			}
 			all = append(all, members...)
 		})
 	}
