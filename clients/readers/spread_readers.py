@@ -11,7 +11,7 @@ from groupkeeper.clients.readers.errors import HandedOver, PartitionLost
 from groupkeeper.clients.readers.group_keys import ConsulGroupView
 from groupkeeper.clients.readers.group_reader import GroupReader
 from groupkeeper.clients.readers.message import Message
-from groupkeeper.clients.readers.message_iter import MessageIter, PartitionIter
+from groupkeeper.clients.readers.message_iter import MessageIter, PartitionIter, closed
 from groupkeeper.clients.readers.multi_iter import MultiIter
 from groupkeeper.clients.readers.spread import spread
 
@@ -85,6 +85,8 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         self.is_closed = False
         self._member = member
         self._partitions = partitions
+        self._ours: set[int] | None = None
+        """The partitions of this member's share, by the last view."""
         self._readers: dict[int, GroupReader] = {}
         self._giving_up: dict[GroupReader, asyncio.Task[None]] = {}
         self._iterators: set[SpreadIter] = set()
@@ -135,8 +137,9 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
 
     async def changed(self) -> None:
         """Wait until the share changes. Raises the error that ended the share."""
-        self._change.clear()
-        await self._change.wait()
+        if self._error is None:
+            self._change.clear()
+            await self._change.wait()
         if self._error is not None:
             raise self._error
 
@@ -154,6 +157,7 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         self.is_closed = True
         self._balancing.cancel()
         await asyncio.wait([self._balancing])
+        self._end(closed())
         merged = [each.close() for each in list(self._iterators)]
         ended = await asyncio.gather(*merged, return_exceptions=True)
         closing = [each.close() for each in [*self._readers.values(), *self._giving_up]]
@@ -172,11 +176,16 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
                 was_refused = await self._towards(view)
                 await self._member.changed(view.at_index, again_soon=was_refused)
         except Exception as error:  # noqa: BLE001 - given to whoever uses the share
-            self._error = error
-            self._settled.set()
-            self._change.set()
+            self._end(error)
             for iterator in list(self._iterators):
                 iterator.fail(error)
+
+    def _end(self, error: Exception) -> None:
+        """Raise this error from every call that waits for the share, now and later."""
+        if self._error is None:
+            self._error = error
+        self._settled.set()
+        self._change.set()
 
     async def _towards(self, view: ConsulGroupView) -> bool:
         """Claim and hand over partitions until this member has its share. Return True if Consul
@@ -195,11 +204,17 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         for partition in ours:
             if partition not in self._readers and partition not in owners:
                 was_refused |= not await self._claim(partition)
-        if set(ours) == self._readers.keys() and not self._giving_up:
+        self._ours = set(ours)
+        self._look_whether_settled()
+        return was_refused
+
+    def _look_whether_settled(self) -> None:
+        if self._error is not None:
+            return  # the share has ended, and stays so
+        if self._ours == self._readers.keys() and not self._giving_up:
             self._settled.set()
         else:
             self._settled.clear()
-        return was_refused
 
     async def _claim(self, partition: int) -> bool:
         reader = await self._member.try_claim(self.topic, partition)
@@ -222,3 +237,5 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
             await reader.hand_over(error)
         finally:
             del self._giving_up[reader]
+            # the view without our lock may have come first, and no other may follow
+            self._look_whether_settled()
