@@ -59,7 +59,7 @@ class GroupConfigStore:
             overrides = by_shard.setdefault(shard_id, dict(self.overrides(shard_id)))
             if configs:
                 self._configs[group_id] = configs
-                overrides[group_id] = to_overrides(configs)
+                overrides[group_id] = to_overrides(configs, self.limits)
             else:
                 del self._configs[group_id]
                 del overrides[group_id]

@@ -16,6 +16,9 @@ Kafka: CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS.
 
 MAX_METADATA_BYTES: Final = 268_435_456
 
+REBALANCE_PROTOCOLS: Final = ("classic", "consumer")
+MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreLimits:
@@ -32,6 +35,29 @@ class CoreLimits:
     such setting.
     """
     group_max_size: int = number(INT32_MAX, least=1, most=INT32_MAX)
+    rebalance_protocols: tuple[str, ...] = ("classic",)
+    """The types of groups that are served (Kafka's ``group.coordinator.rebalance.protocols``).
+    ``classic`` is always among them.
+    """
+    consumer_session_timeout_ms: int = number(45_000, least=1, most=INT32_MAX)
+    """How long a member of a consumer group may be silent. The coordinator decides this, not the
+    client."""
+    consumer_min_session_timeout_ms: int = number(45_000, least=1, most=INT32_MAX)
+    consumer_max_session_timeout_ms: int = number(60_000, least=1, most=INT32_MAX)
+    consumer_heartbeat_interval_ms: int = number(5_000, least=1, most=INT32_MAX)
+    consumer_min_heartbeat_interval_ms: int = number(5_000, least=1, most=INT32_MAX)
+    consumer_max_heartbeat_interval_ms: int = number(15_000, least=1, most=INT32_MAX)
+    consumer_max_size: int = number(INT32_MAX, least=1, most=INT32_MAX)
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The assignors that a member may name. The first is used if no member names one."""
+    consumer_migration_policy: str = "bidirectional"
+    """Which groups change their type while they have members: see ``MIGRATION_POLICIES``."""
+    consumer_assignment_interval_ms: int = number(1_000, least=0, most=INT32_MAX)
+    """The least time between two computations of a group's target assignment (KIP-1263)."""
+    consumer_min_assignment_interval_ms: int = number(0, least=0, most=INT32_MAX)
+    consumer_max_assignment_interval_ms: int = number(15_000, least=0, most=INT32_MAX)
+    consumer_regex_refresh_interval_ms: int = number(600_000, least=10_000, most=INT32_MAX)
+    """How often the patterns of a group are resolved again without a new topic."""
     max_groups: int = number(1_000_000, least=1)
     """Groups of all shards together. One group costs about 2 KB. Loaded groups are always
     served.

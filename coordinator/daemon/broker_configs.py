@@ -23,6 +23,32 @@ class _Known(NamedTuple):
     read: Callable[[Settings], int | bool | str]
 
 
+def _consumers(name: str, kind: ConfigKind = _INT) -> _Known:
+    """Return a setting of consumer groups: ``consumer.max.size`` is ``consumer_max_size`` here."""
+    ours = name.replace(".", "_")
+    return _Known(f"group.{name}", kind, lambda s: _joined(getattr(s.group, ours)))
+
+
+def _joined(value: int | str | tuple[str, ...]) -> int | str:
+    return ",".join(value) if isinstance(value, tuple) else value
+
+
+_CONSUMER: Final = (
+    _consumers("consumer.session.timeout.ms"),
+    _consumers("consumer.min.session.timeout.ms"),
+    _consumers("consumer.max.session.timeout.ms"),
+    _consumers("consumer.heartbeat.interval.ms"),
+    _consumers("consumer.min.heartbeat.interval.ms"),
+    _consumers("consumer.max.heartbeat.interval.ms"),
+    _consumers("consumer.max.size"),
+    _consumers("consumer.assignors", _LIST),
+    _consumers("consumer.migration.policy", ConfigKind.STRING),
+    _consumers("consumer.assignment.interval.ms"),
+    _consumers("consumer.min.assignment.interval.ms"),
+    _consumers("consumer.max.assignment.interval.ms"),
+    _consumers("consumer.regex.refresh.interval.ms"),
+)
+
 _KNOWN: Final = (
     _Known("node.id", _INT, lambda s: s.kafka.node_id),
     _Known("broker.id", _INT, lambda s: s.kafka.node_id),
@@ -40,11 +66,16 @@ _KNOWN: Final = (
     _Known("num.partitions", _INT, lambda s: s.static.num_partitions),
     _Known("default.replication.factor", _INT, lambda _: 1),
     _Known("delete.topic.enable", _BOOLEAN, lambda _: True),
-    _Known("group.coordinator.rebalance.protocols", _LIST, lambda _: "classic"),
+    _Known(
+        "group.coordinator.rebalance.protocols",
+        _LIST,
+        lambda s: ",".join(s.group.rebalance_protocols),
+    ),
     _Known("group.min.session.timeout.ms", _INT, lambda s: s.group.min_session_timeout_ms),
     _Known("group.max.session.timeout.ms", _INT, lambda s: s.group.max_session_timeout_ms),
     _Known("group.initial.rebalance.delay.ms", _INT, lambda s: s.group.initial_rebalance_delay_ms),
     _Known("group.max.size", _INT, lambda s: s.group.max_size),
+    *_CONSUMER,
     _Known("offset.metadata.max.bytes", _INT, lambda s: s.offsets.metadata_max_bytes),
     _Known("offsets.retention.minutes", _INT, lambda s: s.offsets.retention_minutes),
     _Known(

@@ -8,13 +8,11 @@ Long because it is a list: every setting with its reason.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from groupkeeper.coordinator.core.bounds import bounds_of
 from groupkeeper.coordinator.core.cluster.names import (
     MAX_TOPIC_NAME_LENGTH,
     RESERVED_TOPICS,
@@ -22,14 +20,14 @@ from groupkeeper.coordinator.core.cluster.names import (
 )
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.daemon.address import parse_address
-from groupkeeper.coordinator.runtime.settings import CoordinatorConfig, timeouts_error
+from groupkeeper.coordinator.daemon.group_settings import GroupSettings
+from groupkeeper.coordinator.daemon.setting_fields import Section, coordinators_setting
+from groupkeeper.coordinator.runtime.settings import consumer_settings_error, timeouts_error
 from groupkeeper.coordinator.server.limits import ServerLimits
 
 _SQLITE = "sqlite:///"
 _PORT = ServerLimits()
-_BOUNDS = bounds_of(CoordinatorConfig)
-_DEFAULTS = {each.name: each.default for each in fields(CoordinatorConfig)}
-COORDINATORS_NAME = "coordinators_name"
+_NAME = "coordinators_name"
 """In a setting's JSON schema, the key for the name of the setting in ``CoordinatorConfig``."""
 _NAME = r"^[A-Za-z0-9._-]+$"
 _MOST_PARTITIONS = CoreLimits().max_partitions
@@ -50,23 +48,7 @@ AddressText = Annotated[str, AfterValidator(_check_address)]
 AdvertisedText = Annotated[str, AfterValidator(_check_advertised)]
 
 
-def _coordinators(name: str, *, description: str, **own: int) -> Any:
-    """Declare a setting that ``CoordinatorConfig`` has too, under ``name``. It has the default and
-    bounds from there.
-
-    ``own`` replaces the default or bounds that differ in a daemon.
-    """
-    least, most = _BOUNDS[name]
-    declared: dict[str, Any] = {"default": _DEFAULTS[name], "ge": least, "le": most, **own}
-    return Field(description=description, json_schema_extra={COORDINATORS_NAME: name}, **declared)
-
-
-class _Section(BaseModel):
-    # built on first use, as a part of Settings: otherwise a start builds it twice
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class KafkaSettings(_Section):
+class KafkaSettings(Section):
     """The Kafka port."""
 
     listen: AddressText = Field(
@@ -165,7 +147,7 @@ class KafkaSettings(_Section):
     )
 
 
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """The HTTP port: /metrics, /healthz and /readyz."""
 
     listen: AddressText = Field(
@@ -189,7 +171,7 @@ class HttpSettings(_Section):
     )
 
 
-class StorageSettings(_Section):
+class StorageSettings(Section):
     """Where groups and offsets are stored."""
 
     url: str = Field(
@@ -198,14 +180,15 @@ class StorageSettings(_Section):
         description="memory: (everything is lost at exit) or sqlite:///PATH. A relative path "
         "starts at the working directory; sqlite:////var/lib/... is absolute.",
     )
-    append_timeout_ms: int = _coordinators(
+    append_timeout_ms: int = coordinators_setting(
         "append_timeout_ms",
         ge=100,
         description="Milliseconds that one append may take. After that its shards are loaded "
         "again, and their clients are asked to retry (Kafka's offsets.commit.timeout.ms). Must be "
-        "below group.min_session_timeout_ms, or a slow disk would evict members.",
+        "below group.min_session_timeout_ms and group.consumer_min_session_timeout_ms, or a slow "
+        "disk would evict members.",
     )
-    max_group_bytes: int = _coordinators(
+    max_group_bytes: int = coordinators_setting(
         "max_group_bytes",
         ge=4_096,
         description="Bytes of one group when it is saved: its offsets with their metadata, and "
@@ -216,7 +199,7 @@ class StorageSettings(_Section):
     )
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """The event log: its sealed segments, and how long they are kept."""
 
     dir: str = Field(
@@ -254,14 +237,14 @@ class LogSettings(_Section):
         "are kept as a snapshot, with the last value of every offset that expired or was deleted. "
         "43200 are 30 days; -1 keeps everything.",
     )
-    end_offset_interval_ms: int = _coordinators(
+    end_offset_interval_ms: int = coordinators_setting(
         "end_offset_interval_ms",
         description="Milliseconds between two samples of the ends of partitions, from which lag "
         "is computed. Only ends that changed are written. 0: no samples.",
     )
 
 
-class StaticTopic(_Section):
+class StaticTopic(Section):
     """A topic of the configuration file."""
 
     name: str = Field(
@@ -294,7 +277,7 @@ class StaticTopic(_Section):
         return name
 
 
-class StaticSettings(_Section):
+class StaticSettings(Section):
     """Topics of the configuration file."""
 
     auto_create_topics: bool = Field(
@@ -327,38 +310,7 @@ class StaticSettings(_Section):
         return self
 
 
-class GroupSettings(_Section):
-    """Kafka's group.* settings under Kafka's names."""
-
-    min_session_timeout_ms: int = _coordinators(
-        "min_session_timeout_ms",
-        description="The shortest session timeout that a member may ask for, in milliseconds. A "
-        "shorter one finds dead members sooner, and costs more heartbeats and false alarms.",
-    )
-    max_session_timeout_ms: int = _coordinators(
-        "max_session_timeout_ms",
-        description="The longest session timeout that a member may ask for, in milliseconds.",
-    )
-    initial_rebalance_delay_ms: int = _coordinators(
-        "initial_rebalance_delay_ms",
-        default=CoreLimits().initial_rebalance_delay_ms,
-        description="Milliseconds that an empty group waits for more members before its first "
-        "generation, so that consumers that start together are assigned once. 0 in development.",
-    )
-    max_size: int = _coordinators(
-        "group_max_size",
-        description="Members that a group may have. Kafka's default is no limit.",
-    )
-    max_groups: int = _coordinators(
-        "max_groups",
-        description="Groups that may exist. Any client can create new ones, and each costs about "
-        "2 KB of memory: 1,000,000 are 2 GB. At the limit, a join or commit that would create a "
-        "group is answered with COORDINATOR_NOT_AVAILABLE. Existing groups are always served, "
-        "even if a store has more of them.",
-    )
-
-
-class OffsetsSettings(_Section):
+class OffsetsSettings(Section):
     """Kafka's offsets.* and offset.* settings under Kafka's names."""
 
     retention_minutes: int = Field(
@@ -367,26 +319,26 @@ class OffsetsSettings(_Section):
         description="Minutes after which the offsets of a group without members expire and are "
         "deleted.",
     )
-    retention_check_interval_ms: int = _coordinators(
+    retention_check_interval_ms: int = coordinators_setting(
         "retention_check_interval_ms",
         description="Milliseconds between two checks for expired offsets.",
     )
-    metadata_max_bytes: int = _coordinators(
+    metadata_max_bytes: int = coordinators_setting(
         "offset_metadata_max_bytes",
         description="The longest metadata string of a committed offset. As in Kafka it is counted "
         "in UTF-16 code units, despite the name.",
     )
-    topic_num_partitions: int = _coordinators(
+    topic_num_partitions: int = coordinators_setting(
         "shards",
         description="Shards that groups are spread over, like the partitions of "
         "__consumer_offsets in Kafka. Fixed when a store is created.",
     )
 
 
-class DaemonSettings(_Section):
+class DaemonSettings(Section):
     """The process as a whole."""
 
-    drain_timeout_ms: int = _coordinators(
+    drain_timeout_ms: int = coordinators_setting(
         "drain_timeout_ms",
         ge=100,
         description="Milliseconds that a clean stop (SIGTERM) may take: to write, to answer "
@@ -395,7 +347,7 @@ class DaemonSettings(_Section):
     )
 
 
-class LoggingSettings(_Section):
+class LoggingSettings(Section):
     """Log lines on standard error. SIGHUP reads the level again."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
@@ -406,7 +358,7 @@ class LoggingSettings(_Section):
     )
 
 
-class MetricsSettings(_Section):
+class MetricsSettings(Section):
     """The page /metrics."""
 
     groups: Literal["off", "summary", "partitions"] = Field(
@@ -453,6 +405,8 @@ class Settings(BaseModel):
             ("storage.append_timeout_ms", self.storage.append_timeout_ms),
             ("group.min_session_timeout_ms", self.group.min_session_timeout_ms),
             ("group.max_session_timeout_ms", self.group.max_session_timeout_ms),
+        ) or consumer_settings_error(
+            self.group, ("storage.append_timeout_ms", self.storage.append_timeout_ms), "group."
         )
         if wrong is not None:
             raise ValueError(wrong)

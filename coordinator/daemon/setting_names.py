@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from groupkeeper.coordinator.daemon.config import COORDINATORS_NAME, Settings
+from groupkeeper.coordinator.daemon.config import Settings
+from groupkeeper.coordinator.daemon.setting_fields import COORDINATORS_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from groupkeeper.coordinator.core.bounds import Bounds, bounds_of, number
-from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.limits import (
+    MIGRATION_POLICIES,
+    REBALANCE_PROTOCOLS,
+    CoreLimits,
+)
 from groupkeeper.coordinator.core.wire_values import text, whole_number
 from groupkeeper.storage.base import StorageLimits
 
@@ -94,7 +98,7 @@ class CoordinatorConfig(CoreLimits):
             ("append_timeout_ms", self.append_timeout_ms),
             ("min_session_timeout_ms", self.min_session_timeout_ms),
             ("max_session_timeout_ms", self.max_session_timeout_ms),
-        )
+        ) or consumer_settings_error(self, append=("append_timeout_ms", self.append_timeout_ms))
         if wrong is not None:
             raise ValueError(wrong)
         named_ms = self.default_session_timeout_ms
@@ -124,6 +128,48 @@ def timeouts_error(
         )
     if least[1] > most[1]:
         return f"{least[0]} ({least[1]}) is above {most[0]} ({most[1]})"
+    return None
+
+
+def consumer_settings_error(
+    settings: Any, append: tuple[str, int], section: str = ""
+) -> str | None:
+    """Return why the settings of consumer groups do not fit together, or None if they fit.
+
+    ``settings`` has them under the names of ``CoordinatorConfig``. ``append`` is the name of the
+    timeout of appends, and its value. In the message, ``section`` stands before each other name.
+    """
+
+    def named(name: str) -> tuple[str, int]:
+        return f"{section}consumer_{name}", getattr(settings, f"consumer_{name}")
+
+    for name in ("session_timeout_ms", "heartbeat_interval_ms", "assignment_interval_ms"):
+        least, own, most = named(f"min_{name}"), named(name), named(f"max_{name}")
+        if not least[1] <= own[1] <= most[1]:
+            return (
+                f"{own[0]} ({own[1]}) is not within {least[0]} ({least[1]}) "
+                f"and {most[0]} ({most[1]})"
+            )
+    session, heartbeat = named("session_timeout_ms"), named("heartbeat_interval_ms")
+    if heartbeat[1] >= session[1]:
+        return (
+            f"{heartbeat[0]} ({heartbeat[1]}) must be below {session[0]} ({session[1]}), "
+            "or members would be evicted between two heartbeats"
+        )
+    return timeouts_error(
+        append, named("min_session_timeout_ms"), named("max_session_timeout_ms")
+    ) or _choices_error(settings, section)
+
+
+def _choices_error(settings: Any, section: str) -> str | None:
+    protocols: tuple[str, ...] = settings.rebalance_protocols
+    assignors: tuple[str, ...] = settings.consumer_assignors
+    if "classic" not in protocols or not set(protocols) <= set(REBALANCE_PROTOCOLS):
+        return f"{section}rebalance_protocols must list classic, and may list consumer"
+    if not assignors or "" in assignors or len(set(assignors)) < len(assignors):
+        return f"{section}consumer_assignors must list at least one name, and each name once"
+    if settings.consumer_migration_policy not in MIGRATION_POLICIES:
+        return f"{section}consumer_migration_policy must be one of {', '.join(MIGRATION_POLICIES)}"
     return None
 
 

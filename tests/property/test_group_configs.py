@@ -72,7 +72,7 @@ def test_shard_store_and_replay_agree_and_nothing_wrong_is_kept(
     assert "" not in shard.configs
     for configs in shard.configs.values():
         assert configs
-        assert config_error(configs) is None
+        assert config_error(configs, LIMITS) is None
 
     again = ClusterShard(LIMITS)
     for record in [*written, *written[cut:]]:
@@ -86,5 +86,7 @@ def test_shard_store_and_replay_agree_and_nothing_wrong_is_kept(
         by_shard = {
             g: settings for n in range(SHARDS) for g, settings in store.overrides(n).items()
         }
-        assert by_shard == {g: to_overrides(configs) for g, configs in shard.configs.items()}
+        assert by_shard == {
+            g: to_overrides(configs, LIMITS) for g, configs in shard.configs.items()
+        }
         assert all(g in store.overrides(shard_of(g, SHARDS)) for g in by_shard)

@@ -64,7 +64,7 @@ class _Changes:
                 new.pop(key, None)
             else:
                 new[key] = value
-        wrong = config_error(new)
+        wrong = config_error(new, self._limits)
         if wrong is not None:
             return GroupConfigResult(group_id, ErrorCode.INVALID_CONFIG, wrong)
         new = {key: normal_value(CONFIG_KEYS[key], value) for key, value in new.items()}

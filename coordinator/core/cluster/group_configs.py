@@ -32,6 +32,14 @@ class ConfigKind(Enum):
     LIST = "LIST"
 
 
+class Triple(NamedTuple):
+    """A setting with its own bounds, each by its name in ``CoreLimits``."""
+
+    default: str
+    least: str
+    most: str
+
+
 class ConfigKey(NamedTuple):
     """One key that a group may set."""
 
@@ -44,9 +52,15 @@ class ConfigKey(NamedTuple):
     kafka_synonym: bool = True
     """The key has a broker-wide synonym: the key with the prefix ``group.``."""
     doc: str = ""
+    triple: Triple | None = None
+    """The settings that have the default and the bounds of the value, instead of the fields above.
+    """
 
 
 COMMIT_MONOTONIC = "commit.monotonic"
+CONSUMER_SESSION_TIMEOUT_MS = "consumer.session.timeout.ms"
+CONSUMER_HEARTBEAT_INTERVAL_MS = "consumer.heartbeat.interval.ms"
+CONSUMER_ASSIGNMENT_INTERVAL_MS = "consumer.assignment.interval.ms"
 REBALANCE_MAX_JOIN_MS = "rebalance.max.join.ms"
 INITIAL_REBALANCE_DELAY_MS = "initial.rebalance.delay.ms"
 OFFSETS_RETENTION_MINUTES = "offsets.retention.minutes"
@@ -75,10 +89,17 @@ def _of_type(group_type: str, members: str) -> tuple[ConfigKey, ...]:
     )
 
 
+def _of_consumers(key: ConfigKey) -> ConfigKey:
+    """Return a key of consumer groups, whose default and bounds are settings of the daemon."""
+    name = key.name.removeprefix("consumer.").replace(".", "_")
+    triple = Triple(f"consumer_{name}", f"consumer_min_{name}", f"consumer_max_{name}")
+    return key._replace(triple=triple)
+
+
 _STANDBY = "Standby replicas of each task."
 _FIRST_MEMBERS = "How long a streams group waits for its first members."
 _KAFKA = (
-    *_of_type("consumer", "the consumer protocol"),
+    *map(_of_consumers, _of_type("consumer", "the consumer protocol")),
     *_of_type("streams", "a streams group"),
     _kafka("streams.num.standby.replicas", 0, 0, 2, _STANDBY),
     _kafka("streams.initial.rebalance.delay.ms", 3_000, 0, 2**31 - 1, _FIRST_MEMBERS),
@@ -111,6 +132,9 @@ class GroupOverrides:
     rebalance_max_join_ms: int | None = None
     initial_rebalance_delay_ms: int | None = None
     offsets_retention_ms: int | None = None
+    consumer_session_timeout_ms: int | None = None
+    consumer_heartbeat_interval_ms: int | None = None
+    consumer_assignment_interval_ms: int | None = None
 
 
 NO_OVERRIDES: Final = GroupOverrides()
@@ -118,6 +142,8 @@ NO_OVERRIDES: Final = GroupOverrides()
 
 def default_value(key: ConfigKey, limits: CoreLimits) -> str:
     """Return the value for a group that did not set the key."""
+    if key.triple is not None:
+        return str(getattr(limits, key.triple.default))
     if key.name == INITIAL_REBALANCE_DELAY_MS:
         return str(limits.initial_rebalance_delay_ms)
     if key.name == OFFSETS_RETENTION_MINUTES:
@@ -125,27 +151,50 @@ def default_value(key: ConfigKey, limits: CoreLimits) -> str:
     return key.default
 
 
-def config_error(configs: Mapping[str, str]) -> str | None:
+def config_error(configs: Mapping[str, str], limits: CoreLimits) -> str | None:
     """Return the first error in the configs of a group, or None."""
     for name, value in configs.items():
         key = CONFIG_KEYS.get(name)
         if key is None:
             return f"Unknown group config name: {name}"
-        error = _value_error(key, value)
+        error = _value_error(key, value, limits)
         if error is not None:
             return error
-    return None
+    return _silence_error(configs, limits)
 
 
-def _value_error(key: ConfigKey, value: str) -> str | None:
+def _value_error(key: ConfigKey, value: str, limits: CoreLimits) -> str | None:
     wrong = f"Invalid value {value} for configuration {key.name}: "
     if key.kind is ConfigKind.BOOLEAN:
         return None if is_boolean(value) else wrong + "Expected value to be either true or false"
     number = whole_number(value)
     if number is None:
         return wrong + "Not a number of type INT"
-    if not key.least <= number <= key.most:
-        return wrong + f"Value must be at least {key.least} and at most {key.most}"
+    least, most = value_bounds(key, limits)
+    if not least <= number <= most:
+        return wrong + f"Value must be at least {least} and at most {most}"
+    return None
+
+
+def value_bounds(key: ConfigKey, limits: CoreLimits) -> tuple[int, int]:
+    """Return the least and the greatest value of a number."""
+    if key.triple is None:
+        return key.least, key.most
+    return getattr(limits, key.triple.least), getattr(limits, key.triple.most)
+
+
+def _silence_error(configs: Mapping[str, str], limits: CoreLimits) -> str | None:
+    """A member that heartbeats no more often than its session lasts is evicted all the time
+    (GroupConfig.validateValues).
+    """
+    session, heartbeat = (
+        int(configs.get(name) or default_value(CONFIG_KEYS[name], limits))
+        for name in (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS)
+    )
+    if session <= heartbeat:
+        return (
+            f"{CONSUMER_SESSION_TIMEOUT_MS} must be greater than {CONSUMER_HEARTBEAT_INTERVAL_MS}"
+        )
     return None
 
 
@@ -170,8 +219,11 @@ def whole_number(value: str, bits: int = 32) -> int | None:
     return number if fits else None
 
 
-def to_overrides(configs: Mapping[str, str]) -> GroupOverrides:
-    """Return the overrides from configs that ``config_error`` has accepted."""
+def to_overrides(configs: Mapping[str, str], limits: CoreLimits) -> GroupOverrides:
+    """Return the overrides from configs that ``config_error`` has accepted.
+
+    The bounds may have changed since. A value outside them counts as the nearest bound (KIP-1240).
+    """
     retention = configs.get(OFFSETS_RETENTION_MINUTES)
     delay = configs.get(INITIAL_REBALANCE_DELAY_MS)
     return GroupOverrides(
@@ -179,4 +231,15 @@ def to_overrides(configs: Mapping[str, str]) -> GroupOverrides:
         rebalance_max_join_ms=int(configs.get(REBALANCE_MAX_JOIN_MS, "0")) or None,
         initial_rebalance_delay_ms=None if delay is None else int(delay),
         offsets_retention_ms=None if retention is None else int(retention) * 60_000,
+        consumer_session_timeout_ms=_within(CONSUMER_SESSION_TIMEOUT_MS, configs, limits),
+        consumer_heartbeat_interval_ms=_within(CONSUMER_HEARTBEAT_INTERVAL_MS, configs, limits),
+        consumer_assignment_interval_ms=_within(CONSUMER_ASSIGNMENT_INTERVAL_MS, configs, limits),
     )
+
+
+def _within(name: str, configs: Mapping[str, str], limits: CoreLimits) -> int | None:
+    value = configs.get(name)
+    if value is None:
+        return None
+    least, most = value_bounds(CONFIG_KEYS[name], limits)
+    return min(max(int(value), least), most)

@@ -18,13 +18,13 @@ from groupkeeper.coordinator.daemon.app import (
     server_limits,
 )
 from groupkeeper.coordinator.daemon.config import (
-    GroupSettings,
     KafkaSettings,
     LogSettings,
     OffsetsSettings,
     Settings,
     StorageSettings,
 )
+from groupkeeper.coordinator.daemon.group_settings import GroupSettings
 from groupkeeper.coordinator.daemon.process import Connections
 from groupkeeper.coordinator.daemon.setting_names import coordinators_names, setting_names
 from groupkeeper.coordinator.handlers.services import Services
@@ -46,6 +46,11 @@ def test_the_coordinator_stops_within_the_time_of_the_daemon_and_leaves_some_for
     assert config.drain_timeout_ms == 850
 
 
+NUMBERS_OF_CONSUMER_GROUPS = sorted(
+    name for name in bounds_of(CoreLimits) if name.startswith("consumer_")
+)
+
+
 @pytest.mark.parametrize(
     ("section", "key", "name"),
     [
@@ -53,6 +58,7 @@ def test_the_coordinator_stops_within_the_time_of_the_daemon_and_leaves_some_for
         ("group", "max_session_timeout_ms", "max_session_timeout_ms"),
         ("group", "initial_rebalance_delay_ms", "initial_rebalance_delay_ms"),
         ("group", "max_size", "group_max_size"),
+        *[("group", name, name) for name in NUMBERS_OF_CONSUMER_GROUPS],
         ("offsets", "retention_minutes", "offsets_retention_ms"),
         ("offsets", "retention_check_interval_ms", "retention_check_interval_ms"),
         ("offsets", "metadata_max_bytes", "offset_metadata_max_bytes"),
@@ -96,11 +102,37 @@ def test_each_setting_of_a_coordinator_is_one_of_the_daemon_or_a_hosts_alone():
     assert sorted(names) == sorted([*coordinators_names().values(), *ITS_OWN, *A_HOSTS_ALONE])
 
 
+def test_each_setting_of_consumer_groups_reaches_the_coordinator():
+    changed = {
+        "rebalance_protocols": ("classic", "consumer"),
+        "consumer_assignors": ("range",),
+        "consumer_migration_policy": "upgrade",
+        "consumer_max_size": 7,
+        "consumer_regex_refresh_interval_ms": 20_000,
+        **{
+            f"consumer_{which}{name}": value
+            for name, values in (
+                ("session_timeout_ms", (46_000, 47_000, 48_000)),
+                ("heartbeat_interval_ms", (6_000, 7_000, 8_000)),
+                ("assignment_interval_ms", (1, 2, 3)),
+            )
+            for which, value in zip(("min_", "", "max_"), values, strict=True)
+        },
+    }
+    config = coordinator_config(Settings(group=changed))
+    assert {name: getattr(config, name) for name in changed} == changed
+    of_the_core = {each.name for each in dataclasses.fields(CoreLimits)}
+    wanted = {n for n in of_the_core if n.startswith("consumer_")} | {"rebalance_protocols"}
+    assert changed.keys() == wanted
+
+
 def test_each_setting_of_the_coordinator_reaches_it():
     default = coordinator_config(Settings())
     changed = {}
     for name, theirs in coordinators_names().items():
         section, key = name.split(".")
+        if key.startswith("consumer_") or key == "rebalance_protocols":
+            continue  # they have their own test, since each depends on others
         value = getattr(getattr(Settings(), section), key) - 1
         config = coordinator_config(Settings(**{section: {key: value}}))
         changed[theirs] = getattr(default, theirs) - getattr(config, theirs)

@@ -23,6 +23,8 @@ MAY_BE_NOTHING = (
     "load_slice_ms",
     "fold_idle_ms",
     "end_offset_interval_ms",
+    "consumer_assignment_interval_ms",
+    "consumer_min_assignment_interval_ms",
 )
 MUST_BE_SOMETHING = (
     "min_session_timeout_ms",
@@ -42,11 +44,21 @@ MUST_BE_SOMETHING = (
     "retry_min_ms",
     "retry_max_ms",
     "renew_interval_ms",
+    "consumer_session_timeout_ms",
+    "consumer_min_session_timeout_ms",
+    "consumer_max_session_timeout_ms",
+    "consumer_heartbeat_interval_ms",
+    "consumer_min_heartbeat_interval_ms",
+    "consumer_max_heartbeat_interval_ms",
+    "consumer_max_size",
 )
+BELOW_OTHERS = ("consumer_max_assignment_interval_ms", "consumer_regex_refresh_interval_ms")
+"""Another setting or a larger bound keeps them above 0."""
 
 
-def test_every_number_is_held_to_one_of_the_two() -> None:
-    assert sorted(bounds_of(CoordinatorConfig)) == sorted(MAY_BE_NOTHING + MUST_BE_SOMETHING)
+def test_every_number_is_in_one_of_the_lists() -> None:
+    of_both = MAY_BE_NOTHING + MUST_BE_SOMETHING + BELOW_OTHERS
+    assert sorted(bounds_of(CoordinatorConfig)) == sorted(of_both)
 
 
 @pytest.mark.parametrize("name", MAY_BE_NOTHING)
@@ -70,3 +82,42 @@ def test_1_is_enough(name: str) -> None:
 def test_what_a_host_defaults_otherwise_keeps_the_bounds_of_the_core() -> None:
     ours, cores = bounds_of(CoordinatorConfig), bounds_of(CoreLimits)
     assert {name: ours[name] for name in cores} == cores
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"consumer_session_timeout_ms": 44_999},
+            r"^consumer_session_timeout_ms \(44999\) is not within",
+        ),
+        (
+            {"consumer_session_timeout_ms": 60_001},
+            r"and consumer_max_session_timeout_ms \(60000\)$",
+        ),
+        ({"consumer_heartbeat_interval_ms": 15_001}, "^consumer_heartbeat_interval_ms"),
+        ({"consumer_assignment_interval_ms": 15_001}, "^consumer_assignment_interval_ms"),
+        ({"consumer_max_assignment_interval_ms": 0}, "^consumer_assignment_interval_ms"),
+        (
+            {
+                "consumer_heartbeat_interval_ms": 45_000,
+                "consumer_max_heartbeat_interval_ms": 45_000,
+            },
+            r"must be below consumer_session_timeout_ms \(45000\)",
+        ),
+        (
+            {"consumer_min_session_timeout_ms": 5_000},
+            r"^append_timeout_ms \(5000\) must be below consumer_min_session_timeout_ms",
+        ),
+        ({"consumer_assignors": ()}, "^consumer_assignors"),
+        ({"consumer_assignors": ("range", "range")}, "^consumer_assignors"),
+        ({"consumer_migration_policy": "none"}, "^consumer_migration_policy must be one of"),
+        ({"rebalance_protocols": ("consumer",)}, "^rebalance_protocols must list classic"),
+        ({"rebalance_protocols": ("classic", "share")}, "^rebalance_protocols"),
+    ],
+)
+def test_settings_of_consumer_groups_that_do_not_fit_together_are_refused(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        CoordinatorConfig(**changes)

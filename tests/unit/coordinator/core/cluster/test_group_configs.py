@@ -19,6 +19,7 @@ from groupkeeper.coordinator.core.limits import CoreLimits
 from tests.helpers.core.shard_driver import REBALANCE_MS, SESSION_MS, ShardDriver
 
 HOUR_MS = 3_600_000
+LIMITS = CoreLimits()
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_the_keys_of_consumer_and_streams_groups_are_known_and_four_of_ours():
 
 
 def test_ours_change_nothing_by_default():
-    assert to_overrides({}) == GroupOverrides()
+    assert to_overrides({}, LIMITS) == GroupOverrides()
     limits = CoreLimits(initial_rebalance_delay_ms=7, offsets_retention_ms=120_000)
     values = {name: default_value(key, limits) for name, key in CONFIG_KEYS.items()}
     assert values["commit.monotonic"] == "false"
@@ -62,7 +63,7 @@ def test_ours_change_nothing_by_default():
 
 @pytest.mark.parametrize("name", CONFIG_KEYS)
 def test_every_default_is_a_valid_value(name):
-    assert config_error({name: default_value(CONFIG_KEYS[name], CoreLimits())}) is None
+    assert config_error({name: default_value(CONFIG_KEYS[name], LIMITS)}, LIMITS) is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_every_default_is_a_valid_value(name):
     ],
 )
 def test_a_wrong_value_is_told(configs):
-    error = config_error(configs)
+    error = config_error(configs, LIMITS)
     assert error is not None
     assert next(iter(configs)) in error
 
@@ -94,13 +95,53 @@ def test_spaces_around_a_value_do_not_count():
         "initial.rebalance.delay.ms": "0",
         "offsets.retention.minutes": "3",
     }
-    assert config_error(configs) is None
-    assert to_overrides(configs) == GroupOverrides(
+    assert config_error(configs, LIMITS) is None
+    assert to_overrides(configs, LIMITS) == GroupOverrides(
         commit_monotonic=True,
         rebalance_max_join_ms=500,
         initial_rebalance_delay_ms=0,
         offsets_retention_ms=180_000,
     )
+
+
+# --- Keys of consumer groups ---
+
+LOWERED = CoreLimits(
+    consumer_min_session_timeout_ms=4_000,
+    consumer_session_timeout_ms=5_000,
+    consumer_heartbeat_interval_ms=1_000,
+    consumer_min_heartbeat_interval_ms=500,
+)
+
+
+def test_the_bounds_and_defaults_of_consumer_groups_are_those_of_the_daemon():
+    session = "consumer.session.timeout.ms"
+    assert default_value(CONFIG_KEYS[session], LOWERED) == "5000"
+    assert config_error({session: "4000"}, LOWERED) is None
+    assert "at least 4000" in (config_error({session: "3999"}, LOWERED) or "")
+    assert "at least 45000" in (config_error({session: "4000"}, LIMITS) or "")
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"consumer.heartbeat.interval.ms": "5000"},
+        {"consumer.session.timeout.ms": "4500", "consumer.heartbeat.interval.ms": "4500"},
+    ],
+    ids=["the daemon's session", "its own session"],
+)
+def test_a_member_must_heartbeat_more_often_than_its_session_lasts(configs):
+    wrong = "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+    assert config_error(configs, LOWERED) == wrong
+
+
+def test_a_value_outside_bounds_that_changed_later_counts_as_the_nearest_bound():
+    configs = {"consumer.session.timeout.ms": "4000", "consumer.assignment.interval.ms": "15000"}
+    assert to_overrides(configs, LOWERED).consumer_session_timeout_ms == 4_000
+    later = to_overrides(configs, CoreLimits(consumer_max_assignment_interval_ms=2_000))
+    assert later.consumer_session_timeout_ms == 45_000
+    assert later.consumer_assignment_interval_ms == 2_000
+    assert later.consumer_heartbeat_interval_ms is None
 
 
 # --- commit.monotonic ---

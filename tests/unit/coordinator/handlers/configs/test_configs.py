@@ -20,7 +20,8 @@ from groupkeeper.coordinator.core.requests.topics import (
     GroupConfigResult,
 )
 from groupkeeper.coordinator.daemon.broker_configs import broker_configs
-from groupkeeper.coordinator.daemon.config import GroupSettings, Settings
+from groupkeeper.coordinator.daemon.config import Settings
+from groupkeeper.coordinator.daemon.group_settings import GroupSettings
 from groupkeeper.coordinator.handlers.configs.describe_configs import TOPIC_ENTRIES, Wanted
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.protocol.errors import ProtocolError
