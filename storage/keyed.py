@@ -9,8 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
+from groupkeeper.coordinator.core.consumer_records import (
+    ConsumerChange,
+    ConsumerCurrentAssignment,
+    ConsumerGroupEpoch,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    ConsumerMemberRemoved,
+    ConsumerTarget,
+    ResolvedPattern,
+)
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
+    GroupMetadata,
     GroupRecord,
     GroupRemoved,
     OffsetsAdopted,
@@ -24,6 +35,7 @@ from groupkeeper.coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
+from groupkeeper.storage.keyed_consumer import KeyedConsumerGroup
 
 _K = TypeVar("_K")
 _R = TypeVar("_R")
@@ -33,8 +45,14 @@ class _Group:
     __slots__ = ("metadata", "offsets")
 
     def __init__(self) -> None:
-        self.metadata: GroupRecord | None = None
+        self.metadata: GroupRecord | KeyedConsumerGroup | None = None
         self.offsets: dict[str, dict[int, SavedOffset]] = {}
+
+    def set_metadata(self, metadata: GroupMetadata | None) -> None:
+        if isinstance(metadata, ConsumerGroupRecord):
+            self.metadata = KeyedConsumerGroup(metadata)
+        else:
+            self.metadata = metadata
 
 
 class KeyedRecords:
@@ -46,16 +64,16 @@ class KeyedRecords:
         self._topics: dict[str, TopicRecord] = {}
         self._configs: dict[str, GroupConfigs] = {}
 
-    def apply(self, record: Record) -> None:  # noqa: C901 - one case a type
+    def apply(self, record: Record) -> None:  # noqa: C901, PLR0912 - one case a type
         """Set or clear the keys of a record."""
         match record:
             case OffsetsCommitted():
                 self._commit(record)
-            case GroupRecord():
-                self._groups.setdefault(record.group_id, _Group()).metadata = record
+            case GroupRecord() | ConsumerGroupRecord():
+                self._groups.setdefault(record.group_id, _Group()).set_metadata(record)
             case SavedGroup():
                 group = self._groups[record.group_id] = _Group()
-                group.metadata = record.metadata
+                group.set_metadata(record.metadata)
                 group.offsets = {topic: dict(rows) for topic, rows in record.offsets.items()}
             case SavedOffsets():
                 offsets = self._groups.setdefault(record.group_id, _Group()).offsets
@@ -74,6 +92,15 @@ class KeyedRecords:
                 self._topics[record.name] = record
             case TopicRemoved():
                 self._topics.pop(record.name, None)
+            case (
+                ConsumerGroupEpoch()
+                | ConsumerMember()
+                | ConsumerMemberRemoved()
+                | ConsumerTarget()
+                | ConsumerCurrentAssignment()
+                | ResolvedPattern()
+            ):
+                self._change(record)
             case GroupConfigs():
                 _set(self._configs, record.group_id, record if record.configs else None)
 
@@ -93,12 +120,20 @@ class KeyedRecords:
         if group is None:
             return None
         offsets = {topic: dict(rows) for topic, rows in group.offsets.items()}
-        return SavedGroup(group_id, group.metadata, offsets)
+        metadata = group.metadata
+        if isinstance(metadata, KeyedConsumerGroup):
+            return SavedGroup(group_id, metadata.record(), offsets)
+        return SavedGroup(group_id, metadata, offsets)
 
     def offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
         """Return the committed offset of one partition; None if there is none."""
         group = self._groups.get(group_id)
         return None if group is None else group.offsets.get(topic, {}).get(partition)
+
+    def _change(self, record: ConsumerChange) -> None:
+        group = self._groups.get(record.group_id)
+        if group is not None and isinstance(group.metadata, KeyedConsumerGroup):
+            group.metadata.apply(record)
 
     def _commit(self, record: OffsetsCommitted) -> None:
         offsets = self._groups.setdefault(record.group_id, _Group()).offsets

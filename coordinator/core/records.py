@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from groupkeeper.coordinator.core.consumer_records import ConsumerChange, ConsumerGroupRecord
 from groupkeeper.coordinator.core.group_type import GroupType
 
 NO_TIMESTAMP = -1
@@ -160,6 +161,10 @@ class SavedOffset(msgspec.Struct, gc=False, array_like=True):
         )
 
 
+GroupMetadata: TypeAlias = GroupRecord | ConsumerGroupRecord
+"""A group of either type as a whole, without its offsets."""
+
+
 class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="record"):
     """Sets everything of a group at once: the result of a storage's fold. Loads return it.
 
@@ -168,7 +173,7 @@ class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="reco
     """
 
     group_id: str
-    metadata: GroupRecord | None
+    metadata: GroupMetadata | None
     """None for a group that has only offsets."""
     offsets: dict[str, dict[int, SavedOffset]]
     """By topic, then by partition."""
@@ -225,6 +230,8 @@ class GroupConfigs(msgspec.Struct, frozen=True, gc=False, tag="group_configs", t
 
 OtherRecord: TypeAlias = (
     GroupRecord
+    | ConsumerGroupRecord
+    | ConsumerChange
     | GroupRemoved
     | OffsetsRemoved
     | OffsetsAdopted

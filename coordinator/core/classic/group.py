@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.classic.transitions import (
     COMMIT_EXTENDS_SESSION,
     PREDECESSORS,
 )
+from groupkeeper.coordinator.core.consumer_records import ConsumerGroupRecord
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFields, of_client
@@ -23,7 +24,7 @@ from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Tally
 from groupkeeper.coordinator.core.groups.group import Group, OffsetExpiry
-from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup
+from groupkeeper.coordinator.core.records import GroupMetadata, GroupRecord, SavedGroup
 from groupkeeper.coordinator.core.requests.admin import ListedGroup
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.membership import (
@@ -333,7 +334,8 @@ class ClassicGroup(Group):
     def metadata_bytes(self) -> int:
         return sum([member.metadata_bytes for member in self.members.values()])
 
-    def save(self, record: GroupRecord | None) -> None:
+    def save(self, record: GroupMetadata | None) -> None:
+        assert not isinstance(record, ConsumerGroupRecord), "another type has another class"
         self.saved = record
         members = () if record is None else record.members
         self.count_assigned(sum([encoded_bytes(len(m.assignment)) for m in members]))

@@ -17,7 +17,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Tally
-from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedOffset
+from groupkeeper.coordinator.core.records import GroupMetadata, SavedGroup, SavedOffset
 from groupkeeper.coordinator.core.requests.admin import ListedGroup
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFetch
@@ -212,7 +212,7 @@ class Group(ABC):
         """Return the size of the metadata of all members."""
 
     @abstractmethod
-    def save(self, record: GroupRecord | None) -> None:
+    def save(self, record: GroupMetadata | None) -> None:
         """Replace what is saved of the members. Only ``ShardState.apply`` calls it."""
 
     @abstractmethod
