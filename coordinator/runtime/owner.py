@@ -17,6 +17,7 @@ from groupkeeper.coordinator.runtime.housekeeping import Housekeeping
 from groupkeeper.coordinator.runtime.lane import Lane, Observer
 from groupkeeper.coordinator.runtime.recovery import Recovery
 from groupkeeper.coordinator.runtime.slot import Slot
+from groupkeeper.coordinator.runtime.workshop import Workshop
 from groupkeeper.storage.base import OffsetStorage, ShardId, StorageError
 from groupkeeper.storage.cancellation import unless_cancelled
 
@@ -45,7 +46,9 @@ class ShardOwner:
         """``makers`` has a function for each shard id that makes its shard."""
         self._storage = storage
         self._clock = clock
+        self.workshop = Workshop(config, timer)
         self.recovery = Recovery(storage, config, clock, observer, makers, timer)
+        self.recovery.workers = self.workshop
         self.stats = self.recovery.stats
         self.lanes: list[Lane] = []
         self.slots: dict[ShardId, Slot] = {}
@@ -72,9 +75,9 @@ class ShardOwner:
         self._housekeeping_task = loop.create_task(self._housekeeping.run())
 
     def drain(self) -> None:
-        """Stop timers and loads, and answer parked requests with NOT_COORDINATOR."""
+        """Stop timers, loads and work, and answer parked requests with NOT_COORDINATOR."""
         self.recovery.alarm.stop()
-        self._ended_tasks = self.recovery.stop()
+        self._ended_tasks = [*self.recovery.stop(), *self.workshop.stop()]
         if self._housekeeping_task is not None:
             self._housekeeping_task.cancel()
             self._ended_tasks.append(self._housekeeping_task)

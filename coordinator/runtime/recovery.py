@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.lane import Observer
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
     from groupkeeper.coordinator.runtime.shards import AnyShard, MakeShard
-    from groupkeeper.coordinator.runtime.slot import Slot
+    from groupkeeper.coordinator.runtime.slot import Slot, SlotWorkers
     from groupkeeper.coordinator.runtime.tickets import Ticket
     from groupkeeper.storage.base import ShardId
 
@@ -60,6 +60,8 @@ class Recovery:
         """``makers`` has a function for each shard id that makes its shard."""
         self.clock = clock
         self.observer = observer
+        self.workers: SlotWorkers
+        """Carries out the work of steps. The owner sets it."""
         self.stats = Stats()
         self.alarm = Alarm(clock, timer)
         self.merger = RefusalMerger(config.merge_window_ms, config.max_merged_members)

@@ -80,6 +80,15 @@ class CoordinatorConfig(CoreLimits):
     """The pause between attempts to load doubles up to this. It is short, since no shard answers
     then.
     """
+    consumer_assignment_timeout_ms: int = number(10_000, least=1)
+    """How long the other process may compute the assignment of a consumer group, after those that
+    it began earlier. 10,000 members in 20 different subscriptions of 1,000 topics take some
+    seconds. The members keep what they have until then.
+    """
+    max_waiting_assignments: int = number(1_000, least=1)
+    """How many of them may wait. A group waits for one at most. With more, the groups keep what
+    they have, and ask again after their assignment interval.
+    """
     fold_idle_ms: int = number(1_000, least=0)
     """A lane that wrote nothing for this long is folded by appends that only fold."""
     end_offset_interval_ms: int = number(60_000, least=0)

@@ -7,7 +7,8 @@ parked nor waits for storage is answered before ``submit`` returns (docs/design.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import structlog
@@ -25,6 +26,7 @@ from groupkeeper.storage.base import Batch, ShardId
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.events import Event
+    from groupkeeper.coordinator.core.work import Work, WorkOutcome
     from groupkeeper.coordinator.runtime.alarm import Alarm
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.merge import RefusalMerger
@@ -46,6 +48,14 @@ class Write:
         self.replies: deque[Reply] = deque()
 
 
+class SlotWorkers(Protocol):
+    """Carries out the work of steps, as a slot sees it."""
+
+    def begin(self, work: Work, done: Callable[[WorkOutcome], None]) -> None:
+        """Carry out work. ``done`` gets the outcome once, in a later turn of the loop."""
+        ...
+
+
 class SlotHost(Protocol):
     """The services that all slots share. It also handles the exceptions of the core: each one is a
     bug.
@@ -55,6 +65,7 @@ class SlotHost(Protocol):
     stats: Stats
     merger: RefusalMerger
     clock: Clock
+    workers: SlotWorkers
 
     def request_failed(
         self, slot: Slot, request: Request, ticket: Ticket, error: Exception
@@ -202,6 +213,22 @@ class Slot:
                 self.answer(reply)
             else:
                 write.replies.append(reply)
+        if step.work:
+            self._begin(step.work)
+
+    def _begin(self, works: Sequence[Work]) -> None:
+        shard = self.shard
+        assert shard is not None
+        for work in works:
+            self._host.workers.begin(work, partial(self._work_done, shard, work))
+
+    def _work_done(self, asked: AnyShard, work: Work, outcome: WorkOutcome) -> None:
+        """Pass an outcome to the shard. A shard that was loaded since may count the same epochs
+        again, for other members. It asks anew.
+        """
+        if self.shard is asked:
+            now = self._host.clock.now()
+            self.run(lambda shard: shard.work_done(work, outcome, now))
 
     def add_events(self, events: list[Event]) -> bool:
         """Write events that no step made. Return False if the shard is LOADING."""

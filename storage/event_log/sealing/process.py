@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -36,6 +35,7 @@ from groupkeeper.storage.event_log.sealing.sealer import Found, Pacer, Progress,
 from groupkeeper.storage.event_log.segments import Hook, Segment, no_hook
 from groupkeeper.storage.event_log.source import Address, OpenRows
 from groupkeeper.storage.file_lock import FileLock
+from groupkeeper.storage.python_child import child_environment, ignore_stop_signals
 
 COMMAND = (sys.executable, "-m", "groupkeeper.storage.seal")
 
@@ -148,13 +148,11 @@ class SealingProcess:
 
     def _start(self) -> None:
         self.close()
-        # Pass on this process's module path, without the current directory.
-        paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(  # noqa: S603 - ours, nothing of it comes from outside
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"},
+            env=child_environment(),
         )
         self._send(self._task)
 
@@ -298,8 +296,7 @@ def lines_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
 
 def main(rows_of: RowsOf, hook: Hook = no_hook) -> None:
     """Run the process that seals."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     with suppress(OSError):  # the process may not be allowed to change it
         os.nice(NICENESS)
     with suppress(BrokenPipeError):  # the daemon has ended, and nobody reads the answer

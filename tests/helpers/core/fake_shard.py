@@ -2,7 +2,8 @@
 groups.
 
 A commit writes a record and is answered; a fetch is answered without one; a join parks until a
-leave of its group; a heartbeat is answered at once. Group ids beginning with ``bug`` raise.
+leave of its group; a heartbeat is answered at once. Group ids beginning with ``bug`` raise, those
+beginning with ``work`` ask for work.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class FakeShard:
         step = Step(sets_alarm=bool(self.deadlines))
         if request.group_id.startswith("bug"):
             raise ZeroDivisionError("a bug of the core")
+        if request.group_id.startswith("work"):
+            step.work = [Work(group_id=request.group_id, epoch=1)]
         if isinstance(request, Heartbeat):
             if request.member_id == "fenced":
                 event = MemberFenced(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from textwrap import dedent
 from typing import TYPE_CHECKING
@@ -10,12 +11,15 @@ import pytest
 
 from groupkeeper.coordinator.core.assignors.registry import ASSIGNORS, UnknownAssignorError
 from groupkeeper.coordinator.core.assignors.types import MemberSubscription, TopicPartition
+from groupkeeper.coordinator.core.consumer.assigning import GroupSpec
+from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentNames, AssignmentWork
 from groupkeeper.coordinator.embed.assignor_plugins import (
     ENTRY_POINT_GROUP,
     AssignorPluginError,
     get_assignor,
     installed_assignors,
 )
+from groupkeeper.coordinator.runtime.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,3 +122,21 @@ def test_one_that_cannot_be_used_is_told_with_its_distribution(install, name, wh
     install("theirs", **{name: what})
     with pytest.raises(AssignorPluginError, match=f"theirs_module:{what} of theirs {says}"):
         get_assignor(name)
+
+
+async def test_the_other_process_finds_the_assignors_of_other_distributions(install):
+    """It gets this process's import path."""
+    install("theirs", greedy="GreedyAssignor")
+    workers = Workers(60_000, 10)
+    outcome = asyncio.get_running_loop().create_future()
+    work = AssignmentWork(
+        group_id="g",
+        epoch=1,
+        assignor="greedy",
+        spec=GroupSpec([3], [[0]], [0, 0], [[], []]),
+        names=AssignmentNames([("m-1", None), ("m-2", None)], ["orders"]),
+    )
+    workers.begin(work, outcome.set_result)
+    assert await outcome == [[0, 1, 2], []]
+    await asyncio.wait(workers.stop())
+    assert "theirs_module" not in sys.modules, "not imported here"

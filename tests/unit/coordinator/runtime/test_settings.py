@@ -39,6 +39,8 @@ MUST_BE_SOMETHING = (
     "default_rebalance_timeout_ms",
     "shards",
     "append_timeout_ms",
+    "consumer_assignment_timeout_ms",
+    "max_waiting_assignments",
     "max_gathered_requests",
     "max_gathered_bytes",
     "retry_min_ms",

@@ -1,0 +1,161 @@
+"""The target assignment of a consumer group as work: computed at once, or in another process.
+
+Pure: the function that computes it may run anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from groupkeeper.coordinator.core.assignors.types import (
+    MemberSubscription,
+    PartitionAssignor,
+    StickyPartitionAssignor,
+    TopicPartition,
+)
+from groupkeeper.coordinator.core.consumer.assigning import (
+    GroupSpec,
+    Target,
+    assign_range,
+    assign_uniform,
+)
+from groupkeeper.coordinator.core.work import Work
+
+LARGE_US: Final = 5_000
+"""The most time that an assignment may take in a turn of the loop. Others wait so long."""
+_US_PER_PART: Final = 0.3
+"""Per member and partition, if all members have one subscription (0.16 measured)."""
+_US_PER_PART_OF_SEVERAL: Final = 7.0
+"""The same for several subscriptions and a past that fits badly: most measured shapes take less."""
+_US_PER_TOPIC_OF_MEMBER: Final = 0.3
+"""Per topic of each member, for several subscriptions."""
+
+OUR_ASSIGNORS: Final[Mapping[str, Callable[[GroupSpec], Target]]] = MappingProxyType(
+    {"uniform": assign_uniform, "range": assign_range}
+)
+"""All other names are those of installed distributions. They only run in the other process."""
+
+
+class AssignmentNames(NamedTuple):
+    """The names behind the numbers of a ``GroupSpec``: assignors of others deal in names."""
+
+    members: Sequence[tuple[str, str | None]]
+    """By member: its id and its instance id."""
+    topics: Sequence[str]
+
+
+class AssignmentWork(Work, frozen=True, kw_only=True):
+    """A target assignment to compute. Its result is a ``Target``."""
+
+    assignor: str
+    spec: GroupSpec
+    names: AssignmentNames | None = None
+    """Needed for an assignor that is not ours."""
+
+
+class InvalidTargetError(Exception):
+    """An assignor returned what no group may have."""
+
+
+def is_large(assignor: str, spec: GroupSpec) -> bool:
+    """Return whether the loop must not wait for this assignment: it may take more than
+    ``LARGE_US``, or runs code of others.
+
+    The size decides, and not a clock: the same request always has the same steps.
+    """
+    if assignor not in OUR_ASSIGNORS:
+        return True
+    parts = len(spec.members) + sum(spec.partition_counts)
+    if len(spec.subscriptions) <= 1:
+        return _US_PER_PART * parts > LARGE_US
+    topics = sum([len(spec.subscriptions[subscription]) for subscription in spec.members])
+    return _US_PER_PART_OF_SEVERAL * parts + _US_PER_TOPIC_OF_MEMBER * topics > LARGE_US
+
+
+def compute(
+    assignor: str,
+    spec: GroupSpec,
+    names: AssignmentNames | None = None,
+    find: Callable[[str], PartitionAssignor] | None = None,
+) -> Target:
+    """Return the target. ``find`` returns an assignor of others; its exceptions are passed on.
+
+    Raises InvalidTargetError if a partition does not exist, has two members, or has one that does
+    not subscribe to its topic.
+    """
+    ours = OUR_ASSIGNORS.get(assignor)
+    if ours is not None:
+        return ours(spec)
+    assert names is not None, "an assignor of others deals in names"
+    assert find is not None, "only the other process runs code of others"
+    return _Named(spec, names).compute(find(assignor))
+
+
+class _Named:
+    """A group whose assignor deals in names."""
+
+    def __init__(self, spec: GroupSpec, names: AssignmentNames) -> None:
+        self._spec = spec
+        self._names = names
+        self._firsts = spec.first_partitions()
+        counts = zip(names.topics, spec.partition_counts, strict=True)
+        self._partitions = [
+            TopicPartition(topic, number) for topic, count in counts for number in range(count)
+        ]
+        """In the order of their numbers."""
+
+    def compute(self, assignor: PartitionAssignor) -> Target:
+        names, spec = self._names, self._spec
+        topics_of = [[names.topics[topic] for topic in topics] for topics in spec.subscriptions]
+        members = [
+            MemberSubscription(member_id, topics_of[subscription], instance_id)
+            for (member_id, instance_id), subscription in zip(
+                names.members, spec.members, strict=True
+            )
+        ]
+        subscribed = sorted({*chain.from_iterable([spec.subscriptions[m] for m in spec.members])})
+        partitions = [p for topic in subscribed for p in self._of_topic(topic)]
+        if isinstance(assignor, StickyPartitionAssignor):
+            previous = {
+                member.member_id: [self._partitions[number] for number in had]
+                for member, had in zip(members, spec.previous, strict=True)
+            }
+            assigned = assignor.assign_with_previous(members, partitions, previous)
+        else:
+            assigned = assignor.assign(members, partitions)
+        return self._checked(assigned)
+
+    def _of_topic(self, topic: int) -> list[TopicPartition]:
+        return self._partitions[self._firsts[topic] : self._firsts[topic + 1]]
+
+    def _checked(self, assigned: Mapping[str, Sequence[TopicPartition]]) -> Target:
+        """Return the target in numbers. An assignor may leave a partition to nobody."""
+        spec = self._spec
+        number_of = {partition: number for number, partition in enumerate(self._partitions)}
+        topic_of = {name: topic for topic, name in enumerate(self._names.topics)}
+        place_of = {member_id: at for at, (member_id, _) in enumerate(self._names.members)}
+        subscriptions = [frozenset(topics) for topics in spec.subscriptions]
+        target: Target = [[] for _ in spec.members]
+        owner_of: dict[int, str] = {}
+        for member_id, partitions in assigned.items():
+            at = place_of.get(member_id)
+            if at is None:
+                raise InvalidTargetError(f"there is no member {member_id!r}")
+            for topic, partition in partitions:
+                part = topic, partition
+                number = number_of.get(TopicPartition(topic, partition))
+                if number is None:
+                    raise InvalidTargetError(f"there is no partition {part}")
+                if topic_of[topic] not in subscriptions[spec.members[at]]:
+                    raise InvalidTargetError(f"{member_id!r} does not subscribe to {part}")
+                if number in owner_of:
+                    both = f"{owner_of[number]!r} and {member_id!r}"
+                    raise InvalidTargetError(f"both {both} have {part}")
+                owner_of[number] = member_id
+                target[at].append(number)
+        for own in target:
+            own.sort()
+        return target

@@ -1,0 +1,204 @@
+"""Computes target assignments in one other process, one after the other.
+
+The process is started when it is needed, and ended when there was nothing to do for a while. It is
+killed if it takes too long. Whatever happens to it is an outcome, and never an exception here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import structlog
+
+from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork
+from groupkeeper.coordinator.core.work import WorkFailed, WorkFailure, WorkOutcome
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
+from groupkeeper.coordinator.runtime.work_process import (
+    LENGTH_BYTES,
+    AssignmentOrder,
+    decode_answer,
+    frame,
+)
+from groupkeeper.storage.python_child import child_environment
+
+log = structlog.get_logger(__name__)
+
+COMMAND: Final = (sys.executable, "-m", "groupkeeper.coordinator.embed.assign")
+IDLE_S: Final = 60.0
+"""How long the process stays without work. It starts in 0.3 s, and needs 25 MB."""
+LINES: Final = 5
+WINDOW_S: Final = 60.0
+"""At most so many lines about failures in this time, for each assignor."""
+
+WorkDone: TypeAlias = Callable[[WorkOutcome], None]
+"""Called once with the outcome, in a later turn of the loop; never after ``stop``."""
+
+
+class _Waiting(NamedTuple):
+    work: AssignmentWork
+    done: WorkDone
+
+
+class Workers:
+    """The queue of assignments, and the process that computes them."""
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        max_waiting: int,
+        command: Sequence[str] = COMMAND,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Create the object without a process. ``command`` runs ``work_process.main``."""
+        self._timeout_ms = timeout_ms
+        self._max_waiting = max_waiting
+        self._command = command
+        self._timer = timer
+        self._waiting: deque[_Waiting] = deque()
+        self._process: asyncio.subprocess.Process | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+        self._lines = LineLimit(timer, WINDOW_S, LINES)
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """(assignor, ``computed`` or a ``WorkFailure``) -> how often."""
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        """Assignor -> the time that its results took, with the start of the process."""
+        self.killed = 0
+        """How often the process was killed because it took too long."""
+
+    @property
+    def waiting(self) -> int:
+        """How many assignments wait or are computed."""
+        return len(self._waiting)
+
+    def begin(self, work: AssignmentWork, done: WorkDone) -> None:
+        """Compute an assignment after those that wait. ``done`` gets the ``Target``, or
+        ``WorkFailed``.
+        """
+        if self._is_stopped:
+            return
+        loop = asyncio.get_running_loop()
+        if len(self._waiting) >= self._max_waiting:
+            message = f"{len(self._waiting)} assignments wait already"
+            loop.call_soon(done, self._failed(work, WorkFailure.REFUSED, message))
+            return
+        self._waiting.append(_Waiting(work, done))
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._running is None:
+            self._running = loop.create_task(self._run())
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Kill the process and forget what waits. Return the tasks that this still takes."""
+        self._is_stopped = True
+        self._waiting.clear()
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._running is not None:
+            self._running.cancel()
+            return [self._running]
+        if self._process is not None:
+            return [asyncio.get_running_loop().create_task(self._kill())]
+        return []
+
+    async def _run(self) -> None:
+        """Carry out all that waits."""
+        try:
+            while self._waiting:
+                work, done = self._waiting[0]
+                outcome = await self._carry_out(work)
+                self._waiting.popleft()
+                done(outcome)
+            self._running = None
+            loop = asyncio.get_running_loop()
+            self._idle = loop.call_later(IDLE_S, self._end)
+        except BaseException:  # cancelled by ``stop``
+            await self._kill()
+            raise
+
+    async def _carry_out(self, work: AssignmentWork) -> WorkOutcome:
+        began_s = self._timer()
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                answer = decode_answer(await self._ask(work))
+        except TimeoutError:
+            await self._kill()
+            self.killed += 1
+            message = f"it was killed after {self._timeout_ms} ms"
+            return self._failed(work, WorkFailure.TIMED_OUT, message)
+        except (OSError, EOFError) as error:
+            return self._failed(work, WorkFailure.DIED, await self._death(error))
+        except Exception as error:  # noqa: BLE001 - such as a name that is not UTF-8
+            await self._kill()  # the rest of its answer may be in the pipe
+            return self._failed(work, WorkFailure.RAISED, repr(error))
+        if answer.failure:
+            return self._failed(work, WorkFailure(answer.failure), answer.message)
+        self.outcomes[work.assignor, "computed"] += 1
+        self.seconds[work.assignor] += self._timer() - began_s
+        return answer.target
+
+    async def _ask(self, work: AssignmentWork) -> bytes:
+        order = frame(AssignmentOrder(work.assignor, work.spec, work.names))
+        process = self._process
+        if process is None or process.returncode is not None:
+            process = self._process = await self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(order)
+        await process.stdin.drain()
+        length = await process.stdout.readexactly(LENGTH_BYTES)
+        return await process.stdout.readexactly(int.from_bytes(length))
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        """Start the process. It is a new program, so it inherits no lock, thread or descriptor."""
+        return await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=child_environment(),
+        )
+
+    async def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+    async def _death(self, error: OSError | EOFError) -> str:
+        """Return how the process ended, or why it could not be started."""
+        process = self._process
+        if process is None:
+            return str(error)
+        await self._kill()
+        return f"the process (pid {process.pid}) ended with {process.returncode}"
+
+    def _end(self) -> None:
+        """Let the process end, because it has been idle."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+
+    def _failed(self, work: AssignmentWork, failure: WorkFailure, message: str) -> WorkFailed:
+        self.outcomes[work.assignor, failure.value] += 1
+        left_out = self._lines.allow(work.assignor)
+        if left_out is not None:
+            log.warning(
+                "assignment_failed",
+                group=work.group_id,
+                assignor=work.assignor,
+                members=len(work.spec.members),
+                partitions=sum(work.spec.partition_counts),
+                failure=failure.value,
+                reason=message,
+                left_out=left_out,
+            )
+        return WorkFailed(failure, message)

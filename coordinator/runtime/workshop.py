@@ -1,0 +1,41 @@
+"""Carries out the work of all shards: each kind of it in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.coordinator.runtime.workers import Workers
+
+
+class Begin(Protocol):
+    """Carries out one kind of work. ``done`` gets the outcome once, in a later turn of the loop,
+    and never after a stop.
+    """
+
+    def __call__(self, work: Any, done: Callable[[WorkOutcome], None]) -> None: ...
+
+
+class Workshop:
+    """What slots ask for work."""
+
+    def __init__(
+        self, config: CoordinatorConfig, timer: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.assignments = Workers(
+            config.consumer_assignment_timeout_ms, config.max_waiting_assignments, timer=timer
+        )
+        self._begin: Final[dict[type[Work], Begin]] = {AssignmentWork: self.assignments.begin}
+
+    def begin(self, work: Work, done: Callable[[WorkOutcome], None]) -> None:
+        """Carry out work of any kind; see ``Begin``."""
+        self._begin[type(work)](work, done)
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """End all work, without outcomes. Return the tasks that this still takes."""
+        return self.assignments.stop()
