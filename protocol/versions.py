@@ -39,6 +39,8 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
 
 
@@ -97,6 +99,7 @@ def _api(  # noqa: PLR0913  one line of a table
 NEVER_FLEXIBLE: Final = 32_767
 """A value of ``first_flexible``: no version is flexible."""
 
+_CONSUMER_GROUPS = "UNSUPPORTED_VERSION if group.rebalance_protocols lacks consumer."
 _NO_RECORDS = "We keep topics and offsets, not records"
 
 APIS: Final[tuple[Api, ...]] = (
@@ -185,6 +188,8 @@ APIS: Final[tuple[Api, ...]] = (
     ),
     _api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0, NEVER_FLEXIBLE),
     _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0, _CONSUMER_GROUPS),
+    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0, _CONSUMER_GROUPS),
     _api(
         ApiKey.LIST_CONFIG_RESOURCES,
         "ListConfigResources",

@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.classic import description, group_view, joinin
 from groupkeeper.coordinator.core.classic.behaviour import CLASSIC
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.consumer import not_served
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import ABSENT_GROUP
 from groupkeeper.coordinator.core.group_state import GroupState
@@ -35,7 +36,17 @@ MAX_EXPIRIES_PER_STEP = 256
 free.
 """
 
-HANDLED_IN: Final = (commit, deletion, description, fetch, group_view, joining, listing, membership)
+HANDLED_IN: Final = (
+    commit,
+    deletion,
+    description,
+    fetch,
+    group_view,
+    joining,
+    listing,
+    membership,
+    not_served,
+)
 """Imported to register their functions that handle requests (``dispatch.handles``)."""
 
 

@@ -249,6 +249,8 @@ class Daemon:
             node_id=kafka.node_id,
             cluster_id=kafka.cluster_id,
             advertised=advertised,
+            serves_consumer_groups="consumer" in self._settings.group.rebalance_protocols,
+            consumer_assignors=self._settings.group.consumer_assignors,
             auto_create_topics=static.auto_create_topics,
             num_partitions=static.num_partitions,
             max_request_elements=kafka.max_request_elements,

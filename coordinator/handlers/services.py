@@ -39,6 +39,10 @@ class Coordinator(Protocol):
         ...
 
 
+def _no_patterns(_pattern: str) -> str | None:
+    return "Patterns of topic names are not served here."
+
+
 class Endpoint(NamedTuple):
     """The address of a broker for clients."""
 
@@ -72,6 +76,12 @@ class Services:
     cluster_id: str = "groupkeeper"
     advertised: Endpoint | None = None
     """None: the address that the client connected to."""
+    serves_consumer_groups: bool = False
+    """If False, requests of consumer groups are answered with UNSUPPORTED_VERSION."""
+    consumer_assignors: tuple[str, ...] = ()
+    """The assignors that members of consumer groups may name."""
+    pattern_error: Callable[[str], str | None] = _no_patterns
+    """Returns why a pattern of topic names does not compile, or None."""
     auto_create_topics: bool = False
     num_partitions: int = 1
     """Partitions of a topic that is created without a number."""

@@ -6,6 +6,8 @@ from typing import Final
 
 from groupkeeper.coordinator.handlers import (
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -61,6 +63,12 @@ APIS_SERVED: Final[dict[ApiKey, Route]] = {
     ),
     ApiKey.OFFSET_DELETE: Route(offset_delete.handle, Operation.DELETE, Resource.GROUP),
     ApiKey.DESCRIBE_CLUSTER: Route(describe_cluster.handle),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Route(
+        consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Route(
+        consumer_group_describe.handle, Operation.DESCRIBE, Resource.GROUP
+    ),
     ApiKey.LIST_CONFIG_RESOURCES: Route(
         list_config_resources.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER
     ),

@@ -118,6 +118,8 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
         "coordinator/handlers/test_admin",
         "coordinator/handlers/test_routes",
     ),
+    "coordinator/handlers/consumer_group_describe": ("coordinator/handlers/test_consumer_groups",),
+    "coordinator/handlers/consumer_group_heartbeat": ("coordinator/handlers/test_consumer_groups",),
     "coordinator/handlers/describe_cluster": ("coordinator/handlers/test_cluster",),
     "coordinator/handlers/configs/describe_configs": (
         "coordinator/handlers/configs/test_configs",

@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 
 from groupkeeper.protocol.codec import read_request, request_class, response_class, uuid_to_topic_id
 from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.packed.consumer_group_heartbeat import (
+    pack_consumer_group_heartbeat,
+    read_steady_heartbeat,
+)
 from groupkeeper.protocol.packed.heartbeat import pack_heartbeat, read_heartbeat
 from groupkeeper.protocol.packed.offset_commit import (
     pack_offset_commit,
@@ -294,6 +298,85 @@ def test_fetch_replies_of_groups_are_those_of_kio(
     pieces = [piece for g in groups for piece in pack_fetched_group(version, *g)]
     ours = pack_fetched_groups(correlation_id, THROTTLE_MS, len(groups), pieces)
     assert ours == frame
+
+
+# --- consumer groups ------------------------------------------------------------------------------
+
+CONSUMER_HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
+UNCHANGED = {
+    "rack_id": None,
+    "rebalance_timeout": -1,
+    "subscribed_topic_names": None,
+    "subscribed_topic_regex": None,
+    "server_assignor": None,
+    "topic_partitions": None,
+}
+
+
+@pytest.mark.parametrize("version", range(2))
+@SOME
+@given(data=st.data())
+def test_a_steady_heartbeat_is_what_the_careful_reader_reads_without_a_change(
+    version: int, data: st.DataObject
+) -> None:
+    schema = request_class(CONSUMER_HEARTBEAT, version)
+    body = bytearray(data.draw(entities(schema).map(kio_bytes)))
+    if data.draw(st.booleans()):
+        steady = build(
+            schema,
+            group_id=data.draw(TEXT),
+            member_id=data.draw(TEXT),
+            member_epoch=data.draw(INT32),
+            instance_id=data.draw(st.none() | TEXT),
+            **{name: value for name, value in UNCHANGED.items() if name in schema.__slots__},
+        )
+        body = bytearray(kio_bytes(steady))
+    for _ in range(data.draw(st.integers(0, 2))):
+        position = data.draw(st.integers(0, len(body) - 1))
+        body[position] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF]))
+    frame = b"head" + bytes(body)
+    careful = outcome(read_request, CONSUMER_HEARTBEAT, version, frame, 4, LIMIT)
+    steady_of = read_steady_heartbeat(version, frame, 4)
+    if steady_of is None:
+        return
+    assert steady_of == (
+        careful.group_id,
+        careful.member_epoch,
+        careful.member_id,
+        careful.instance_id,
+    )
+    assert careful.member_epoch > 0
+    for name, value in UNCHANGED.items():
+        assert getattr(careful, name, value) == value
+
+
+@pytest.mark.parametrize("version", range(2))
+@SOME
+@given(
+    correlation_id=INT32,
+    error=st.sampled_from([0, 25, 110]),
+    member_id=st.none() | TEXT,
+    epoch=INT32,
+    interval=INT32,
+)
+def test_replies_to_steady_heartbeats_are_those_of_kio(
+    version: int, correlation_id: int, error: int, member_id: str | None, epoch: int, interval: int
+) -> None:
+    entity = build(
+        response_class(CONSUMER_HEARTBEAT, version),
+        throttle_time=THROTTLE_MS,
+        error_code=error,
+        error_message=None,
+        member_id=member_id,
+        member_epoch=epoch,
+        heartbeat_interval=interval,
+        assignment=None,
+    )
+    frame = write_response(CONSUMER_HEARTBEAT, version, correlation_id, entity)
+    packed = pack_consumer_group_heartbeat(
+        correlation_id, THROTTLE_MS, error, member_id, epoch, interval
+    )
+    assert packed == frame
 
 
 # --- aiokafka's classic versions ------------------------------------------------------------------

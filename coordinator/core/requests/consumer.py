@@ -65,6 +65,14 @@ class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
     """A heartbeat may wait for the computation of an assignment (``core.work``)."""
     if_absent = GroupType.CONSUMER
 
+    @property
+    def when_full(self) -> ErrorCode | None:  # type: ignore[override]
+        """Return the refusal of a join or a leave. A refusal of any other heartbeat could expire
+        the session, and few of them write."""
+        if self.member_epoch > JOIN_EPOCH:
+            return None
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
 
 class DescribedConsumerMember(NamedTuple):
     """A member in the description of a consumer group."""

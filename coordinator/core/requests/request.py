@@ -10,6 +10,10 @@ from groupkeeper.coordinator.core.requests.admin import (
     ListGroups,
     ReadGroup,
 )
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupDescribe,
+    ConsumerGroupHeartbeat,
+)
 from groupkeeper.coordinator.core.requests.membership import (
     EndSession,
     Heartbeat,
@@ -35,6 +39,8 @@ Request: TypeAlias = (
     | OffsetDelete
     | ChangeTopics
     | AlterGroupConfigs
+    | ConsumerGroupHeartbeat
+    | ConsumerGroupDescribe
 )
 
 PARKED_RESULTS: Final = frozenset(kind.result for kind in get_args(Request) if kind.parks)

@@ -39,7 +39,9 @@ GROUP_APIS = (
     "delete_groups",
     "offset_delete",
 )
-TOPIC_APIS = tuple(sorted(set(API_KEYS) - set(GROUP_APIS)))
+CONSUMER_GROUP_APIS = ("consumer_group_heartbeat", "consumer_group_describe")
+"""They have cases of their own."""
+TOPIC_APIS = tuple(sorted(set(API_KEYS) - {*GROUP_APIS, *CONSUMER_GROUP_APIS}))
 """All others that are served."""
 
 HAVE_CASES = re.compile(

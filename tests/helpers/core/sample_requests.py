@@ -8,6 +8,10 @@ from groupkeeper.coordinator.core.requests.admin import (
     ListGroups,
     ReadGroup,
 )
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupDescribe,
+    ConsumerGroupHeartbeat,
+)
 from groupkeeper.coordinator.core.requests.membership import (
     EndSession,
     Heartbeat,
@@ -37,4 +41,8 @@ REQUESTS: dict[type, Request] = {
     OffsetDelete: OffsetDelete("g", (), CLIENT),
     ChangeTopics: ChangeTopics(CLIENT),
     AlterGroupConfigs: AlterGroupConfigs(CLIENT, ()),
+    ConsumerGroupHeartbeat: ConsumerGroupHeartbeat(
+        "g", "m", 1, None, None, -1, None, None, None, None, None, "", CLIENT
+    ),
+    ConsumerGroupDescribe: ConsumerGroupDescribe("g"),
 }

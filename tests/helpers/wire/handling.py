@@ -111,6 +111,8 @@ def make_services(answer: Callable[[Request], Any] | None = None, **values: Any)
     """Services with fakes, and one topic."""
     values.setdefault("coordinator", FakeCoordinator(answer))
     values.setdefault("topics", FakeTopics(ORDERS))
+    values.setdefault("serves_consumer_groups", True)
+    values.setdefault("consumer_assignors", ("uniform", "range"))
     values.setdefault("mint", lambda: NEW_UUID)
     values.setdefault("new_topic_id", lambda: printed_topic_id(NEW_UUID.bytes))
     return Services(**values)

@@ -46,6 +46,8 @@ API_KEYS: dict[str, int] = {
     "incremental_alter_configs": 44,
     "offset_delete": 47,
     "describe_cluster": 60,
+    "consumer_group_heartbeat": 68,
+    "consumer_group_describe": 69,
     "list_config_resources": 74,
 }
 

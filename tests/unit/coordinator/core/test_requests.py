@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+import msgspec
 import pytest
 
 from groupkeeper.coordinator.core.declarations import (
@@ -15,6 +16,10 @@ from groupkeeper.coordinator.core.declarations import (
 from groupkeeper.coordinator.core.dispatch import ABSENT_GROUP, FUNCTION_OF, HANDLERS, handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+)
 from groupkeeper.coordinator.core.requests.membership import JoinGroupResult, SyncGroupResult
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.core.requests.request import PARKED_RESULTS, Request
@@ -81,7 +86,7 @@ def test_the_route_of_a_request_is_that_of_what_it_names(request_: Request) -> N
 
 def test_what_parks_has_its_result_for_itself() -> None:
     """A result is then known to end the wait of one that may have been parked."""
-    assert {JoinGroupResult, SyncGroupResult} == PARKED_RESULTS
+    assert {JoinGroupResult, SyncGroupResult, ConsumerGroupHeartbeatResult} == PARKED_RESULTS
     assert not any(k.result in PARKED_RESULTS for k in get_args(Request) if not k.parks)
 
 
@@ -101,6 +106,8 @@ WHILE_LOADING = {
     "EndSession": "COORDINATOR_LOAD_IN_PROGRESS",
     "ChangeTopics": "NOT_CONTROLLER",
     "AlterGroupConfigs": "NOT_CONTROLLER",
+    "ConsumerGroupHeartbeat": "COORDINATOR_LOAD_IN_PROGRESS",
+    "ConsumerGroupDescribe": "COORDINATOR_LOAD_IN_PROGRESS",
 }
 WHILE_TOO_MUCH_WAITS = {
     "SyncGroup": "COORDINATOR_NOT_AVAILABLE",
@@ -116,15 +123,30 @@ WHILE_TOO_MUCH_WAITS = {
     "EndSession": "COORDINATOR_NOT_AVAILABLE",
     "ChangeTopics": "NOT_CONTROLLER",
     "AlterGroupConfigs": "NOT_CONTROLLER",
+    "ConsumerGroupDescribe": "COORDINATOR_NOT_AVAILABLE",
 }
 
 
 def test_what_is_answered_while_a_shard_loads_or_is_full_is_what_the_design_says() -> None:
     """docs/design.md#loading; a heartbeat is never refused for want of room, it writes nothing."""
     kinds = get_args(Request)
-    full = {kind.__name__: kind.when_full.name for kind in kinds if kind.when_full is not None}
+    full = {
+        type(request).__name__: request.when_full.name
+        for request in REQUESTS.values()
+        if request.when_full is not None
+    }
     assert {kind.__name__: kind.while_loading.name for kind in kinds} == WHILE_LOADING
     assert full == WHILE_TOO_MUCH_WAITS
+
+
+@pytest.mark.parametrize(("epoch", "is_refused"), [(0, True), (-1, True), (-2, True), (1, False)])
+def test_too_much_that_waits_refuses_only_who_joins_or_leaves_a_consumer_group(
+    epoch: int, is_refused: bool
+) -> None:
+    """A refused heartbeat of a member would bring its session closer to its end."""
+    heartbeat = msgspec.structs.replace(REQUESTS[ConsumerGroupHeartbeat], member_epoch=epoch)
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_refused else None
+    assert heartbeat.when_full is error
 
 
 @each_request
