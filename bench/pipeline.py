@@ -121,6 +121,7 @@ def measure_spark(log_dir: Path, tables: Path) -> dict[str, Any]:
     """Run the pipeline in this process, and return what it needed."""
     from pyspark.sql import functions as F
 
+    from groupkeeper.pipeline import views
     from groupkeeper.pipeline.spark.session import spark_session
     from groupkeeper.pipeline.tables.bronze import read_events
     from groupkeeper.pipeline.tables.ingest import ingest
@@ -142,7 +143,8 @@ def measure_spark(log_dir: Path, tables: Path) -> dict[str, Any]:
     began = time.monotonic()
     offsets = offsets_as_of(read_events(spark, lake)).count()
     seconds["offsets as of"] = time.monotonic() - began
-    rewinds = spark.read.parquet(lake.gold("audit")).where("action = 'rewind'").count()
+    views(spark, lake.root)
+    rewinds = spark.table("gold_audit").where("action = 'rewind'").count()
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     pid = jvm.java.lang.ProcessHandle.current().pid()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date
 from typing import Final
 
@@ -23,19 +23,22 @@ from groupkeeper.pipeline.tables.address import pattern_problem
 from groupkeeper.pipeline.tables.ingest import ingest, ingest_for_ever
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.lake_lock import TablesBusy, only_writer
+from groupkeeper.pipeline.tables.pointer import UnknownFormat
 from groupkeeper.pipeline.tables.publish import Publication, publish
+from groupkeeper.pipeline.tables.versions import KEEP_VERSIONS_HOURS
 
 BUSY: Final = 5
 """Exit code: another job writes these tables."""
 
 
-def run(
+def run(  # noqa: PLR0913  the options of a command
     spark: SparkSession,
     log_dir: str,
     out: str,
     *,
     continuous: bool = False,
     accept_gaps: Collection[date] = (),
+    keep_versions_hours: float = KEEP_VERSIONS_HOURS,
     say: Callable[[str], object],
 ) -> bool:
     """Bring the tables up to date, once or for ever; returns True if there is no problem."""
@@ -43,7 +46,13 @@ def run(
     last_said: list[str] = []
 
     def publish_what_changed(lacking: Sequence[Lacking]) -> bool:
-        done = publish(spark, lake, accept_gaps=accept_gaps, progress=say)
+        done = publish(
+            spark,
+            lake,
+            accept_gaps=accept_gaps,
+            keep_versions_hours=keep_versions_hours,
+            progress=say,
+        )
         problems = problems_of_files(lacking, done)
         lines = [*summary(done), *problems]
         lines += [
@@ -88,24 +97,35 @@ def summary(done: Publication) -> list[str]:
 
 
 def _held_back(done: Publication) -> list[str]:
-    """Return the days that are not published: each day with a gap, and the days after it."""
+    """Return the days that could not be computed: each day with a gap, and the days after it."""
     lines, after = [], []
     for day, gaps in sorted(done.held_back.items()):
         missing = [str(gap) for gap in gaps if gap.touches(day)]
         if not missing:
             after.append(day)
             continue
+        remains = "stays as it was published" if day in done.stale else "is not published"
         lines.append(
-            f"{day} is not published: {'; '.join(missing)}. Put a good copy of the "
+            f"{day} {remains}: {'; '.join(missing)}. Put a good copy of the "
             "segment in its place (`groupkeeper log verify --dir DIR` checks all), or publish the "
             f"day without these events: --accept-gap {day}"
         )
-    if after:
+    for state, of_state in _by_state(after, done.stale):
         lines.append(
-            f"{_days(after)}: not published either, because offsets, members and ends of these "
+            f"{_days(of_state)}: {state}, because offsets, members and ends of these "
             "days depend on the missing events"
         )
     return lines
+
+
+def _by_state(days: Sequence[date], stale: Collection[date]) -> Iterator[tuple[str, list[date]]]:
+    """Divide days into those that stay as they were and those that are not published."""
+    for state, is_stale in (
+        ("not brought up to date either", True),
+        ("not published either", False),
+    ):
+        if of_state := [day for day in days if (day in stale) == is_stale]:
+            yield state, of_state
 
 
 def _days(days: Sequence[date]) -> str:
@@ -128,6 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", required=True, type=_literal)
     parser.add_argument("--continuous", action="store_true")
     parser.add_argument("--accept-gap", action="append", type=date.fromisoformat, default=[])
+    parser.add_argument("--keep-versions-hours", type=float, default=KEEP_VERSIONS_HOURS)
     given = parser.parse_args(arguments)
     try:
         with only_writer(given.out):
@@ -137,11 +158,15 @@ def main(arguments: list[str] | None = None) -> int:
                 given.out,
                 continuous=given.continuous,
                 accept_gaps=given.accept_gap,
+                keep_versions_hours=given.keep_versions_hours,
                 say=lambda what: sys.stderr.write(f"{what}\n"),
             )
     except TablesBusy as error:
         sys.stderr.write(f"{error}\n")
         return BUSY
+    except UnknownFormat as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0 if is_complete else 1
 
 

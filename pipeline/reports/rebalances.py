@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from groupkeeper.pipeline.reports import charts, page
-from groupkeeper.pipeline.reports.columns import MEMBER_SESSIONS_SCHEMA
 from groupkeeper.pipeline.reports.report import (
     Report,
     Rows,
@@ -21,7 +20,6 @@ from groupkeeper.pipeline.reports.report import (
     listed,
     with_text_day,
 )
-from groupkeeper.pipeline.tables.lake import read_table
 
 TITLE = "Rebalances"
 
@@ -154,8 +152,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 def _churn(scope: Scope) -> Rows:
     """Count joins and ends by group, and compute the median stay. A session has a row on every day
     that it extends into."""
-    place = scope.lake.silver("member_sessions")
-    sessions = read_table(scope.spark, place, MEMBER_SESSIONS_SCHEMA)
+    sessions = scope.silver("member_sessions")
     names = scope.gold("group_daily").select("dt", "store", "group", "name")
     rows = sessions.join(names, ["dt", "store", "group"])
     joined = F.to_date(F.timestamp_millis("joined_ms")) == F.col("dt")

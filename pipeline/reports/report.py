@@ -17,17 +17,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from groupkeeper.pipeline.log.columns import PUBLICATION_SCHEMA
 from groupkeeper.pipeline.reports import page
 from groupkeeper.pipeline.reports.charts import Span, time_step_ms
-from groupkeeper.pipeline.reports.columns import GOLD_SCHEMAS
 from groupkeeper.pipeline.tables.bronze import read_coverage
+from groupkeeper.pipeline.tables.columns import GOLD_SCHEMAS, SILVER_SCHEMAS
 from groupkeeper.pipeline.tables.gold import MINUTE_MS
-from groupkeeper.pipeline.tables.lake import DAY, Lake, read_table
-from groupkeeper.pipeline.tables.publish import HELD_BACK, UNDER_WAY
+from groupkeeper.pipeline.tables.lake import DAY, Lake
+from groupkeeper.pipeline.tables.pointer import HELD_BACK, STALE, DayNote, Pointer
+from groupkeeper.pipeline.tables.versions import read_pointer, read_valid
 
 CHART_POINTS: Final = 240
 """The most moments in a chart. In a longer time, each moment stands for more of it."""
@@ -37,6 +37,12 @@ MAX_ROWS: Final = 500
 
 MAX_WARNINGS: Final = 5
 """Days with missing events that a page names."""
+
+UNDER_WAY: Final = (
+    "`groupkeeper pipeline run` began to compute this and has not finished; if none is at work, it "
+    "was interrupted, and is to be run again"
+)
+"""The ``missing`` text of 0.2.0.dev3 for a day that a run had not finished."""
 
 Rows = list[dict[str, Any]]
 
@@ -70,18 +76,30 @@ class Scope:
             return rows.withColumn("name", F.col("group"))
         return rows.withColumn("name", F.concat("group", F.lit(" @ "), F.substring("store", 1, 8)))
 
+    def silver(self, table: str) -> DataFrame:
+        """Return a table of silver, for the days of the report."""
+        schema = SILVER_SCHEMAS[table]
+        return read_valid(
+            self.spark, self.lake, self._pointer, f"silver/{table}", schema, self.days
+        )
+
     @cached_property
     def _has_several_stores(self) -> bool:
         return self._published("group_daily").select("store").distinct().count() > 1
 
     def _published(self, table: str) -> DataFrame:
-        return read_table(self.spark, self.lake.gold(table), GOLD_SCHEMAS[table])
+        schema = GOLD_SCHEMAS[table]
+        return read_valid(self.spark, self.lake, self._pointer, f"gold/{table}", schema)
 
     @cached_property
-    def _notes(self) -> Sequence[Row]:
+    def _pointer(self) -> Pointer:
+        """Return what was valid when it was first asked for: one report has one version."""
+        return read_pointer(self.spark, self.lake)
+
+    @property
+    def _notes(self) -> Mapping[date, DayNote]:
         """Return the note of each day, in order."""
-        notes = read_table(self.spark, self.lake.publications, PUBLICATION_SCHEMA)
-        return notes.orderBy(DAY).collect()
+        return self._pointer.days
 
     @cached_property
     def _put_backs(self) -> list[str]:
@@ -97,7 +115,7 @@ class Scope:
 
     @property
     def _published_days(self) -> list[date]:
-        return [row[DAY] for row in self._notes if row["state"] != HELD_BACK]
+        return self._pointer.published_days
 
     @property
     def quiet(self) -> dict[date, date]:
@@ -105,8 +123,7 @@ class Scope:
 
         No events are missing between them, so nothing changed in that time.
         """
-        noted = [row[DAY] for row in self._notes]
-        return {day: then for day, then in pairwise(noted) if then - day > timedelta(days=1)}
+        return {day: then for day, then in pairwise(self._notes) if then - day > timedelta(days=1)}
 
     def require_tables(self) -> None:
         """Raise NoTables if the pipeline never ran; the path may be wrong."""
@@ -120,13 +137,11 @@ class Scope:
         """Return warnings: the days that are not in the report or lack events, with reasons, and
         the stores that an older copy replaced. Of many days, only the last ones have a line
         each."""
-        waiting = [row["dt"] for row in self._notes if _is_waiting(row)]
+        waiting = [day for day, note in self._notes.items() if _is_waiting(note)]
         lines = [
-            f"{row['dt']} is not in this report: {row['missing']}."
-            if row["state"] == HELD_BACK
-            else f"{row['dt']} is published although {row['missing']}."
-            for row in self._notes
-            if row["missing"] and not _is_waiting(row)
+            f"{day} {_ABOUT.get(note.state, _ALTHOUGH)} {note.missing}."
+            for day, note in self._notes.items()
+            if note.missing and not _is_waiting(note)
         ]
         more = len(lines) - MAX_WARNINGS
         if more > 0:
@@ -164,9 +179,17 @@ class Scope:
         return otherwise
 
 
-def _is_waiting(note: Row) -> bool:
-    """Return True if a run began a day and did not finish it; older versions noted no reason."""
-    return note["state"] == HELD_BACK and note["missing"] in ("", UNDER_WAY)
+_ALTHOUGH: Final = "is published although"
+_ABOUT: Final = {
+    HELD_BACK: "is not in this report:",
+    STALE: "is shown as it was published earlier, and is not up to date:",
+}
+"""What a warning says of a day with missing events, by its state."""
+
+
+def _is_waiting(note: DayNote) -> bool:
+    """Return True if 0.2.0.dev3 began a day and did not finish it."""
+    return note.state == HELD_BACK and note.missing in ("", UNDER_WAY)
 
 
 def _from_to(days: Sequence[date]) -> str:

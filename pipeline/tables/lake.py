@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+
+from groupkeeper.pipeline.tables.pointer import POINTER, has_version
 
 DAY: Final = "dt"
 """The column that tables are partitioned by: the UTC day, ``dt=2026-11-21``."""
 
+VERSION: Final = "v"
+"""The folder below that: the number of the run that wrote it. Readers never see it as a column."""
 
 _ABSENT: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 """Spark's errors for a table that was never written, and for one whose days were all removed."""
@@ -60,26 +64,29 @@ class Lake:
         """Spark's checkpoint of that stream, for one run only."""
         return f"{self.root}/_checkpoint"
 
-    def carried(self, table: str) -> str:
-        """Return the path of the rows that one day carries to the next. Only the pipeline reads
-        them."""
-        return f"{self.root}/_carried/{table}"
+    @property
+    def pointer(self) -> str:
+        """The file that names what is valid in silver, gold and ``_carried``."""
+        return self.path(POINTER)
+
+    @property
+    def writing(self) -> str:
+        """The file that names what a run is writing, so that the next one can remove it."""
+        return self.path("_writing.json")
 
     @property
     def publications(self) -> str:
-        """The published and the unpublished days, with their segments: one row per day."""
-        return f"{self.root}/publications"
+        """The table that named the published days until 0.2.0.dev3."""
+        return self.path("publications")
 
     @property
     def new_publications(self) -> str:
-        """``publications`` while it is written, before it replaces the old one."""
-        return f"{self.root}/_publications"
+        """``publications`` while 0.2.0.dev3 wrote it, before it replaced the old one."""
+        return self.path("_publications")
 
-    def silver(self, table: str) -> str:
-        return f"{self.root}/silver/{table}"
-
-    def gold(self, table: str) -> str:
-        return f"{self.root}/gold/{table}"
+    def path(self, below: str) -> str:
+        """Return the path of what is below the root."""
+        return f"{self.root}/{below}"
 
 
 def read_table(spark: SparkSession, path: str, schema: StructType | None = None) -> DataFrame:
@@ -93,6 +100,20 @@ def read_table(spark: SparkSession, path: str, schema: StructType | None = None)
         return spark.createDataFrame([], schema)
 
 
+def read_folders(
+    spark: SparkSession, lake: Lake, table: str, folders: Collection[str], schema: StructType
+) -> DataFrame:
+    """Read some folders of a table. Without any, return an empty one."""
+    reader = spark.read.schema(schema).option("basePath", lake.path(table))
+    # a folder of 0.2.0.dev3 has folders of versions beside its files
+    versions = [lake.path(folder) for folder in folders if has_version(folder)]
+    others = [lake.path(f"{folder}/*.parquet") for folder in folders if not has_version(folder)]
+    parts = [reader.parquet(*paths).select(schema.names) for paths in (versions, others) if paths]
+    if not parts:
+        return spark.createDataFrame([], schema)
+    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+
+
 def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
     """Write whole days: each day in the frame is replaced, and every other day stays.
 
@@ -102,22 +123,18 @@ def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
     writer.partitionBy(DAY, *more_partitions).parquet(path)
 
 
+def add_days(table: DataFrame, path: str, version: int) -> None:
+    """Write days of a table beside what exists, in folders of this version."""
+    # not mode("append"): it would also move the finished tasks of a killed job into the table
+    write_days(table.withColumn(VERSION, F.lit(version)), path, VERSION)
+
+
 def write_small(table: DataFrame, path: str, *partitions: str) -> None:
     """Replace a table with one file. With ``partitions``, replace only the partitions that
     ``table`` has, each with one file."""
     writer = table.coalesce(1).write.mode("overwrite")
     writer = writer.option("partitionOverwriteMode", "dynamic")
     (writer.partitionBy(*partitions) if partitions else writer).parquet(path)
-
-
-def replace_table(table: DataFrame, path: str, beside: str) -> None:
-    """Replace a table with one file. After a crash either the old or the new table exists.
-
-    Spark would remove the old table first, and a crash at that moment would leave no table.
-    """
-    table.coalesce(1).write.mode("overwrite").parquet(beside)
-    remove_folder(table.sparkSession, path)
-    finish_replacing(table.sparkSession, path, beside)
 
 
 def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
@@ -140,6 +157,13 @@ def remove_folder(spark: SparkSession, path: str) -> None:
     file_system.delete(folder, True)
 
 
+def remove_all(spark: SparkSession, pattern: str) -> None:
+    """Remove every file and folder whose path matches."""
+    matching, file_system = hadoop_path(spark, pattern)
+    for found in file_system.globStatus(matching) or ():
+        file_system.delete(found.getPath(), True)
+
+
 def batches(spark: SparkSession, path: str) -> set[str]:
     """Return the batches that wrote to a table, on any day."""
     return {folder.getName().partition("=")[2] for folder in _of_batch(spark, path, "*")}
@@ -157,12 +181,6 @@ def _of_batch(spark: SparkSession, path: str, batch_id: str) -> list[Any]:
         folders, file_system = hadoop_path(spark, pattern)
         found += [each.getPath() for each in file_system.globStatus(folders) or ()]
     return found
-
-
-def remove_days(spark: SparkSession, path: str, days: Collection[date]) -> None:
-    """Remove days of a table, if they exist."""
-    for day in days:
-        remove_folder(spark, f"{path}/{DAY}={day.isoformat()}")
 
 
 def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.log.segment_files import MANIFEST, ManifestLines
 from groupkeeper.pipeline.tables.bronze import SEGMENT_GLOB, read_segments
+from groupkeeper.pipeline.tables.files import read_file
 from groupkeeper.pipeline.tables.lake import DAY, hadoop_path
 
 
@@ -107,15 +108,7 @@ class LogFolder:
         return path.removeprefix(self._root)
 
     def _content(self, file: str) -> bytes | None:
-        path, file_system = hadoop_path(self._spark, self._root + file)
-        if not file_system.exists(path):
-            return None
-        jvm: Any = self._spark.sparkContext._jvm
-        stream = file_system.open(path)
-        try:
-            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
+        return read_file(self._spark, self._root + file)
 
 
 def _ms(moment: datetime) -> int:

@@ -8,13 +8,14 @@ import shutil
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from groupkeeper.pipeline.log.segment_files import Lacking
     from groupkeeper.pipeline.tables.lake import Lake
@@ -110,15 +111,32 @@ class Site:
         return publish(self.spark, self.lake, **options)
 
     def gold(self, table: str) -> list[dict]:
-        """Every row of a table, as one order has them."""
-        if not list(Path(self.lake.gold(table)).glob("dt=*")):
-            return []
-        rows = self.spark.read.parquet(self.lake.gold(table)).collect()
-        return sorted((row.asDict(recursive=True) for row in rows), key=repr)
+        """Every valid row of a table, as one order has them."""
+        return self._rows(f"gold/{table}")
 
     def silver(self, table: str) -> list[dict]:
-        rows = self.spark.read.parquet(self.lake.silver(table)).collect()
-        return sorted((row.asDict(recursive=True) for row in rows), key=repr)
+        return self._rows(f"silver/{table}")
+
+    def _rows(self, table: str) -> list[dict]:
+        rows = self.valid(table)
+        found = [] if rows is None else rows.collect()
+        return sorted((row.asDict(recursive=True) for row in found), key=repr)
+
+    def valid(self, table: str) -> DataFrame | None:
+        """Read what is valid of a table, with the columns that its files have."""
+        from pyspark.sql import DataFrame
+
+        from groupkeeper.pipeline.tables.pointer import has_version
+        from groupkeeper.pipeline.tables.versions import read_pointer
+
+        folders = read_pointer(self.spark, self.lake).folders(table).values()
+        reader = self.spark.read.option("basePath", self.lake.path(table))
+        new = [self.lake.path(folder) for folder in folders if has_version(folder)]
+        old = [
+            self.lake.path(f"{folder}/*.parquet") for folder in folders if not has_version(folder)
+        ]
+        parts = [reader.parquet(*paths).drop("v") for paths in (new, old) if paths]
+        return reduce(DataFrame.unionByName, parts) if parts else None
 
 
 @pytest.fixture

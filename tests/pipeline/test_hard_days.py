@@ -17,7 +17,7 @@ from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
 from groupkeeper.pipeline.reports.report import Scope
 from groupkeeper.pipeline.tables import silver
 from groupkeeper.pipeline.tables.bronze import with_store
-from groupkeeper.pipeline.tables.publish import GOLD_TABLES
+from groupkeeper.pipeline.tables.columns import GOLD_SCHEMAS
 from groupkeeper.storage.segment_lines import EventDict
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
@@ -332,7 +332,7 @@ def one_by_one(spark, tmp_path_factory):
 
 def test_days_computed_one_by_one_are_those_computed_at_once(one_by_one):
     at_once, by_day = one_by_one
-    for table in GOLD_TABLES:
+    for table in GOLD_SCHEMAS:
         assert by_day.gold(table) == at_once.gold(table), table
         assert at_once.gold(table) or table == "lag_1m"
     for table in ("member_sessions", "rebalances"):

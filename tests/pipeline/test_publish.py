@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 from datetime import date
-from itertools import count
 from pathlib import Path
 
 import pytest
-from pyspark.sql import functions as F
 
 from groupkeeper.coordinator.core import events as core
-from groupkeeper.pipeline.log.columns import NOTE_SCHEMA
 from groupkeeper.pipeline.reports.jobs import write_reports
-from groupkeeper.pipeline.reports.report import Scope
+from groupkeeper.pipeline.reports.report import NoTables, Scope
 from groupkeeper.pipeline.run import main, summary
-from groupkeeper.pipeline.spark.session import SPARK_ERRORS
-from groupkeeper.pipeline.tables import bronze, ingest, lake, publish
+from groupkeeper.pipeline.tables import bronze, ingest, publish
 from groupkeeper.pipeline.tables.bronze import read_events
 from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
 from groupkeeper.storage.event_log.segments import read_segment
@@ -69,27 +65,21 @@ def test_a_job_that_dies_after_its_write_loses_nothing_and_doubles_nothing(site,
     assert bronze.read_bronze(site.spark, site.lake).count() == 10
 
 
-def run_and_die_before_the_note(site, monkeypatch, **options) -> None:
-    note, calls = publish._note, count(1)
-
-    def die(*args):
-        if next(calls) == 2:  # the first one says that it begins
-            raise Killed
-        note(*args)
+def run_and_die_before_the_switch(site, monkeypatch, **options) -> None:
+    def die(*_):
+        raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(publish, "_note", die)
-        site.run(**options)
+        patch.setattr(publish, "switch", die)
+        with pytest.raises(Killed):
+            site.run(**options)
 
 
-def test_a_publication_that_dies_before_its_note_is_done_again(site, monkeypatch):
+def test_a_publication_that_dies_before_its_switch_is_done_again(site, monkeypatch):
     site.seal(ten_commits())
-    with pytest.raises(Killed):
-        run_and_die_before_the_note(site, monkeypatch)
-    scope = Scope(site.spark, site.lake)
-    said: list[str] = []
-    assert write_reports(scope, [], Path(site.lake.root), said.append) == []
-    assert said == [f"1970-01-01 is not in this report: {publish.UNDER_WAY}."]
+    run_and_die_before_the_switch(site, monkeypatch)
+    with pytest.raises(NoTables):
+        write_reports(Scope(site.spark, site.lake), [], Path(site.lake.root), print)
     assert site.run().published == [FIRST]
     assert Scope(site.spark, site.lake).warnings() == []
     assert rates(site) == [(FIRST, 10)]
@@ -218,37 +208,9 @@ def test_a_gap_stays_accepted_when_its_day_goes_on_and_when_a_part_of_it_arrives
 
 def test_an_acceptance_outlives_a_run_that_died(held_back, tmp_path, monkeypatch):
     site = held_back[0].copied_to(tmp_path)
-    with pytest.raises(Killed):
-        run_and_die_before_the_note(site, monkeypatch, accept_gaps=[SECOND])
+    run_and_die_before_the_switch(site, monkeypatch, accept_gaps=[SECOND])
+    assert rates(site) == [(FIRST, 10)]
     assert site.run().published == [SECOND, THIRD, FOURTH]
-
-
-@pytest.mark.parametrize("dies", ["while it is written", "before it is in its place"])
-def test_a_run_that_dies_at_its_note_leaves_the_one_before_it_or_the_new(
-    accepted, tmp_path, monkeypatch, dies
-):
-    site = accepted[0].copied_to(tmp_path)
-    site.seal(ten_commits(3, first_seq=41))
-    make = type(site.spark).createDataFrame
-
-    def made(session, rows, schema):
-        if schema is not NOTE_SCHEMA or not rows:
-            return make(session, rows, schema)
-        never = F.raise_error(F.lit("killed")).cast("string")
-        return make(session, rows, schema).withColumn("missing", never)
-
-    def killed(*_):
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        if dies == "while it is written":
-            patch.setattr(type(site.spark), "createDataFrame", made)
-        else:
-            patch.setattr(lake, "finish_replacing", killed)
-        with pytest.raises((Killed, *SPARK_ERRORS)):
-            site.run()
-    done = site.run()
-    assert (done.published, done.held_back) == ([FOURTH], {})
 
 
 def test_a_folder_that_is_not_there_is_told_in_one_line(spark, tmp_path, monkeypatch):
@@ -287,14 +249,23 @@ def test_a_day_of_which_the_beginning_of_the_log_is_missing_is_held_back(site):
     assert rates(site) == []
 
 
-def test_a_published_day_whose_end_turns_out_to_be_missing_is_withdrawn(site):
+def test_a_published_day_whose_end_turns_out_to_be_missing_stays_as_it_was(site):
     first, second = ten_commits(), ten_commits(day=1, first_seq=11)
     site.seal(first[:7])
     assert site.run().published == [FIRST]
     site.seal(second)
     done = site.run()
-    assert sorted(done.held_back) == [FIRST, SECOND]
-    assert rates(site) == []
+    assert (sorted(done.held_back), done.stale) == ([FIRST, SECOND], {FIRST})
+    assert rates(site) == [(FIRST, 7)]
+    missing = "events 8 to 10 of log log are missing"
+    of_first, of_second = summary(done)
+    assert of_first.startswith(f"1970-01-01 stays as it was published: {missing}. Put a good copy")
+    assert of_second.startswith(f"1970-01-02 is not published: {missing}. Put a good copy")
+    assert Scope(site.spark, site.lake).warnings() == [
+        f"1970-01-01 is shown as it was published earlier, and is not up to date: {missing}.",
+        f"1970-01-02 is not in this report: {missing}.",
+    ]
+    assert site.run().published == []
     site.seal(first[7:])
     assert site.run().published == [FIRST, SECOND]
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
@@ -346,7 +317,7 @@ def test_a_late_segment_changes_the_days_it_touches_and_no_earlier_one(site):
 
 
 def parquet_of(site, day: date) -> list:
-    return sorted(Path(site.lake.root).glob(f"gold/*/dt={day}/*.parquet"))
+    return sorted(Path(site.lake.root).glob(f"gold/*/dt={day}/v=*/*.parquet"))
 
 
 class Enough(Exception):

@@ -21,12 +21,12 @@ from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.log.columns import PUBLICATION_SCHEMA
 from groupkeeper.pipeline.reports import charts, page
 from groupkeeper.pipeline.reports import rebalances as report_rebalances
-from groupkeeper.pipeline.reports.columns import GOLD_SCHEMAS, MEMBER_SESSIONS_SCHEMA
 from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
-from groupkeeper.pipeline.reports.report import NoTables, Scope, buckets
+from groupkeeper.pipeline.reports.report import UNDER_WAY, NoTables, Scope, buckets
 from groupkeeper.pipeline.run import summary
+from groupkeeper.pipeline.tables.columns import VIEWS
 from groupkeeper.pipeline.tables.lake import Lake
-from groupkeeper.pipeline.tables.publish import GOLD_TABLES, HELD_BACK, UNDER_WAY
+from groupkeeper.pipeline.tables.pointer import HELD_BACK
 from tests.helpers.printed.printed_docs import ROOT
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
@@ -179,15 +179,12 @@ def test_a_report_without_tables_says_what_to_do_and_leaves_the_pages_that_are_t
     assert [path.name for path in tmp_path.iterdir()] == ["lag.html"]
 
 
-def test_the_schemas_of_reports_are_those_of_the_tables(story):
+def test_the_schemas_of_views_and_reports_are_those_of_the_tables(story):
     def names_and_types(schema):
         return sorted((field.name, field.dataType.simpleString()) for field in schema)
 
-    paths = {name: story.lake.gold(name) for name in GOLD_TABLES}
-    schemas = {**GOLD_SCHEMAS, "member_sessions": MEMBER_SESSIONS_SCHEMA}
-    paths["member_sessions"] = story.lake.silver("member_sessions")
-    assert {name: names_and_types(schema) for name, schema in schemas.items()} == {
-        name: names_and_types(story.spark.read.parquet(path).schema) for name, path in paths.items()
+    assert {view: names_and_types(schema) for view, (_, schema) in VIEWS.items()} == {
+        view: names_and_types(story.valid(table).schema) for view, (table, _) in VIEWS.items()
     }
 
 
@@ -276,7 +273,7 @@ def test_of_many_days_with_missing_events_the_last_are_named(story, tmp_path):
         {"dt": date(1970, 1, day), "state": HELD_BACK, "missing": missing.format(day)}
         for day in range(1, 9)
     ]
-    notes += [  # as an older version noted days that a run did not end, and as this does
+    notes += [  # as older versions noted days that a run did not end
         {"dt": date(1970, 1, 9), "state": HELD_BACK, "missing": ""},
         {"dt": date(1970, 1, 10), "state": HELD_BACK, "missing": UNDER_WAY},
     ]

@@ -35,11 +35,14 @@ def start_spark(name: str, master: str | None, memory: str) -> Any:
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """Exit with one line if a Spark job fails."""
+    """Exit with one line if a Spark job fails, or a newer version wrote the tables."""
     from groupkeeper.pipeline.spark.failure import why
     from groupkeeper.pipeline.spark.session import SPARK_ERRORS
+    from groupkeeper.pipeline.tables.pointer import UnknownFormat
 
     try:
         yield
+    except UnknownFormat as error:
+        fail(str(error), FAILED)
     except SPARK_ERRORS as error:
         fail(why(error), FAILED)

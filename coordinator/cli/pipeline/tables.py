@@ -38,7 +38,7 @@ _LOG_DIR = "groupkeeper-log"
 _OUT = "groupkeeper-tables"
 
 
-def run_command(
+def run_command(  # noqa: PLR0913  the options of a command
     log_dir: Annotated[str, LOG_DIR] = _LOG_DIR,
     out: Annotated[
         str,
@@ -63,6 +63,15 @@ def run_command(
             help="Publish this day and later ones despite missing events; repeatable.",
         ),
     ] = None,
+    keep_versions_hours: Annotated[
+        float,
+        typer.Option(
+            "--keep-versions-hours",
+            metavar="HOURS",
+            min=0,
+            help="How long tables stay after newer ones replaced them; longer than any query runs.",
+        ),
+    ] = 24,
 ) -> None:
     """Read the segments sealed since the last run, and publish the days that changed.
 
@@ -77,7 +86,15 @@ def run_command(
         from groupkeeper.pipeline.run import run
 
         with failures_told():
-            whole = run(spark, log_dir, out, continuous=continuous, accept_gaps=accepted, say=_say)
+            whole = run(
+                spark,
+                log_dir,
+                out,
+                continuous=continuous,
+                accept_gaps=accepted,
+                keep_versions_hours=keep_versions_hours,
+                say=_say,
+            )
     if not whole:
         raise typer.Exit(FAILED)
 

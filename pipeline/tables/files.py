@@ -1,0 +1,84 @@
+"""Small files of the tables' folder, which are read and replaced as a whole, through Hadoop.
+
+A reader sees the old content or the new one, and never a part. On a file system, a new file is
+renamed over the old one. On an object store, a rename is a copy, but an object is replaced by one
+request when its writer closes it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from groupkeeper.pipeline.tables.lake import hadoop_path
+
+OBJECT_STORES: Final = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cosn", "obs"))
+"""The schemes of object stores whose writers send an object as one request. Azure's writer does
+not: it creates an empty file first."""
+
+
+def read_file(spark: SparkSession, path: str) -> bytes | None:
+    """Return the content of a file, or None if it does not exist."""
+    place, file_system = hadoop_path(spark, path)
+    if not file_system.exists(place):
+        return None
+    stream = file_system.open(place)
+    try:
+        return bytes(_jvm(spark).org.apache.commons.io.IOUtils.toByteArray(stream))
+    finally:
+        stream.close()
+
+
+def replace_file(spark: SparkSession, path: str, content: bytes) -> None:
+    """Write a file, or replace it at one moment. Its folder is created if it does not exist."""
+    place, file_system = hadoop_path(spark, path)
+    scheme = file_system.getUri().getScheme()
+    if scheme == "file":
+        # Hadoop would write a checksum beside it, which cannot be replaced at the same moment
+        replace_local(Path(file_system.makeQualified(place).toUri().getPath()), content)
+    elif scheme in OBJECT_STORES:
+        put(file_system, place, content)
+    else:
+        rename_over(spark, file_system, place, content)
+
+
+def replace_local(place: Path, content: bytes) -> None:
+    """Replace a file of this machine."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_name(f"_{place.name}")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(place)
+
+
+def put(file_system: Any, place: Any, content: bytes) -> None:
+    """Write a file from its beginning; on an object store it appears when the writer is closed."""
+    stream = file_system.create(place, True)
+    stream.write(content)
+    stream.close()  # only if all was written: closing a part would make the object that part
+
+
+def rename_over(spark: SparkSession, file_system: Any, place: Any, content: bytes) -> None:
+    """Replace a file of a file system such as HDFS, whose plain rename refuses to replace."""
+    jvm = _jvm(spark)
+    beside = jvm.org.apache.hadoop.fs.Path(place.getParent(), f"_{place.getName()}")
+    put(file_system, beside, content)
+    rename = getattr(jvm.org.apache.hadoop.fs, "Options$Rename")
+    gateway: Any = spark.sparkContext._gateway
+    options = gateway.new_array(rename, 1)
+    options[0] = rename.OVERWRITE
+    context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+        file_system.getUri(), file_system.getConf()
+    )
+    context.rename(file_system.makeQualified(beside), file_system.makeQualified(place), options)
+
+
+def _jvm(spark: SparkSession) -> Any:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    return jvm

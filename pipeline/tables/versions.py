@@ -1,0 +1,180 @@
+"""The versions of the tables on disk: which are valid, which are written, which are removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import date
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from groupkeeper.pipeline.log.columns import NOTE_SCHEMA
+from groupkeeper.pipeline.tables.files import read_file, replace_file
+from groupkeeper.pipeline.tables.lake import (
+    DAY,
+    Lake,
+    finish_replacing,
+    hadoop_path,
+    read_folders,
+    read_table,
+    remove_all,
+    remove_folder,
+)
+from groupkeeper.pipeline.tables.pointer import (
+    HELD_BACK,
+    DayNote,
+    Pointer,
+    Replaced,
+    Span,
+    as_json,
+    folder_of,
+    from_json,
+    has_version,
+)
+
+KEEP_VERSIONS_HOURS: Final = 24.0
+"""How long replaced folders stay: longer than any query over them takes."""
+
+HOUR_MS: Final = 3_600_000
+
+
+def read_pointer(spark: SparkSession, lake: Lake) -> Pointer:
+    """Return what is valid. For tables of 0.2.0.dev3, return what that version has published."""
+    content = read_file(spark, lake.pointer)
+    return _of_dev3(spark, lake) if content is None else from_json(content)
+
+
+def read_valid(
+    spark: SparkSession,
+    lake: Lake,
+    pointer: Pointer,
+    table: str,
+    schema: StructType,
+    days: Collection[date] | None = None,
+) -> DataFrame:
+    """Read the valid rows of a table, for some days or all. Without rows it is empty."""
+    folders = pointer.folders(table)
+    wanted = [folder for day, folder in folders.items() if days is None or day in days]
+    return read_folders(spark, lake, table, wanted, schema)
+
+
+def begin(
+    spark: SparkSession, lake: Lake, version: int, tables: Collection[str], days: Collection[date]
+) -> None:
+    """Note the folders that a run is about to write, so that the next run can remove them."""
+    folders = [folder_of(table, day, version) for table in tables for day in days]
+    content = json.dumps({"version": version, "folders": folders}, indent=1)
+    replace_file(spark, lake.writing, content.encode())
+
+
+def write_pointer(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
+    """Replace the pointer."""
+    replace_file(spark, lake.pointer, as_json(pointer))
+
+
+def switch(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
+    """Make these folders the valid ones, at one moment. The run is done."""
+    write_pointer(spark, lake, pointer)
+    remove_folder(spark, lake.writing)
+
+
+def successor(
+    pointer: Pointer,
+    days: Mapping[date, DayNote],
+    accepted: frozenset[Span],
+    version: int,
+    now_ms: int,
+) -> Pointer:
+    """Return the pointer after a run, which names the folders that it no longer needs."""
+    still = {folder for note in days.values() for folder in note.tables.values()}
+    before = (folder for note in pointer.days.values() for folder in note.tables.values())
+    gone = sorted(folder for folder in before if folder not in still)
+    replaced = [*pointer.replaced, *([Replaced(now_ms, gone)] if gone else [])]
+    return Pointer(version, days, accepted, replaced)
+
+
+def sweep(
+    spark: SparkSession, lake: Lake, pointer: Pointer, keep_hours: float, now_ms: int
+) -> Pointer:
+    """Remove what a killed run wrote, and the folders that were replaced long enough ago.
+
+    Returns the pointer without those. A crash before it is written repeats the removal.
+    """
+    _remove_litter(spark, lake, pointer)
+    expired = [each for each in pointer.replaced if now_ms - each.at_ms >= keep_hours * HOUR_MS]
+    for folder in (folder for each in expired for folder in each.folders):
+        _remove(spark, lake, folder)
+    return replace(pointer, replaced=[each for each in pointer.replaced if each not in expired])
+
+
+def _remove_litter(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
+    content = read_file(spark, lake.writing)
+    if content is None:
+        return
+    written = json.loads(content)
+    if written["version"] > pointer.version:  # otherwise the run ended after its switch
+        for folder in written["folders"]:
+            _remove(spark, lake, folder)
+        for table in {folder.partition(f"/{DAY}=")[0] for folder in written["folders"]}:
+            remove_all(spark, lake.path(f"{table}/.spark-staging-*"))
+    remove_folder(spark, lake.writing)
+
+
+def _remove(spark: SparkSession, lake: Lake, folder: str) -> None:
+    if has_version(folder):
+        remove_folder(spark, lake.path(folder))
+        return
+    remove_all(spark, lake.path(f"{folder}/*.parquet"))
+
+
+# --- tables of 0.2.0.dev3 -------------------------------------------------------------------------
+
+
+def _of_dev3(spark: SparkSession, lake: Lake) -> Pointer:
+    """Return a pointer to tables with one folder for each day, whose notes were a table.
+
+    The folders of other days are to be removed when a run has written the pointer.
+    """
+    notes = read_table(spark, lake.publications, NOTE_SCHEMA).collect()
+    if not notes:
+        return Pointer()
+    folders = _folders_of_dev3(spark, lake)
+    days = {}
+    accepted: set[Span] = set()
+    for row in notes:
+        tables = folders.pop(row[DAY].isoformat(), {}) if row["state"] != HELD_BACK else {}
+        accepted.update(tuple(each) for each in row["accepted"] or ())
+        days[row[DAY]] = DayNote(
+            *(row["state"], row["fingerprint"], row["events"], row["missing"]),
+            *(row["version"] or 0, tables),
+        )
+    rest = sorted(folder for tables in folders.values() for folder in tables.values())
+    replaced = [Replaced(0, rest)] if rest else []
+    return Pointer(0, dict(sorted(days.items())), frozenset(accepted), replaced)
+
+
+def _folders_of_dev3(spark: SparkSession, lake: Lake) -> dict[str, dict[str, str]]:
+    """Return the folder of each table, for each day."""
+    found: dict[str, dict[str, str]] = {}
+    pattern, file_system = hadoop_path(
+        spark, lake.path("{silver,gold,_carried}/*/" + DAY + "=*/*.parquet")
+    )
+    for each in file_system.globStatus(pattern) or ():
+        *_, layer, name, day, _ = str(each.getPath().toString()).split("/")
+        table = f"{layer}/{name}"
+        found.setdefault(day.removeprefix(f"{DAY}="), {})[table] = f"{table}/{day}"
+    return found
+
+
+def take_over(spark: SparkSession, lake: Lake) -> None:
+    """Put the notes of 0.2.0.dev3 in their place, if a kill left them beside it."""
+    finish_replacing(spark, lake.publications, lake.new_publications)
+
+
+def forget_dev3(spark: SparkSession, lake: Lake) -> None:
+    """Remove the notes of 0.2.0.dev3, which the pointer replaces: they would be out of date."""
+    for folder in (lake.publications, lake.new_publications):
+        remove_folder(spark, folder)

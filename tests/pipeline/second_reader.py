@@ -1,0 +1,125 @@
+"""A reader of the tables that has none of our code, and looks all the time while jobs run and die.
+
+It knows what docs/reference/tables.md says: the pointer names the folders of each day. It reads
+them with pyarrow, and through the SQL that each run writes for DuckDB.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow.parquet as pq
+
+
+class Day(NamedTuple):
+    """The commits of a day, as three tables count them."""
+
+    silver: int
+    rates: int
+    groups: int
+
+
+Days = dict[str, Day]
+
+_COUNTS = """
+SELECT CAST(d.dt AS VARCHAR),
+  (SELECT count(DISTINCT seq) FROM silver_commit_deltas s WHERE s.dt = d.dt),
+  (SELECT sum(commits) FROM gold_commit_rate_1m r WHERE r.dt = d.dt),
+  (SELECT sum(commits) FROM gold_group_daily g WHERE g.dt = d.dt)
+FROM publications d WHERE d.state <> 'held back'
+"""
+
+
+def by_pointer(root: Path) -> Days:
+    """Return the published days, through ``published.json`` and pyarrow."""
+    pointer = root / "published.json"
+    if not pointer.exists():
+        return {}
+    found = {}
+    for day in json.loads(pointer.read_bytes())["days"]:
+        if day["state"] == "held back":
+            continue
+        folders = day["tables"]
+        deltas, rates, groups = (
+            [] if name not in folders else _rows(root / folders[name], column)
+            for name, column in (
+                ("silver/commit_deltas", "seq"),
+                ("gold/commit_rate_1m", "commits"),
+                ("gold/group_daily", "commits"),
+            )
+        )
+        found[day["dt"]] = Day(len(set(deltas)), sum(rates), sum(groups))
+    return found
+
+
+def _rows(folder: Path, column: str) -> list[int]:
+    assert folder.is_dir(), f"{folder} is named and not there"
+    files = sorted(folder.glob("*.parquet"))
+    return [value for file in files for value in pq.read_table(file)[column].to_pylist()]
+
+
+def by_views(root: Path) -> Days:
+    """Return the published days, through the file of SQL and DuckDB."""
+    views = root / "views" / "duckdb.sql"
+    if not views.exists():
+        return {}
+    with duckdb.connect() as connection:
+        connection.execute(views.read_text())
+        rows = connection.execute(_COUNTS).fetchall()
+    return {day: Day(*(int(count or 0) for count in counts)) for day, *counts in rows}
+
+
+@dataclass
+class SecondReader:
+    """Looks, and writes down what a reader must never see."""
+
+    root: Path
+    seen: dict[str, Days] = field(default_factory=dict)
+    """The last look of each way."""
+    looks: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def look(self) -> None:
+        for way in (by_pointer, by_views):
+            self._compare(way.__name__, way(self.root))
+        self.looks += 1
+
+    def _compare(self, way: str, days: Days) -> None:
+        for day, counts in days.items():
+            if len(set(counts)) > 1:
+                self.wrong.append(f"{way}: tables of {day} are of two versions: {counts}")
+        for day, before in self.seen.get(way, {}).items():
+            if day not in days:
+                self.wrong.append(f"{way}: {day} has disappeared")
+            elif days[day] < before:
+                self.wrong.append(f"{way}: {day} went back from {before} to {days[day]}")
+        self.seen[way] = days
+
+
+class AlwaysLooking(threading.Thread):
+    """A second reader in a thread of its own, until the block ends."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(daemon=True)
+        self.reader = SecondReader(root)
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self.reader.look()
+        except (AssertionError, OSError, ValueError, duckdb.Error) as error:
+            self.reader.wrong.append(repr(error))  # something was named and not there
+
+    def __enter__(self) -> SecondReader:
+        self.start()
+        return self.reader
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
