@@ -58,6 +58,10 @@ class CoreLimits:
     consumer_max_assignment_interval_ms: int = number(15_000, least=0, most=INT32_MAX)
     consumer_regex_refresh_interval_ms: int = number(600_000, least=10_000, most=INT32_MAX)
     """How often the patterns of a group are resolved again without a new topic."""
+    max_group_patterns: int = number(100, least=1)
+    """Different patterns of the members of one group. Members that share their work have one. All
+    of them are resolved together, and stored with their topics.
+    """
     max_groups: int = number(1_000_000, least=1)
     """Groups of all shards together. One group costs about 2 KB. Loaded groups are always
     served.

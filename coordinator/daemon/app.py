@@ -251,6 +251,7 @@ class Daemon:
             advertised=advertised,
             serves_consumer_groups="consumer" in self._settings.group.rebalance_protocols,
             consumer_assignors=self._settings.group.consumer_assignors,
+            pattern_error=self._coordinator.workshop.patterns.error,
             auto_create_topics=static.auto_create_topics,
             num_partitions=static.num_partitions,
             max_request_elements=kafka.max_request_elements,

@@ -108,3 +108,22 @@ class GroupSettings(Section):
         description="Milliseconds after which the patterns of a consumer group are resolved again "
         "even if no topic was created.",
     )
+    consumer_assignment_timeout_ms: int = coordinators_setting(
+        "consumer_assignment_timeout_ms",
+        description="Milliseconds that the assignment of a consumer group may take in the process "
+        "that computes those of large groups, and those of installed assignors. After that the "
+        "process is killed, the members keep what they have, and it is tried again after "
+        "consumer_assignment_interval_ms.",
+    )
+    max_patterns: int = coordinators_setting(
+        "max_patterns",
+        description="Different patterns (regular expressions) of topics that members of all "
+        "consumer groups may subscribe to. A member with one more is refused with "
+        "INVALID_REGULAR_EXPRESSION. A new topic is matched with each of them.",
+    )
+    max_group_patterns: int = coordinators_setting(
+        "max_group_patterns",
+        description="Different patterns that the members of one consumer group may subscribe to. "
+        "Members that share their work have one. A member with one more is refused with "
+        "INVALID_REGULAR_EXPRESSION.",
+    )

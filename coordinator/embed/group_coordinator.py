@@ -139,6 +139,8 @@ class GroupCoordinator:
         make_groups = group_shards(self._census, are_topics_stored=storage.limits.keeps_topics)
         makers |= dict.fromkeys(range(self.config.shards), make_groups)
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
+        self.workshop = self._owner.workshop
+        """What the core asked to compute, and the patterns of all groups."""
         self._places: dict[int, Place] = dict(self._owner.slots)
         self._routed: dict[str, Place] = {}
         self._group_loader: GroupLoader | None = None

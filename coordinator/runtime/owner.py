@@ -46,7 +46,7 @@ class ShardOwner:
         """``makers`` has a function for each shard id that makes its shard."""
         self._storage = storage
         self._clock = clock
-        self.workshop = Workshop(config, timer)
+        self.workshop = Workshop(config, lambda: observer.image, timer)
         self.recovery = Recovery(storage, config, clock, observer, makers, timer)
         self.recovery.workers = self.workshop
         self.stats = self.recovery.stats

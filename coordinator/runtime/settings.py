@@ -85,9 +85,15 @@ class CoordinatorConfig(CoreLimits):
     it began earlier. 10,000 members in 20 different subscriptions of 1,000 topics take some
     seconds. The members keep what they have until then.
     """
-    max_waiting_assignments: int = number(1_000, least=1)
-    """How many of them may wait. A group waits for one at most. With more, the groups keep what
-    they have, and ask again after their assignment interval.
+    max_waiting_work: int = number(1_000, least=1)
+    """How many of these computations may wait, and how many groups may wait for the topics of their
+    patterns. Each group waits for one at most. With more, the groups keep what they have, and ask
+    again after their interval.
+    """
+    max_patterns: int = number(1_000, least=1)
+    """Different patterns that members of all groups together may subscribe to. Each may match every
+    topic, and each new topic is matched with all: at most 44 us for one. Patterns of stored groups
+    are always served. A pattern that no group has used for 20 minutes does not count.
     """
     fold_idle_ms: int = number(1_000, least=0)
     """A lane that wrote nothing for this long is folded by appends that only fold."""

@@ -7,8 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork
+from groupkeeper.coordinator.core.consumer.pattern_work import PatternWork
 from groupkeeper.coordinator.core.work import Work, WorkOutcome
+from groupkeeper.coordinator.runtime.pattern_index import PatternIndex
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.workers import Workers
 
@@ -25,12 +28,20 @@ class Workshop:
     """What slots ask for work."""
 
     def __init__(
-        self, config: CoordinatorConfig, timer: Callable[[], float] = time.perf_counter
+        self,
+        config: CoordinatorConfig,
+        image: Callable[[], TopicImage],
+        timer: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """``image`` returns the current topics."""
         self.assignments = Workers(
-            config.consumer_assignment_timeout_ms, config.max_waiting_assignments, timer=timer
+            config.consumer_assignment_timeout_ms, config.max_waiting_work, timer=timer
         )
-        self._begin: Final[dict[type[Work], Begin]] = {AssignmentWork: self.assignments.begin}
+        self.patterns = PatternIndex(image, config.max_patterns, config.max_waiting_work, timer)
+        self._begin: Final[dict[type[Work], Begin]] = {
+            AssignmentWork: self.assignments.begin,
+            PatternWork: self.patterns.begin,
+        }
 
     def begin(self, work: Work, done: Callable[[WorkOutcome], None]) -> None:
         """Carry out work of any kind; see ``Begin``."""
@@ -38,4 +49,4 @@ class Workshop:
 
     def stop(self) -> list[asyncio.Task[None]]:
         """End all work, without outcomes. Return the tasks that this still takes."""
-        return self.assignments.stop()
+        return [*self.assignments.stop(), *self.patterns.stop()]

@@ -182,6 +182,7 @@ class GroupkeeperServer:
             cluster_id=options.cluster_id,
             auto_create_topics=options.auto_create_topics,
             num_partitions=options.num_partitions,
+            pattern_error=coordinator.workshop.patterns.error,
         )
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
         sock = socket.create_server((options.host, self._port), family=family)

@@ -14,7 +14,7 @@ from tests.helpers.printed.printed_docs import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 INSTALLING = (ROOT / "docs" / "start" / "installing.md").read_text()
-NEXT = {"postgres", "patterns", "export"}
+NEXT = {"postgres", "export"}
 """Reserved: nothing of ours imports them, so no test knows which versions are too old."""
 
 BLOCKED = "import sys; sys.modules.update(dict.fromkeys({blocked}))\n"
@@ -76,7 +76,7 @@ def bounds(requirements: list[str]) -> dict[str, str]:
 def test_the_oldest_versions_that_are_tested_are_the_lower_bounds():
     lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
     pinned = dict(line.replace("_", "-").split("==") for line in lines if line[:1] != "#")
-    tested = ("server", "admin", "zookeeper", "consul")
+    tested = ("server", "admin", "zookeeper", "consul", "patterns")
     named = [each for extra in tested for each in EXTRAS[extra]]
     wanted = bounds([*PROJECT["dependencies"], *named])
     assert {name: pinned.get(name) for name in wanted} == wanted

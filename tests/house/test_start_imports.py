@@ -32,6 +32,7 @@ NOT_NEEDED = {
     "pyspark": "is beside the daemon",
     "rich.console": "draws what no daemon prints",
     "starlette": "answers the HTTP port, beside the work",
+    "re2": "is imported at the first pattern",
     "groupkeeper.storage.event_log.reader": "reads what hosts and commands ask for",
     "groupkeeper.storage.backends.memory": "is another backend",
     "groupkeeper.storage.event_log.sealing.work": "is imported by the process that seals",

@@ -76,7 +76,6 @@ def test_what_a_host_may_not_set_the_daemon_refuses_as_well(section, key, name):
 ITS_OWN = {"cluster_id", "max_metadata_bytes", "offsets_retention_ms", "owner"}
 """What ``coordinator_config`` makes of other settings."""
 A_HOSTS_ALONE = {
-    "consumer_assignment_timeout_ms",
     "default_rebalance_timeout_ms",
     "default_session_timeout_ms",
     "events_delay_ms",
@@ -90,7 +89,7 @@ A_HOSTS_ALONE = {
     "max_partitions",
     "max_riding_events",
     "max_step_bytes",
-    "max_waiting_assignments",
+    "max_waiting_work",
     "merge_window_ms",
     "renew_interval_ms",
     "retry_max_ms",
