@@ -9,19 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from groupkeeper.coordinator.core.consumer_records import (
-    ConsumerChange,
-    ConsumerCurrentAssignment,
-    ConsumerGroupEpoch,
-    ConsumerGroupRecord,
-    ConsumerMember,
-    ConsumerMemberRemoved,
-    ConsumerTarget,
-    ResolvedPattern,
-)
+from groupkeeper.coordinator.core.consumer_records import ConsumerChange, ConsumerGroupRecord
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
-    GroupMetadata,
     GroupRecord,
     GroupRemoved,
     OffsetsAdopted,
@@ -35,7 +25,12 @@ from groupkeeper.coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
-from groupkeeper.storage.keyed_consumer import KeyedConsumerGroup
+from groupkeeper.storage.keyed_consumer import (
+    KeptMetadata,
+    changed_metadata,
+    kept_metadata,
+    saved_metadata,
+)
 
 _K = TypeVar("_K")
 _R = TypeVar("_R")
@@ -45,14 +40,8 @@ class _Group:
     __slots__ = ("metadata", "offsets")
 
     def __init__(self) -> None:
-        self.metadata: GroupRecord | KeyedConsumerGroup | None = None
+        self.metadata: KeptMetadata = None
         self.offsets: dict[str, dict[int, SavedOffset]] = {}
-
-    def set_metadata(self, metadata: GroupMetadata | None) -> None:
-        if isinstance(metadata, ConsumerGroupRecord):
-            self.metadata = KeyedConsumerGroup(metadata)
-        else:
-            self.metadata = metadata
 
 
 class KeyedRecords:
@@ -69,11 +58,9 @@ class KeyedRecords:
         match record:
             case OffsetsCommitted():
                 self._commit(record)
-            case GroupRecord() | ConsumerGroupRecord():
-                self._groups.setdefault(record.group_id, _Group()).set_metadata(record)
             case SavedGroup():
                 group = self._groups[record.group_id] = _Group()
-                group.set_metadata(record.metadata)
+                group.metadata = kept_metadata(record.metadata)
                 group.offsets = {topic: dict(rows) for topic, rows in record.offsets.items()}
             case SavedOffsets():
                 offsets = self._groups.setdefault(record.group_id, _Group()).offsets
@@ -92,17 +79,12 @@ class KeyedRecords:
                 self._topics[record.name] = record
             case TopicRemoved():
                 self._topics.pop(record.name, None)
-            case (
-                ConsumerGroupEpoch()
-                | ConsumerMember()
-                | ConsumerMemberRemoved()
-                | ConsumerTarget()
-                | ConsumerCurrentAssignment()
-                | ResolvedPattern()
-            ):
-                self._change(record)
             case GroupConfigs():
                 _set(self._configs, record.group_id, record if record.configs else None)
+            case GroupRecord() | ConsumerGroupRecord():
+                self._groups.setdefault(record.group_id, _Group()).metadata = kept_metadata(record)
+            case _:
+                self._change(record)
 
     def records(self) -> Iterator[Record]:
         """Yield the smallest sequence of records that leads to the same state."""
@@ -120,10 +102,7 @@ class KeyedRecords:
         if group is None:
             return None
         offsets = {topic: dict(rows) for topic, rows in group.offsets.items()}
-        metadata = group.metadata
-        if isinstance(metadata, KeyedConsumerGroup):
-            return SavedGroup(group_id, metadata.record(), offsets)
-        return SavedGroup(group_id, metadata, offsets)
+        return SavedGroup(group_id, saved_metadata(group.metadata), offsets)
 
     def offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
         """Return the committed offset of one partition; None if there is none."""
@@ -132,8 +111,8 @@ class KeyedRecords:
 
     def _change(self, record: ConsumerChange) -> None:
         group = self._groups.get(record.group_id)
-        if group is not None and isinstance(group.metadata, KeyedConsumerGroup):
-            group.metadata.apply(record)
+        if group is not None:
+            group.metadata = changed_metadata(group.metadata, record)
 
     def _commit(self, record: OffsetsCommitted) -> None:
         offsets = self._groups.setdefault(record.group_id, _Group()).offsets

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final, TypeAlias, get_args
+
 import msgspec
 
 from groupkeeper.coordinator.core.consumer_records import (
@@ -19,6 +21,11 @@ from groupkeeper.coordinator.core.consumer_records import (
     ResolvedPattern,
     SavedConsumerMember,
 )
+from groupkeeper.coordinator.core.records import GroupMetadata, GroupRecord
+
+MetadataRecord: TypeAlias = GroupMetadata | ConsumerChange
+METADATA_RECORDS: Final = (*get_args(GroupMetadata), *get_args(ConsumerChange))
+"""The types of records that set or change a group, but not its offsets."""
 
 _NOT_ASSIGNED = AssignedFields(0, 0, -1)
 """What a member has before its first assignment."""
@@ -94,3 +101,26 @@ class KeyedConsumerGroup:
             tuple(members),
             dict(self._patterns),
         )
+
+
+KeptMetadata: TypeAlias = GroupRecord | KeyedConsumerGroup | None
+"""What is kept of a group of any type, beside its offsets."""
+
+
+def kept_metadata(metadata: GroupMetadata | None) -> KeptMetadata:
+    """Return what to keep of a group that was written as a whole."""
+    return KeyedConsumerGroup(metadata) if isinstance(metadata, ConsumerGroupRecord) else metadata
+
+
+def changed_metadata(before: KeptMetadata, record: MetadataRecord) -> KeptMetadata:
+    """Return what to keep of a group after a record. The value from before may be changed."""
+    if isinstance(record, GroupRecord | ConsumerGroupRecord):
+        return kept_metadata(record)
+    if isinstance(before, KeyedConsumerGroup):
+        before.apply(record)
+    return before
+
+
+def saved_metadata(metadata: KeptMetadata) -> GroupMetadata | None:
+    """Return a kept group as it is written as a whole."""
+    return metadata.record() if isinstance(metadata, KeyedConsumerGroup) else metadata

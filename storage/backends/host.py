@@ -43,7 +43,6 @@ from groupkeeper.coordinator.core.records import (
     NO_LEADER_EPOCH,
     NO_OFFSET,
     NO_TIMESTAMP,
-    GroupRecord,
     GroupRemoved,
     OffsetsAdopted,
     OffsetsCommitted,
@@ -66,6 +65,12 @@ from groupkeeper.storage.base import (
 )
 from groupkeeper.storage.cancellation import unless_cancelled
 from groupkeeper.storage.keyed import KeyedRecords
+from groupkeeper.storage.keyed_consumer import (
+    METADATA_RECORDS,
+    KeptMetadata,
+    changed_metadata,
+    saved_metadata,
+)
 
 MAX_STEP_BYTES: Final = 16 * 1024 * 1024
 
@@ -180,7 +185,7 @@ class PersistentOffsetStorage:
         self._is_open = False
         self._owner: str | None = None
         self._epoch: LeaseEpoch = 0
-        self._groups: dict[str, GroupRecord | None] = {}
+        self._groups: dict[str, KeptMetadata] = {}
         """Groups that have offsets or members, with the last record of their members."""
         self._shard_of: dict[str, ShardId] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
@@ -277,7 +282,7 @@ class PersistentOffsetStorage:
     async def _read(self, group_id: str) -> list[Record]:
         while call := self._writing.get(group_id) or self._reading.get(group_id):
             await asyncio.wait([call])
-        metadata = self._groups.get(group_id)
+        metadata = saved_metadata(self._groups.get(group_id))
         offsets = self._offsets(group_id, await self._fetch_all(group_id))
         if not offsets and metadata is None:
             return []
@@ -357,8 +362,9 @@ class PersistentOffsetStorage:
 
     def _take(self, shard: ShardId, record: Record, writes: dict[str, _GroupWrite]) -> None:
         match record:
-            case GroupRecord():
-                self._remember(shard, record.group_id, record)
+            case _ if isinstance(record, METADATA_RECORDS):
+                before = self._groups.get(record.group_id)
+                self._remember(shard, record.group_id, changed_metadata(before, record))
             case OffsetsCommitted():
                 self._remember(shard, record.group_id, self._groups.get(record.group_id))
                 puts = writes.setdefault(record.group_id, _GroupWrite()).puts
@@ -392,7 +398,7 @@ class PersistentOffsetStorage:
             if write.deletes and not write.puts and self._groups[group_id] is None:
                 del self._groups[group_id], self._shard_of[group_id]
 
-    def _remember(self, shard: ShardId, group_id: str, metadata: GroupRecord | None) -> None:
+    def _remember(self, shard: ShardId, group_id: str, metadata: KeptMetadata) -> None:
         self._groups[group_id] = metadata
         self._shard_of[group_id] = shard
 

@@ -1,6 +1,6 @@
-"""The encoding of an append: one JSON document, format version 2 (pure).
+"""The encoding of an append: one JSON document, format version 3 (pure).
 
-    {"version": 2, "log_id": "…", "ts_ms": 1, "clock_ms": 1, "folded_row": 0,
+    {"version": 3, "log_id": "…", "ts_ms": 1, "clock_ms": 1, "folded_row": 0,
      "items": [{"shard": 7, "lease_epoch": 3, "batches": [{"records": […], "events": […]}]}]}
 
 ``record`` is the type of a record, ``kind`` that of an event; bytes are base64. msgspec encodes the
@@ -9,8 +9,8 @@ change its meaning needs a new version here.
 
 An append is encoded once, on the loop. Loads and readers of events decode it. Sealing copies a
 commit into the log's files unchanged (``storage.event_log.lines``). Rows of format version 1 are
-still read (``storage.codec.payload_v1``). A saved group, which a fold writes, is one ``SavedGroup``
-document.
+still read (``storage.codec.payload_v1``). Version 2 had no records of consumer groups, and is
+otherwise the same. A saved group, which a fold writes, is one ``SavedGroup`` document.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from groupkeeper.storage.codec import payload_v1
 from groupkeeper.storage.codec.events import Stamp, batch_events, event_dict
 from groupkeeper.storage.segment_lines import EventDict
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """The version that is written."""
 
-_READABLE = (1, FORMAT_VERSION)
+_READABLE = (1, 2, FORMAT_VERSION)
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors that msgspec raises for damaged bytes."""

@@ -15,6 +15,20 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from groupkeeper.coordinator.core.consumer_records import (
+    AssignedFields,
+    ClassicProtocol,
+    ClassicSession,
+    ConsumerCurrentAssignment,
+    ConsumerGroupEpoch,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    ConsumerMemberFields,
+    ConsumerMemberRemoved,
+    ConsumerTarget,
+    PatternTopics,
+    ResolvedPattern,
+)
 from groupkeeper.coordinator.core.records import (
     AdoptedTopic,
     CommittedPartition,
@@ -132,6 +146,57 @@ group_changes: st.SearchStrategy[Record] = st.one_of(
     st.builds(OffsetsRemoved, group_ids, st.lists(st.tuples(topics, partitions), max_size=3)),
     st.builds(PartitionEnd, topic_ids, partitions, st.integers(-1, 100)),
 )
+topic_sets = st.lists(text, max_size=2, unique=True).map(lambda names: tuple(sorted(names)))
+ids_of_members = st.sampled_from(["a", "b"])
+partitions_of = st.dictionaries(topic_ids, st.lists(partitions, max_size=2).map(tuple), max_size=2)
+owned = st.dictionaries(
+    topic_ids, st.lists(st.tuples(partitions, st.integers(1, 9)), max_size=2).map(tuple), max_size=2
+)
+consumer_members = st.builds(
+    ConsumerMemberFields,
+    member_id=ids_of_members,
+    group_instance_id=st.none() | text,
+    rack_id=st.none() | text,
+    client_id=text,
+    rebalance_timeout_ms=st.integers(-1, 2**31 - 1),
+    subscribed_topic_names=topic_sets,
+    subscribed_topic_regex=st.none() | text,
+    server_assignor=st.none() | text,
+    classic=st.none()
+    | st.builds(
+        ClassicSession,
+        st.integers(1, 9),
+        st.just(()) | st.builds(ClassicProtocol, text, st.binary(max_size=4)).map(lambda p: (p,)),
+    ),
+)
+currents = st.builds(
+    AssignedFields, st.integers(0, 3), st.integers(-2, 9), st.integers(-1, 9), owned, owned
+)
+resolved = st.builds(PatternTopics, topic_sets, st.integers(0, 9), times)
+
+
+@st.composite
+def consumer_changes(draw: st.DrawFn) -> list[Record]:
+    """A member that is set, and what is assigned to it; or one of the other records."""
+    group_id, member = draw(group_ids), draw(consumer_members)
+    epoch, member_id = draw(st.integers(1, 9)), member.member_id
+    return draw(
+        st.sampled_from(
+            [
+                [ConsumerGroupRecord(group_id, epoch)],
+                [ConsumerGroupEpoch(group_id, epoch, draw(st.integers(0, 2**64 - 1)))],
+                [
+                    ConsumerMember(group_id, member),
+                    ConsumerTarget(group_id, epoch, 5, {member_id: draw(partitions_of)}),
+                    ConsumerCurrentAssignment(group_id, member_id, draw(currents)),
+                ],
+                [ConsumerMemberRemoved(group_id, member_id)],
+                [ResolvedPattern(group_id, draw(text), draw(st.none() | resolved))],
+            ]
+        )
+    )
+
+
 cluster_changes: st.SearchStrategy[Record] = st.one_of(
     st.builds(TopicRecord, topics, topic_ids, st.integers(1, 9)),
     st.builds(TopicRemoved, topics),
@@ -139,6 +204,7 @@ cluster_changes: st.SearchStrategy[Record] = st.one_of(
 )
 steps = st.one_of(
     st.tuples(st.sampled_from([0, 1]), st.lists(group_changes, min_size=1, max_size=4)),
+    st.tuples(st.sampled_from([0, 1]), consumer_changes()),
     st.tuples(st.just(-1), st.lists(cluster_changes, min_size=1, max_size=2)),
 )
 appends = st.lists(steps, max_size=4)

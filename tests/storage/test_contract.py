@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from groupkeeper.coordinator.core.consumer_records import (
+    AssignedFields,
+    ConsumerCurrentAssignment,
+    ConsumerGroupEpoch,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    ConsumerMemberFields,
+    ConsumerMemberRemoved,
+    ConsumerTarget,
+    PatternTopics,
+    ResolvedPattern,
+)
 from groupkeeper.coordinator.core.events import GroupCreated, MemberJoin, RebalanceStart
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
@@ -43,6 +55,20 @@ EVERY_KIND_OF_RECORD: list[tuple[int, list[Record]]] = [
     ),
     (2, [SavedGroup("imported", None, {"t": {0: SavedOffset(1, -1, "", 2, -1, "")}})]),
     (0, [GroupRecord("", None, 0, None, None, -1, ())]),
+    (
+        3,
+        [
+            ConsumerGroupRecord("c"),
+            ConsumerGroupEpoch("c", 2, 2**63),
+            ConsumerMember("c", ConsumerMemberFields("m", "i", subscribed_topic_names=("t", "u"))),
+            ConsumerMember("c", ConsumerMemberFields("n", subscribed_topic_regex="t.*")),
+            ConsumerMember("c", ConsumerMemberFields("gone")),
+            ConsumerTarget("c", 2, 1_000, {"m": {TOPIC_ID: (0, 1)}, "n": {TOPIC_ID: (2,)}}),
+            ConsumerCurrentAssignment("c", "m", AssignedFields(1, 2, 1, {TOPIC_ID: ((0, 2),)})),
+            ResolvedPattern("c", "t.*", PatternTopics(("t",), 3, 1_000)),
+        ],
+    ),
+    (3, [ConsumerMemberRemoved("c", "gone"), commit("c", 5)]),
 ]
 
 
@@ -58,7 +84,7 @@ async def test_every_kind_of_record_comes_back_after_a_restart(store: Store) -> 
         await owner.append(shard, records)
     again = await store.restarted(owner)
     assert again.model.keys == owner.model.keys
-    assert len(again.model.keys) == 14
+    assert len(again.model.keys) == 25
 
 
 async def test_a_load_of_some_shards_yields_no_others(store: Store) -> None:

@@ -10,6 +10,17 @@ from typing import Any
 
 import msgspec
 
+from groupkeeper.coordinator.core.consumer_records import (
+    AssignedFields,
+    ConsumerCurrentAssignment,
+    ConsumerGroupEpoch,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    ConsumerMemberRemoved,
+    ConsumerTarget,
+    ResolvedPattern,
+    SavedConsumerMember,
+)
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
@@ -27,18 +38,23 @@ from groupkeeper.coordinator.core.records import (
 )
 
 Key = tuple[Any, ...]
+CONSUMER = "a consumer group"
+"""The value of a group whose members have keys of their own."""
+NOT_ASSIGNED = AssignedFields(0, 0, -1)
 
 
 class RecordModel:
-    """The keys that are set: ("group", shard, id), ("offset", shard, id, topic, partition), …"""
+    """The keys that are set: ("group", shard, id), ("offset", shard, id, topic, partition),
+    ("consumer", shard, id, "member", member id), …
+    """
 
     def __init__(self) -> None:
         self.keys: dict[Key, Any] = {}
 
     def apply(self, shard: int, record: Record) -> None:  # noqa: C901 - one case a type
         match record:
-            case GroupRecord():
-                self.keys["group", shard, record.group_id] = record
+            case GroupRecord() | ConsumerGroupRecord():
+                self._set_metadata(shard, record.group_id, record)
             case OffsetsCommitted():
                 self.keys.setdefault(("group", shard, record.group_id), None)
                 for topic in record.topics:
@@ -61,7 +77,7 @@ class RecordModel:
                 self._clear_group(shard, record.group_id)
             case SavedGroup():
                 self._clear_group(shard, record.group_id)
-                self.keys["group", shard, record.group_id] = record.metadata
+                self._set_metadata(shard, record.group_id, record.metadata)
                 self._set_offsets(shard, record)
             case SavedOffsets():
                 self.keys.setdefault(("group", shard, record.group_id), None)
@@ -79,6 +95,9 @@ class RecordModel:
                 self.keys["configs", shard, record.group_id] = dict(record.configs)
                 if not record.configs:
                     del self.keys["configs", shard, record.group_id]
+            case _:
+                if self.keys.get(("group", shard, record.group_id)) == CONSUMER:
+                    self._change(("consumer", shard, record.group_id), record)
 
     def apply_all(self, shard: int, records: Iterable[Record]) -> None:
         for record in records:
@@ -92,7 +111,77 @@ class RecordModel:
         for key, value in self.keys.items():
             if key[:3] == ("offset", shard, group_id):
                 offsets.setdefault(key[3], {})[key[4]] = SavedOffset(*value)
-        return SavedGroup(group_id, self.keys["group", shard, group_id], offsets)
+        metadata = self.keys["group", shard, group_id]
+        if metadata == CONSUMER:
+            metadata = self._consumer_group(("consumer", shard, group_id))
+        return SavedGroup(group_id, metadata, offsets)
+
+    def _set_metadata(self, shard: int, group_id: str, record: Any) -> None:
+        group = ("consumer", shard, group_id)
+        self._clear_below(group)
+        self.keys["group", shard, group_id] = record
+        if isinstance(record, ConsumerGroupRecord):
+            self.keys["group", shard, group_id] = CONSUMER
+            self.keys[*group, "epoch"] = (record.epoch, record.metadata_hash)
+            self.keys[*group, "target"] = (record.target_epoch, record.computed_ms)
+            for each in record.members:
+                member_id = each.fields.member_id
+                names = record.subscriptions[each.subscription]
+                fields = msgspec.structs.replace(each.fields, subscribed_topic_names=names)
+                self.keys[*group, "member", member_id] = fields
+                self.keys[*group, "current", member_id] = each.current
+                self.keys[*group, "target", member_id] = each.target
+            for pattern, resolved in record.patterns.items():
+                self.keys[*group, "pattern", pattern] = resolved
+
+    def _change(self, group: Key, record: Any) -> None:
+        match record:
+            case ConsumerGroupEpoch():
+                self.keys[*group, "epoch"] = (record.epoch, record.metadata_hash)
+            case ConsumerMember():
+                member_id = record.member.member_id
+                self.keys[*group, "member", member_id] = record.member
+                self.keys.setdefault((*group, "current", member_id), NOT_ASSIGNED)
+                self.keys.setdefault((*group, "target", member_id), {})
+            case ConsumerMemberRemoved():
+                for what in ("member", "current", "target"):
+                    self.keys.pop((*group, what, record.member_id), None)
+            case ConsumerTarget():
+                self.keys[*group, "target"] = (record.epoch, record.computed_ms)
+                for member_id, target in record.members.items():
+                    self.keys[*group, "target", member_id] = target
+            case ConsumerCurrentAssignment():
+                self.keys[*group, "current", record.member_id] = record.current
+            case ResolvedPattern():
+                self.keys.pop((*group, "pattern", record.pattern), None)
+                if record.resolved is not None:
+                    self.keys[*group, "pattern", record.pattern] = record.resolved
+
+    def _consumer_group(self, group: Key) -> ConsumerGroupRecord:
+        def below(what: str) -> dict[str, Any]:
+            return {key[4]: v for key, v in self.keys.items() if key[:4] == (*group, what) != key}
+
+        fields, currents, targets = below("member"), below("current"), below("target")
+        return ConsumerGroupRecord(
+            group[2],
+            *self.keys[*group, "epoch"],
+            *self.keys[*group, "target"],
+            tuple(each.subscribed_topic_names for each in fields.values()),
+            tuple(
+                SavedConsumerMember(
+                    msgspec.structs.replace(each, subscribed_topic_names=()),
+                    position,
+                    currents[member_id],
+                    targets[member_id],
+                )
+                for position, (member_id, each) in enumerate(fields.items())
+            ),
+            below("pattern"),
+        )
+
+    def _clear_below(self, group: Key) -> None:
+        for key in [key for key in self.keys if key[: len(group)] == group]:
+            del self.keys[key]
 
     def _adopt(self, shard: int, record: OffsetsAdopted) -> None:
         for topic in record.topics:
@@ -109,5 +198,5 @@ class RecordModel:
 
     def _clear_group(self, shard: int, group_id: str) -> None:
         self.keys.pop(("group", shard, group_id), None)
-        for key in [key for key in self.keys if key[:3] == ("offset", shard, group_id)]:
-            del self.keys[key]
+        self._clear_below(("offset", shard, group_id))
+        self._clear_below(("consumer", shard, group_id))

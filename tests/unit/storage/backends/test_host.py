@@ -8,11 +8,24 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.consumer_records import (
+    ConsumerGroupEpoch,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    ConsumerMemberFields,
+)
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
-from groupkeeper.storage.base import StorageError, StoreIdentity, StoreRefused
+from groupkeeper.storage.base import (
+    Batch,
+    ShardAppend,
+    StorageError,
+    StoreIdentity,
+    StoreRefused,
+)
+from tests.helpers.core.records import commit
 from tests.helpers.runtime.coordinator import a_commit as a_core_commit
 from tests.helpers.runtime.embedded import a_commit, join, sync
 from tests.helpers.storage.dict_store import DictStore
@@ -141,6 +154,30 @@ async def test_members_are_nothing_that_the_store_hears_of(
 ) -> None:
     await sync(coordinator, await join(coordinator))
     assert set(store.calls) == {"fetch_all"}
+
+
+async def test_a_consumer_group_is_read_with_its_members_as_long_as_the_process_lives(
+    store: DictStore,
+) -> None:
+    storage = PersistentOffsetStorage(store)
+    await storage.open(IDENTITY)
+    (lease,) = (await storage.acquire([1], "owner")).values()
+    member = ConsumerMemberFields("m", subscribed_topic_names=("orders",))
+    changes = [
+        ConsumerGroupRecord("g"),
+        ConsumerMember("g", member),
+        ConsumerGroupEpoch("g", 2, 7),
+        commit("g", 5),
+    ]
+    await storage.append([ShardAppend(1, lease.epoch, [Batch(changes, [])], lambda _: None)])
+    loaded = [record async for _, records in storage.load([1]) for record in records]
+    (group,) = [*loaded, *await storage.load_group(1, "g")][:1]
+    assert isinstance(group, SavedGroup)
+    assert isinstance(group.metadata, ConsumerGroupRecord)
+    assert (group.metadata.epoch, group.metadata.metadata_hash) == (2, 7)
+    assert [each.fields.member_id for each in group.metadata.members] == ["m"]
+    assert group.offsets["orders"][0].offset == 5
+    await storage.close()
 
 
 async def test_a_deleted_partition_is_kept_as_one_without_an_offset(

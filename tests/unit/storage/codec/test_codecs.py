@@ -81,14 +81,14 @@ def test_bytes_are_base64_in_plain_json() -> None:
 
 def test_the_head_is_read_without_the_rest() -> None:
     head = decode_head(encode_payload(STAMP, 9, [append_of(Batch([commit("g", 1)], []))]))
-    assert (head.version, head.log_id, head.ts_ms, head.folded_row) == (2, "log", 2_000, 9)
+    assert (head.version, head.log_id, head.ts_ms, head.folded_row) == (3, "log", 2_000, 9)
 
 
 @pytest.mark.parametrize("decode", [decode_payload, decode_head])
 def test_a_payload_of_another_version_is_refused(decode: object) -> None:
-    data = encode_payload(STAMP, 0, []).replace(b'"version":2', b'"version":3')
+    data = encode_payload(STAMP, 0, []).replace(b'"version":3', b'"version":4')
     assert callable(decode)
-    with pytest.raises(StorageError, match="version 3, this groupkeeper reads up to 2"):
+    with pytest.raises(StorageError, match="version 4, this groupkeeper reads up to 3"):
         decode(data)
 
 
