@@ -38,10 +38,17 @@ class SecondBroker(RealKafka):
         }
 
     def _answers(self) -> bool:
-        """The groups are with the first broker, so ask that one whether it knows us."""
+        """The groups are with the first broker, so ask that one whether it knows us. It may know
+        us before we listen."""
         with RawClient(self._first.port) as client:
             answer = client.call("metadata", 4, topics=[], allow_auto_topic_creation=False)
-        return SECOND in {each["node_id"] for each in answer["brokers"]}
+        if SECOND not in {each["node_id"] for each in answer["brokers"]}:
+            return False
+        try:
+            RawClient(self.port).close()
+        except OSError:
+            return False
+        return True
 
 
 class KafkaPair:

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import pytest
 
 from groupkeeper.clients.readers.consul_group import ConsulGroup, Scheme
@@ -23,11 +24,12 @@ from groupkeeper.clients.readers.errors import (
 from groupkeeper.clients.readers.group_keys import GroupKeys
 from groupkeeper.clients.readers.group_reader import GroupReader
 from groupkeeper.clients.readers.message_iter import MessageIter
+from groupkeeper.clients.readers.multi_iter import MultiIter
 from groupkeeper.clients.readers.partition_log import EARLIEST
 from groupkeeper.clients.readers.spread_readers import SpreadReaders
 from groupkeeper.storage.connections.consul import ConsulClient
 from tests.helpers.clients.real_consul import RealConsul
-from tests.registry.readers.log_of_messages import PARTITIONS, TOPIC, Watched
+from tests.registry.readers.log_of_messages import COUNTS, MESSAGES, PARTITIONS, TOPIC, Watched
 
 pytestmark = pytest.mark.registry
 
@@ -82,6 +84,21 @@ async def test_each_reader_has_a_partition_of_its_own(
         assert (await waiting).partition == readers[1].partition
 
 
+async def test_a_reader_of_each_partition_merged_gives_every_message_once_and_in_order(
+    kafka: Watched, consul: RealConsul, name: str
+) -> None:
+    async with group_of(consul, name) as group:
+        claims = (group.new_reader(kafka.bootstrap, TOPIC, PARTITIONS) for _ in COUNTS)
+        readers = await asyncio.gather(*claims)
+        expected: Counter[int] = Counter()
+        async with MultiIter([reader.read(0) for reader in readers]) as messages:
+            for _ in range(MESSAGES):
+                message = await anext(messages)
+                assert message.offset == expected[message.partition]
+                expected[message.partition] += 1
+        assert [expected[p] for p in range(PARTITIONS)] == COUNTS
+
+
 async def test_the_next_owner_begins_where_the_last_one_committed(
     kafka: Watched, consul: RealConsul, name: str
 ) -> None:
@@ -134,6 +151,47 @@ async def test_a_member_without_a_session_leaves_the_next_owner_its_lock(
         with pytest.raises(PartitionLost):
             await old.commit(3)
         assert await new.position() == 4
+
+
+async def test_a_partition_whose_session_has_ended_is_free_only_after_the_lock_delay(
+    kafka: Watched, consul: RealConsul, name: str, client: ConsulClient
+) -> None:
+    one, two = (ConsulGroup(name, consul.address, lock_delay_ms=each) for each in (3_000, 0))
+    async with one, two:
+        await one.new_reader(kafka.bootstrap, "short", 1)
+        (entry,) = (await client.list(GroupKeys(name).live)).entries
+        assert entry.session is not None
+        await client.destroy_session(entry.session)
+        assert (await client.list(GroupKeys(name).live)).entries == ()
+        with pytest.raises(NoPartitionFree):  # its last owner may not know yet
+            await two.new_reader(kafka.bootstrap, "short", 1, wait=False)
+        assert (await two.new_reader(kafka.bootstrap, "short", 1)).partition == 0
+
+
+async def test_a_group_asks_consul_for_changes_and_never_twice_for_the_same(
+    kafka: Watched, consul: RealConsul, name: str
+) -> None:
+    asked: list[httpx2.URL] = []
+
+    async def see(request: httpx2.Request) -> None:
+        if request.method == "GET":
+            asked.append(request.url)
+
+    groups = [group_of(consul, name, scheme="spread") for _ in range(2)]
+    groups[0]._client._http.event_hooks = {"request": [see]}
+    async with groups[0], groups[1]:
+        share = await groups[0].new_readers(kafka.bootstrap, "short", 2)
+        reading = asyncio.create_task(read_on(share.read()))
+        await groups[1].new_readers(kafka.bootstrap, "short", 2)
+        await asyncio.sleep(2)
+        reading.cancel()
+    positions = [each for each in asked if "/positions/" in each.path]
+    views = [each.params.get("index") for each in asked if "/live/" in each.path]
+    assert len(positions) == 2  # where each reader begins
+    assert len(positions) + len(views) == len(asked)
+    assert views[0] is None
+    assert None not in views[1:]
+    assert len(set(views)) == len(views)
 
 
 async def test_a_lock_that_somebody_deleted_ends_the_reader(

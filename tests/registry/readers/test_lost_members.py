@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import IO
 from uuid import uuid4
 
 import pytest
@@ -23,57 +18,10 @@ from groupkeeper.clients.readers.group_reader import GroupReader
 from tests.helpers.clients.real_consul import RealConsul
 from tests.helpers.wire.cutting_proxy import CuttingProxy
 from tests.registry.readers.log_of_messages import COUNTS, MESSAGES, PARTITIONS, TOPIC, Watched
-from tests.registry.readers.reader_process import AT_ONCE, LOCK_DELAY_MS, TTL_MS
+from tests.registry.readers.reader_process import AT_ONCE
+from tests.registry.readers.started_process import LONGEST_S, TTL_S, ReaderProcess
 
 pytestmark = pytest.mark.registry
-
-TTL_S = TTL_MS / 1000
-LONGEST_S = 2 * TTL_S + LOCK_DELAY_MS / 1000
-"""Consul ends a session after its TTL at the earliest, and after twice that at the latest."""
-
-
-class ReaderProcess:
-    """A process of the group, and the file in which it says what it read."""
-
-    def __init__(self, arguments: list[str], path: Path) -> None:
-        self.path = path
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.registry.readers.reader_process", *arguments, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def say(self, order: str) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.write(order + "\n")
-        stdin.flush()
-
-    def hear(self) -> str:
-        stdout: IO[str] | None = self._process.stdout
-        assert stdout is not None
-        return stdout.readline().strip()
-
-    def signal(self, number: int) -> None:
-        os.kill(self._process.pid, number)
-
-    def wait(self) -> int:
-        return self._process.wait(60)
-
-    def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                assert pipe is not None
-                pipe.close()
-
-    def read(self) -> list[tuple[int, int, int]]:
-        """When, of which partition, which offset; the last line of a killed one may be torn."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        return [(int(t), int(p), int(o)) for t, p, o in (line.split() for line in lines)]
 
 
 @pytest.fixture

@@ -224,16 +224,16 @@ async def test_calls_that_wait_when_the_session_ends_say_so(proxy, through):
         assert {type(each) for each in results} == {SessionLost}
 
 
-async def test_a_stopped_server_ends_sessions_and_a_new_one_begins_empty(own_zookeeper):
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_stopped_server_ends_sessions_and_a_new_one_begins_empty(own_zookeeper, is_killed):
     servers = own_zookeeper.servers
     async with Registry(servers, session_timeout_ms=TIMEOUT_MS) as registry:
         await a_member(registry)
         watches = [await registry.group("billing").watch_instances()]
         await registry.group("billing").commit_offset("orders", 0, 7)
-        os.kill(own_zookeeper.pid, signal.SIGSTOP)
-        try:
-            await in_time(registry.wait_lost())
-        finally:
+        os.kill(own_zookeeper.pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
+        await in_time(registry.wait_lost())
+        if not is_killed:
             os.kill(own_zookeeper.pid, signal.SIGCONT)
         await watchers_end(watches)
         await every_object_says_so(registry)
