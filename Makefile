@@ -149,8 +149,8 @@ fmt: .venv/installed-for-tests ## Format and mend what ruff can mend
 docs: .venv/installed-for-tests ## Print config.example.toml and the tables of docs/ from the code
 	$(BIN)/python -m tests.helpers.printed.printed_docs
 
-bench-micro: .venv/installed-for-tests ## What each layer of the hot path costs, one table
-	$(BIN)/python -m bench.micro
+bench-micro: .venv/installed-for-tests ## What each layer of the hot path costs, here and in the commit in bench/guard-base, by turns
+	$(BIN)/python -m bench.by_turns micro
 
 guard: .venv/installed-for-tests ## Instructions a request, beside those of the commit in bench/guard-base; needs valgrind and a C compiler
 	@$(BIN)/python -m bench.guard

@@ -1,6 +1,7 @@
 """Measure each layer of the hot path: all small benchmarks in one table.
 
-    make bench-micro
+    python -m bench.micro       this tree
+    make bench-micro            this tree and the commit in bench/guard-base, by turns
 
 It measures CPU time in the best of many short rounds, so that other load on the machine changes the
 figures little. docs/reference/figures.md explains them.
