@@ -8,6 +8,7 @@ so a large announced length reserves no memory.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct, error
 from typing import Final, TypeAlias
@@ -186,14 +187,29 @@ def framed_pieces(
 ) -> bytes:
     """Return a frame whose body is given in pieces.
 
-    Many pieces are copied once, because a reply may have 64 MiB. Fewer than MANY_PIECES are joined
-    first: that copies twice, but is faster.
+    Fewer than MANY_PIECES are joined first: that copies twice, but is faster.
     """
     if len(pieces) < MANY_PIECES:
         body = b"".join(pieces)
         if flexible:
             return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id, throttle_time_ms) + body
         return framed(correlation_id, throttle_time_ms, body, flexible=False, throttle=throttle)
+    return framed_large(
+        correlation_id, throttle_time_ms, pieces, flexible=flexible, throttle=throttle
+    )
+
+
+def framed_large(
+    correlation_id: int,
+    throttle_time_ms: int,
+    pieces: Sequence[bytes | bytearray],
+    *,
+    flexible: bool,
+    throttle: bool,
+) -> bytes:
+    """Return a frame whose body is given in pieces. Each is copied once, because a reply may have
+    64 MiB.
+    """
     size = sum(map(len, pieces))
     if flexible:
         head = _V1_HEAD_THROTTLE(size + 9, correlation_id, throttle_time_ms)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE, SlicedReply
+from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE, PartInSlices
 from groupkeeper.coordinator.runtime.tickets import Part, whole
 
 if TYPE_CHECKING:
@@ -33,11 +33,12 @@ class Gather:
         services: Services,
         requests: Sequence[Request],
         render: Callable[[Any, int], bytes | Slices],
-        finish: Callable[[list[bytes]], bytes],
+        finish: Callable[[list[Any]], bytes],
         at_once: int = WINDOW_REQUESTS,
     ) -> None:
         """``render`` makes the part of the reply for the request at an index. ``finish`` makes the
-        frame from the parts. ``at_once`` limits the questions that wait for their answers.
+        frame from the parts, which are bytes or bytearrays. ``at_once`` limits the questions that
+        wait for their answers.
         """
         self._exchange = exchange
         self._services = services
@@ -45,7 +46,7 @@ class Gather:
         self._render = render
         self._at_once = at_once
         self._finish = finish
-        self._parts = [b""] * len(requests)
+        self._parts: list[bytes | bytearray] = [b""] * len(requests)
         self._bytes = 0
         self._next = 0
         self._missing = 0
@@ -82,17 +83,10 @@ class Gather:
             self._made(index, part)
         else:
             self._exchange.group_id = getattr(self._requests[index], "group_id", None)
-            made = partial(self._sliced, index)
-            SlicedReply(self._exchange, self._services, part, made, self._bytes).advance()
+            made = partial(self._made, index)
+            PartInSlices(self._exchange, self._services, part, made, self._bytes).advance()
 
-    def _sliced(self, index: int, parts: list[bytes]) -> None:
-        part = b"".join(parts)
-        freed_bytes = len(part) - len(parts[-1])  # the last slice was never counted
-        parts.clear()
-        self._exchange.channel.grew(self._exchange, -freed_bytes)
-        self._made(index, part)
-
-    def _made(self, index: int, part: bytes) -> None:
+    def _made(self, index: int, part: bytes | bytearray) -> None:
         self._parts[index] = part
         self._bytes += len(part)
         self._missing -= 1

@@ -98,8 +98,8 @@ def handle(exchange: Exchange, services: Services) -> None:
     missing = _creatable(topics, wire, version) if services.auto_create_topics else []
     if not missing:
 
-        def send(parts: list[bytes]) -> None:
-            written = Written(len(topics), parts)
+        def send(body: bytearray) -> None:
+            written = Written(len(topics), [body])
             exchange.send(render(topics, wire, exchange, services, written))
 
         _note_unknown(topics, exchange, services)

@@ -27,11 +27,12 @@ from groupkeeper.coordinator.core.stored_topics import StoredTopics
 from groupkeeper.coordinator.handlers.gather import WINDOW_REQUESTS, Gather
 from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SLICE_ELEMENTS, SlicedReply, Slices
 from groupkeeper.protocol.packed.offset_fetch import (
+    fetched_group_ends,
     fetched_pieces,
+    pack_fetched_body,
     pack_fetched_group,
-    pack_fetched_group_slices,
     pack_fetched_groups,
-    pack_fetched_slices,
+    pack_large_groups,
     pack_offset_fetch,
     read_offset_fetch,
 )
@@ -78,10 +79,9 @@ def handle(exchange: Exchange, services: Services) -> None:
         group_id = requests[index].group_id
         return b"".join(pack_fetched_group(version, group_id, topics, result.error))
 
-    def render_all(parts: list[bytes]) -> bytes:
-        return pack_fetched_groups(
-            exchange.correlation_id, exchange.throttle_time_ms, len(parts), parts
-        )
+    def render_all(parts: list[bytes | bytearray]) -> bytes:
+        head = exchange.correlation_id, exchange.throttle_time_ms
+        return pack_large_groups(*head, len(parts), parts)
 
     # An answer with all offsets of a group may be large: one at a time.
     all_of_one = any(request.topics is None for request in requests)
@@ -100,13 +100,13 @@ def render_stored(
     slices = _slices(topics, exchange.version)
     count = len(topics)
 
-    def send(parts: list[bytes]) -> None:
+    def send(body: bytearray) -> None:
         head = exchange.correlation_id, exchange.throttle_time_ms
         if exchange.version >= MANY_GROUPS:
-            group = pack_fetched_group_slices(exchange.asked.group_id, count, parts)
-            exchange.send(pack_fetched_groups(*head, 1, group))
+            before, after = fetched_group_ends(exchange.asked.group_id, count)
+            exchange.send(pack_large_groups(*head, 1, [before, body, after]))
         else:
-            exchange.send(pack_fetched_slices(exchange.version, *head, count, parts))
+            exchange.send(pack_fetched_body(exchange.version, *head, count, body))
 
     SlicedReply(exchange, services, slices, send).advance()
     return None
@@ -114,10 +114,10 @@ def render_stored(
 
 def _group_slices(group_id: str, topics: StoredTopics, version: int) -> Slices:
     """Make the same bytes as ``pack_fetched_group``, in slices."""
-    *head, error, end = pack_fetched_group_slices(group_id, len(topics), [])
-    yield b"".join(head)
+    before, after = fetched_group_ends(group_id, len(topics))
+    yield before
     last = yield from _slices(topics, version)
-    return last + error + end
+    return last + after
 
 
 def _slices(topics: StoredTopics, version: int) -> Slices:
@@ -127,10 +127,16 @@ def _slices(topics: StoredTopics, version: int) -> Slices:
         pieces.append(piece)
         size += len(piece)
         if size >= SLICE_BYTES or len(pieces) >= SLICE_ELEMENTS:
-            yield b"".join(pieces)
-            pieces.clear()
+            yield _joined(pieces)
             size = 0
-    return b"".join(pieces)
+    return _joined(pieces)
+
+
+def _joined(pieces: list[bytes]) -> bytes:
+    """Join the pieces and drop them, so that they are not held twice until the next turn."""
+    joined = b"".join(pieces)
+    pieces.clear()
+    return joined
 
 
 def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:

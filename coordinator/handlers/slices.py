@@ -23,26 +23,27 @@ REPLY_TOO_LARGE = "reply_too_large"
 Slices: TypeAlias = Generator[bytes, None, bytes]
 
 
-class SlicedReply:
-    """Makes the slices of one reply, or of a part of it."""
+class PartInSlices:
+    """Makes the slices of a part of a reply."""
 
     def __init__(
         self,
         exchange: Exchange,
         services: Services,
         slices: Slices,
-        done: Callable[[list[bytes]], None],
+        done: Callable[[bytearray], None],
         made_bytes: int = 0,
     ) -> None:
-        """``done`` is called with all slices at the end. ``made_bytes`` is the size of the earlier
-        parts of the reply.
+        """``done`` is called with the bytes of all slices at the end. ``made_bytes`` is the size of
+        the earlier parts of the reply.
         """
         self._exchange = exchange
         self._slices = slices
         self._done = done
-        self._parts: list[bytes] = []
-        self._bytes = made_bytes
-        self._max_bytes = services.max_reply_bytes
+        # One buffer, not a list: the slices of many replies leave gaps in glibc's heap, together as
+        # large as all these replies. A large buffer returns to the system.
+        self._made = bytearray()
+        self._max_bytes = services.max_reply_bytes - made_bytes
 
     def advance(self) -> None:
         """Make the next slice, and schedule the one after it for the next turn."""
@@ -60,15 +61,28 @@ class SlicedReply:
             part = next(self._slices)
         except StopIteration as end:
             part, is_last = end.value, True
-        self._parts.append(part)
-        self._bytes += len(part)
-        if self._bytes > self._max_bytes:
+        self._made += part
+        if len(self._made) > self._max_bytes:
             exchange.channel.refused(exchange, REPLY_TOO_LARGE)
-        elif is_last:
-            # the parts and their copy in the reply are held together
-            exchange.channel.grew(exchange, sum(map(len, self._parts)))
-            if not exchange.is_released:
-                self._done(self._parts)
+            return
+        exchange.channel.grew(exchange, len(part))
+        if exchange.is_released:  # the budget has closed this connection
+            return
+        if is_last:
+            self.end(self._made)
         else:
-            exchange.channel.grew(exchange, len(part))
             exchange.on_closed = exchange.channel.later(0, self.advance)
+
+    def end(self, made: bytearray) -> None:
+        """Hand over the bytes of all slices."""
+        self._done(made)
+
+
+class SlicedReply(PartInSlices):
+    """Makes the slices of a whole reply. ``done`` copies them into its frame."""
+
+    def end(self, made: bytearray) -> None:
+        """Hand over the bytes, if there is room for them and their copy."""
+        self._exchange.channel.grew(self._exchange, len(made))
+        if not self._exchange.is_released:
+            super().end(made)

@@ -22,6 +22,7 @@ from groupkeeper.protocol.packing import (
     compact_count,
     compact_or_none,
     compact_string,
+    framed_large,
     framed_pieces,
     no_tags,
     printed_topic_id,
@@ -229,6 +230,14 @@ def pack_fetched_groups(
     return framed_pieces(correlation_id, throttle_time_ms, pieces, flexible=True, throttle=True)
 
 
+def pack_large_groups(
+    correlation_id: int, throttle_time_ms: int, count: int, groups: Sequence[bytes | bytearray]
+) -> bytes:
+    """Do the same, and copy the bytes of the groups once only."""
+    pieces = [varint(count + 1), *groups, NO_TAGS]
+    return framed_large(correlation_id, throttle_time_ms, pieces, flexible=True, throttle=True)
+
+
 def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[bytes]:
     pieces = [varint(len(topics) + 1)]
     for name, topic_id, partitions in topics:
@@ -241,37 +250,47 @@ def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[by
     return pieces
 
 
-def pack_fetched_slices(
-    version: int, correlation_id: int, throttle_time_ms: int, count: int, slices: list[bytes]
+def pack_fetched_body(
+    version: int, correlation_id: int, throttle_time_ms: int, count: int, body: bytearray
 ) -> bytes:
     """Return the frame of an OffsetFetch reply v2-7 without an error. ``count`` is the number of
-    topics, ``slices`` are their encoded bytes."""
+    topics, ``body`` their encoded bytes."""
     assert 2 <= version < 8, version
-    if version >= 6:
-        pieces = [varint(count + 1), *slices, PACK_INT16(0), NO_TAGS]
-        return framed_pieces(correlation_id, throttle_time_ms, pieces, flexible=True, throttle=True)
-    pieces = [PACK_INT32(count), *slices, PACK_INT16(0)]
-    return framed_pieces(
-        correlation_id, throttle_time_ms, pieces, flexible=False, throttle=version >= 3
+    flexible = version >= 6
+    head = varint(count + 1) if flexible else PACK_INT32(count)
+    end = PACK_INT16(0) + NO_TAGS if flexible else PACK_INT16(0)
+    return framed_large(
+        correlation_id,
+        throttle_time_ms,
+        [head, body, end],
+        flexible=flexible,
+        throttle=version >= 3,
     )
 
 
-def pack_fetched_group_slices(group_id: str, count: int, slices: list[bytes]) -> list[bytes]:
-    """Return the pieces of one group without an error, for an OffsetFetch reply v8-10. ``count`` is
-    the number of topics, ``slices`` are their encoded bytes."""
-    return [compact_string(group_id), varint(count + 1), *slices, PACK_INT16(0), NO_TAGS]
+def fetched_group_ends(group_id: str, count: int) -> tuple[bytes, bytes]:
+    """Return what stands before and after the encoded topics of one group without an error, in an
+    OffsetFetch reply v8-10. ``count`` is the number of topics."""
+    return compact_string(group_id) + varint(count + 1), PACK_INT16(0) + NO_TAGS
 
 
 ROWS: Final = 1_000
-"""Partitions in one piece of a large reply; packing them takes 0.5 ms."""
+"""The most partitions in one piece of a large reply; packing them takes 0.5 ms."""
+FIRST_ROWS: Final = 64
+PIECE_BYTES: Final = 65_536
+"""With long metadata, a piece has fewer partitions: about as many as fit into this size. The rows
+of the piece before show how large a row is.
+"""
 
 
 def fetched_pieces(
     version: int, topics: Iterable[tuple[str, str, Collection[FetchedPartition]]]
 ) -> Iterator[bytes]:
-    """Yield the encoded topics of a large reply (v2+), in pieces of at most ``ROWS`` partitions."""
+    """Yield the encoded topics of a large reply (v2+) in pieces. Between two pieces the caller
+    alone holds encoded bytes.
+    """
     flexible = version >= 6
-    with_epoch = version >= 5
+    count = FIRST_ROWS
     for name, topic_id, partitions in topics:
         if not flexible:
             head = classic_string(name) + PACK_INT32(len(partitions))
@@ -280,17 +299,21 @@ def fetched_pieces(
         else:
             head = compact_string(name) + varint(len(partitions) + 1)
         rows = iter(partitions)
-        some = list(islice(rows, ROWS))
+        some = list(islice(rows, count))
         while True:
-            if flexible:
-                packed = _flexible_partitions(some)
-            else:
-                packed = _classic_partitions(some, with_epoch=with_epoch)
-            some = list(islice(rows, ROWS))
-            yield head + b"".join(packed) + (NO_TAGS if flexible and not some else b"")
+            packed = _packed_rows(version, some)
+            count = min(ROWS, 1 + len(some) * PIECE_BYTES // (len(packed) + 1))
+            some = list(islice(rows, count))
+            yield head + packed + (NO_TAGS if flexible and not some else b"")
             if not some:
                 break
             head = b""
+
+
+def _packed_rows(version: int, rows: Sequence[FetchedPartition]) -> bytes:
+    if version >= 6:
+        return b"".join(_flexible_partitions(rows))
+    return b"".join(_classic_partitions(rows, with_epoch=version >= 5))
 
 
 _HEAD: Final = Struct(">iqi").pack

@@ -75,14 +75,15 @@ def test_replies_that_nobody_reads_leave_nothing_behind(tmp_path: Path) -> None:
         with RawClient(port, timeout_s=30) as client:
             commit_metadata(client, 3_200)
             before_kb = most_kb = rss_kb(daemon)
-            for _ in range(30):
-                peer = RawClient(port, timeout_s=30)
-                peers.append(peer)
+            peers.extend(RawClient(port, timeout_s=30) for _ in range(30))
+            for peer in peers:  # at the same time: all replies are made at once
                 peer.send("offset_fetch", 7, group_id="g", topics=None, require_stable=False)
+            for _ in range(100):
                 heartbeat(client)
                 most_kb = max(most_kb, rss_kb(daemon))
+                time.sleep(0.02)
             assert daemon.metric("groupkeeper_buffered_bytes") <= 4 * BUDGET_BYTES
-            assert most_kb - before_kb < 8 * BUDGET_BYTES // 1024
+            assert most_kb - before_kb < 6 * BUDGET_BYTES // 1024, "more than is counted"
             for peer in peers:
                 peer.socket.close()
             for _ in range(600):

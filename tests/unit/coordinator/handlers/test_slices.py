@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -114,14 +115,54 @@ def test_each_slice_counts_as_held_until_the_rest_is_made() -> None:
         return b"end"
 
     services = make_services()
-    made: list[bytes] = []
+    made = bytearray()
     exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
     SlicedReply(exchange, services, slices(), made.extend).advance()
     assert exchange.cost_bytes == len(b"one")
     channel.run_timers()
     assert exchange.cost_bytes == len(b"onethree")
     channel.run_timers()
-    assert made == [b"one", b"three", b"end"]
+    assert made == b"onethreeend"
+    assert exchange.cost_bytes == 2 * len(b"onethreeend"), "the copy in the reply is not counted"
+
+
+def test_a_connection_that_a_slice_closes_gets_no_further_slice() -> None:
+    """The budget may close the connection that reports more memory."""
+    made: list[int] = []
+
+    def slices() -> Slices:
+        for number in range(3):
+            made.append(number)
+            yield b"slice"
+        return b"end"
+
+    services = make_services()
+    exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
+    channel.grew = lambda exchange, _: exchange.release()  # type: ignore[method-assign]
+    SlicedReply(exchange, services, slices(), lambda _: None).advance()
+    run(channel)
+    assert made == [0]
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_between_two_slices_a_reply_holds_little_beside_them(version: int) -> None:
+    """Its encoded rows, or a piece that is far larger than a slice, would be held for every client
+    that asks at the same time, and are not counted.
+    """
+    text = "m" * 4_000
+    few = {p: SavedOffset(p, -1, text + str(p), 0, -1, "") for p in range(2_000)}
+    topics = StoredTopics(IMAGE, {"wide": few}, by_id=False)
+    services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, topics))
+    tracemalloc.start()
+    try:
+        exchange, channel = begin(services, "offset_fetch", version, **fetch(version))
+        for _ in range(3):
+            channel.run_timers()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert channel.replies == []
+    assert held < 1.5 * exchange.cost_bytes
 
 
 def test_a_bug_in_a_later_slice_is_told_and_ends_the_reply() -> None:
