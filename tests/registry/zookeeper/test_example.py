@@ -25,10 +25,10 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize("time", ["first", "second"])
-def test_the_example_runs_and_tells_what_it_is_to_tell(servers, time):
+def run(*arguments: str) -> str:
+    """What a command prints that ends well and complains of nothing."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "examples/registry.py", servers],
+        [sys.executable, "-W", "error", *arguments],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -37,5 +37,16 @@ def test_the_example_runs_and_tells_what_it_is_to_tell(servers, time):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    lines = done.stdout.splitlines()
-    assert [line for line in TOLD if line not in lines] == [], done.stdout
+    return done.stdout
+
+
+def test_the_example_runs_as_often_as_one_likes_and_then_the_commands_show_its_group(servers):
+    for _ in range(2):
+        lines = run("examples/registry.py", servers).splitlines()
+        assert [line for line in TOLD if line not in lines] == []
+    asked = "-m", "groupkeeper", "zookeeper"
+    assert run(*asked, "groups", "-z", servers).splitlines()[1].split() == ["billing", "0"]
+    offsets = run(*asked, "offsets", "billing", "-z", servers).splitlines()[1:]
+    assert [line.split() for line in offsets] == [
+        ["orders", str(n), str(200 + n)] for n in range(6)
+    ]
