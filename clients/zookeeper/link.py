@@ -73,27 +73,31 @@ class Link:
             await self._session.close()
         for waiting in (self._lost, self._renewed):
             if waiting is not None and not waiting.done():
-                waiting.cancel()
+                waiting.set_exception(SessionClosed("the registry was closed"))
+                waiting.exception()  # otherwise the loop complains if nobody waits for it
         self.held.clear()
 
     def session(self) -> ZooKeeperSession:
         """Return the session. Raises SessionLost, or SessionClosed."""
         if self._session is None:
-            raise SessionClosed("the registry is not open: use `async with`, or open it")
+            raise _not_open()
         ended = self._session.why_ended
         if ended is not None:
             raise type(ended)(str(ended))
         return self._session
 
     async def wait_lost(self) -> SessionLost:
-        """Wait until the present session is lost. Return the reason."""
-        assert self._lost is not None, "the registry is not open"
+        """Wait until the present session is lost. Return the reason. Raises SessionClosed."""
+        if self._lost is None:
+            raise _not_open()
         return await asyncio.shield(self._lost)
 
     async def wait_renewed(self) -> Renewal:
         """Wait until the present session is lost and a new one has repeated its registrations and
-        claims. Return which nodes were created again, and which were refused."""
-        assert self._renewed is not None, "the registry is not open"
+        claims. Return which nodes were created again, and which were refused. Raises
+        SessionClosed."""
+        if self._renewed is None:
+            raise _not_open()
         return await asyncio.shield(self._renewed)
 
     async def _opened(self) -> ZooKeeperSession:
@@ -166,3 +170,7 @@ class Link:
                 return False
             await session.take_over(path, node._replace(data=data))
         return True
+
+
+def _not_open() -> SessionClosed:
+    return SessionClosed("the registry is not open: use `async with`, or open it")

@@ -95,9 +95,10 @@ class Registry:
         return RegistryGroup(self._link, name, self._no_offset)
 
     async def wait_lost(self) -> SessionLost:
-        """Wait until the session is lost. Return the reason."""
+        """Wait until the session is lost. Return the reason. Raises SessionClosed."""
         return await self._link.wait_lost()
 
     async def wait_renewed(self) -> Renewal:
-        """Wait until a lost session is replaced by a new one. Needs ``reregister``."""
+        """Wait until a lost session is replaced by a new one. Needs ``reregister``. Raises
+        SessionClosed."""
         return await self._link.wait_renewed()

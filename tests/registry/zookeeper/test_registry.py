@@ -441,6 +441,20 @@ async def test_closing_a_registry_removes_what_it_made(servers, other):
         await instance.registered()
 
 
+async def test_closing_a_registry_is_told_to_those_who_wait_for_its_loss(servers):
+    registry = Registry(servers)
+    calls = registry.wait_lost, registry.wait_renewed
+    for call in calls:  # not open yet
+        with pytest.raises(SessionClosed):
+            await call()
+    async with registry:
+        waiting = [asyncio.create_task(call()) for call in calls]
+        await asyncio.sleep(0)
+    for wait in (*waiting, *(call() for call in calls)):
+        with pytest.raises(SessionClosed):
+            await in_time(wait)
+
+
 async def test_a_server_that_is_not_there_is_said():
     registry = Registry(f"127.0.0.1:{free_port()}", connect_timeout_ms=300)
     with pytest.raises(ServerUnreachable, match="is a server running there"):
