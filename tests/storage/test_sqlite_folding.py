@@ -14,6 +14,7 @@ from groupkeeper.coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
+from groupkeeper.storage.backends.sqlite.fold_write import MAX_DELETED_PARTS
 from groupkeeper.storage.base import Batch, Lease
 from tests.helpers.core.records import commit
 from tests.helpers.storage.sqlite_bench import (
@@ -245,6 +246,52 @@ async def test_the_parts_of_a_group_go_once_they_count_no_more(bench: Bench, bec
     assert sets == (1 if becomes == "new" else 0)
     offsets = {"small": {29: 2}, "gone": {}, "new": dict.fromkeys(range(20), 3)}
     assert bench.offsets("g") == offsets[becomes]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_the_parts_of_a_deleted_group_go_a_few_with_each_append(
+    bench: Bench, restarts: bool
+) -> None:
+    """All at once would hold the writer's thread, and the appends behind it, for seconds."""
+    bench.part_bytes = 1_000
+    owner = await bench.owner()
+    await owner.append(0, [commit("g", 1, partitions=400)])
+    await owner.fold_all()
+    ((left,),) = bench.sql("SELECT count(*) FROM group_parts")
+    assert left > 3 * MAX_DELETED_PARTS
+    await owner.append(0, [GroupRemoved("g")])
+    await owner.fold()
+    await bench.written(owner)
+    if restarts:
+        owner = await bench.reopened(owner)
+        assert owner.model.keys == {}
+    while left:
+        before = left
+        await owner.append(0, [commit("other", 1, partitions=1)])
+        await bench.written(owner)
+        ((left,),) = bench.sql("SELECT count(*) FROM group_parts")
+        assert before - 2 * MAX_DELETED_PARTS <= left < before
+
+
+async def test_a_group_that_grows_again_keeps_its_parts_while_earlier_ones_are_deleted(
+    bench: Bench,
+) -> None:
+    bench.part_bytes = 1_000
+    owner = await bench.owner()
+    await owner.append(0, [commit("g", 1, partitions=400)])
+    await owner.fold_all()
+    await owner.append(0, [GroupRemoved("g")])
+    await owner.fold()
+    await owner.append(0, [commit("g", 2, partitions=300)])
+    await owner.fold_all()
+    assert len(bench.offsets("g")) == 300
+    again = await bench.reopened(owner)
+    assert again.model.keys == owner.model.keys
+    for _ in range(5):
+        await again.append(0, [commit("other", 1, partitions=1)])
+        await bench.written(again)
+    assert bench.sql("SELECT count(DISTINCT part_set) FROM group_parts") == [(1,)]
+    assert set(bench.offsets("g").values()) == {2}
 
 
 async def test_parts_that_are_still_there_count_no_more_once_their_group_is_small(

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from collections.abc import Collection
+from typing import Final
 
 from groupkeeper.storage.backends.sqlite import tables
-from groupkeeper.storage.backends.sqlite.fold import FoldedPart, FoldWork
+from groupkeeper.storage.backends.sqlite.fold import FoldedPart, FoldWork, GroupKey
 from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, write_keyed
 from groupkeeper.storage.base import LeaseEpoch
+
+MAX_DELETED_PARTS: Final = 16
+"""The most parts that one work deletes: up to 8 MB, which takes about 30 ms. The next append waits
+for it, and all parts of a group of 1.2 GB at once would take longer than an append may.
+"""
 
 
 class FoldWriter:
@@ -23,10 +30,22 @@ class FoldWriter:
         """The number of works that failed, over all loads."""
         self._left: dict[tuple[int, str], KeyedRow] = {}
         """Keyed records that could not be written. The next work retries them."""
+        self._stale: dict[GroupKey, None] = {}
+        """Groups that may have parts outside their valid set. Each work deletes some of them."""
+        self._begun: GroupKey | None = None
+        """The group whose next set of parts is not complete."""
 
     def forget(self) -> None:
-        """Drop unwritten records before a load. The load finds the records that the table lacks."""
+        """Drop unwritten work before a load. The load finds what the tables lack, and which groups
+        have parts.
+        """
         self._left.clear()
+        self._stale.clear()
+        self._begun = None
+
+    def loaded(self, has_parts: Collection[GroupKey]) -> None:
+        """Delete what is stale of these groups, with the next works."""
+        self._stale.update(dict.fromkeys(has_parts))
 
     def write(
         self,
@@ -39,12 +58,13 @@ class FoldWriter:
         for row in keyed:  # first, so that whatever fails below, they are written by a later work
             self._left[row[:2]] = row
         try:
-            if self._left or work.groups or work.part is not None:
+            if self._left or work.groups or work.part is not None or self._stale:
                 with tables.without_sync(writer):
                     self._write_all(writer, work, epoch)
         except Exception as error:  # noqa: BLE001 - the work has it
             work.error = error
             self.failures += 1
+            self._begun = None  # a group that failed begins its parts anew
         work.has_keyed = bool(self._left)
         work.is_done = True
 
@@ -56,8 +76,34 @@ class FoldWriter:
     ) -> None:
         self._write_keyed(writer, epoch)
         _write_groups(writer, work, epoch)
+        self._stale.update(dict.fromkeys(work.clears))
+        if self._begun in self._stale and self._begun in work.taken:
+            self._begun = None  # it is deleted, or small now
         if work.part is not None:
-            _write_part(writer, work.part, epoch)
+            self._write_part(writer, work.part, epoch)
+        self._delete_parts(writer, epoch)
+
+    def _write_part(self, writer: sqlite3.Connection, part: FoldedPart, epoch: LeaseEpoch) -> None:
+        """Write one part into the next set of parts. The last part makes this set the valid one."""
+        key = (part.shard, part.group_id)
+        if part.number == 0:
+            self._begun = key
+            self._stale[key] = None
+        writer.execute(tables.SAVE_PART, (*key, part.number, part.state, epoch))
+        if part.head is not None:
+            writer.execute(tables.END_PARTS, (*key, part.head, epoch))
+            self._begun = None
+
+    def _delete_parts(self, writer: sqlite3.Connection, epoch: LeaseEpoch) -> None:
+        """Delete some parts that are not valid, but not those of the set that has begun."""
+        left = MAX_DELETED_PARTS
+        keys = (key for key in self._stale if key != self._begun)
+        for key in list(itertools.islice(keys, MAX_DELETED_PARTS)):
+            deleted = writer.execute(tables.REMOVE_STALE_PARTS, (*key, *key, left, epoch))
+            left -= deleted.rowcount
+            if not left:
+                return
+            del self._stale[key]
 
     def _write_keyed(self, writer: sqlite3.Connection, epoch: LeaseEpoch) -> None:
         if self._left:
@@ -77,17 +123,3 @@ def _write_groups(writer: sqlite3.Connection, work: FoldWork, epoch: LeaseEpoch)
         writer.execute(tables.save_groups(len(saved)), (*itertools.chain(*saved), epoch))
     if gone:
         writer.execute(tables.remove_groups(len(gone)), (*itertools.chain(*gone), epoch))
-    if work.clears:
-        sql = tables.remove_parts(len(work.clears))
-        writer.execute(sql, (*itertools.chain(*work.clears), epoch))
-
-
-def _write_part(writer: sqlite3.Connection, part: FoldedPart, epoch: LeaseEpoch) -> None:
-    """Write one part into the next set of parts. The last part makes this set the valid one."""
-    key = (part.shard, part.group_id)
-    if part.number == 0:
-        writer.execute(tables.REMOVE_OTHER_PARTS, (*key, *key, epoch))
-    writer.execute(tables.SAVE_PART, (*key, *key, part.number, part.state, epoch))
-    if part.head is not None:
-        writer.execute(tables.END_PARTS, (*key, part.head, epoch))
-        writer.execute(tables.REMOVE_OTHER_PARTS, (*key, *key, epoch))

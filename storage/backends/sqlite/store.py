@@ -243,6 +243,7 @@ class SqliteOffsetStorage:
         self._last_row = load.end.row
         self._next_seq = load.end.next_seq
         self._saved_folded_row = load.end.folded_row
+        await self._run(partial(self._fold_writer.loaded, frozenset(load.fold.has_parts)))
         self._fold = load.fold
         self._log_clock.resume(load.end.head.log_id, load.end.head.ts_ms)
         self._may_append = True

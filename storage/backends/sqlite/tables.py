@@ -123,30 +123,31 @@ _SAVE_GROUPS = """INSERT INTO groups (shard, group_id, state)
 _REMOVE_GROUPS = """DELETE FROM groups
     WHERE (shard, group_id) IN (VALUES {rows}) AND (SELECT epoch FROM lease) = ?"""
 
-_REMOVE_PARTS = """DELETE FROM group_parts
-    WHERE (shard, group_id) IN (VALUES {rows}) AND (SELECT epoch FROM lease) = ?"""
-
-REMOVE_OTHER_PARTS: Final = """DELETE FROM group_parts
-    WHERE shard = ? AND group_id = ? AND part_set IS NOT
-        (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?)
+REMOVE_STALE_PARTS: Final = """DELETE FROM group_parts WHERE rowid IN (
+        SELECT rowid FROM group_parts WHERE shard = ? AND group_id = ? AND part_set IS NOT
+            (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?)
+        LIMIT ?)
     AND (SELECT epoch FROM lease) = ?"""
-"""Delete the parts of a group that are not in the valid set. Parameters: shard, group_id, shard,
-group_id, epoch.
+"""Delete some parts of a group that are not in the valid set; of a group without a row, these are
+all. Parameters: shard, group_id, shard, group_id, the number of parts, epoch.
 """
 
 SAVE_PART: Final = """INSERT INTO group_parts (shard, group_id, part_set, part, state)
-    SELECT ?, ?, 1 + coalesce(
-        (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?), 0), ?, CAST(? AS TEXT)
-    WHERE (SELECT epoch FROM lease) = ?"""
-"""Write a part of a group into the set after the valid one. Parameters: shard, group_id, shard,
-group_id, part, state, epoch.
+    SELECT ?1, ?2, (?3 = 0) + coalesce(
+        (SELECT max(part_set) FROM group_parts WHERE shard = ?1 AND group_id = ?2), 0),
+        ?3, CAST(?4 AS TEXT)
+    WHERE (SELECT epoch FROM lease) = ?5"""
+"""Write a part of a group. Part 0 begins the set after the last one, whose parts may not be deleted
+yet. Parameters: shard, group_id, part, state, epoch.
 """
 
 END_PARTS: Final = """INSERT INTO groups (shard, group_id, state, part_set)
-    SELECT ?, ?, CAST(? AS TEXT), 1 WHERE (SELECT epoch FROM lease) = ?
+    SELECT ?1, ?2, CAST(?3 AS TEXT),
+        (SELECT max(part_set) FROM group_parts WHERE shard = ?1 AND group_id = ?2)
+    WHERE (SELECT epoch FROM lease) = ?4
     ON CONFLICT (shard, group_id)
-    DO UPDATE SET state = excluded.state, part_set = part_set + 1"""
-"""Make the next set of parts of a group the valid one. Parameters: shard, group_id, state, epoch.
+    DO UPDATE SET state = excluded.state, part_set = excluded.part_set"""
+"""Make the last set of parts of a group the valid one. Parameters: shard, group_id, state, epoch.
 """
 
 _SAVE_KEYED = """INSERT INTO keyed (shard, key, record)
@@ -175,14 +176,6 @@ def remove_groups(count: int) -> str:
     Its parameters are shard and id of each group, then the lease epoch.
     """
     return _REMOVE_GROUPS.format(rows=_rows("(?,?)", count))
-
-
-def remove_parts(count: int) -> str:
-    """Return the SQL that deletes the parts of ``count`` groups.
-
-    Its parameters are shard and id of each group, then the lease epoch.
-    """
-    return _REMOVE_PARTS.format(rows=_rows("(?,?)", count))
 
 
 def save_keyed(count: int) -> str:
