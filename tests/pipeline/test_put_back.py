@@ -92,7 +92,7 @@ def test_what_was_overtaken_stays_in_bronze_and_counts_for_nothing_that_stands(p
         ("g", "orders", 9),
     }
     assert "ghost" not in {row["member_id"] for row in site.silver("member_sessions")}
-    carried = site.spark.read.parquet(site.lake.carried("offsets")).where(f"dt = '{THIRD}'")
+    carried = site.valid("_carried/offsets").where(f"dt = '{THIRD}'")
     assert {(r["topic"], r["offset"]) for r in carried.collect()} == {("orders", 9)}
 
 
