@@ -112,7 +112,6 @@ def measure(sealing: str) -> tuple[list[float], float]:
 def cpu_of_the_thread() -> str:
     """Seal rows of 64 commits of ten partitions. Only this thread's CPU time counts."""
     from groupkeeper.coordinator.core.records import (
-        CommittedPartition,
         CommittedTopic,
         OffsetsCommitted,
     )
@@ -123,10 +122,7 @@ def cpu_of_the_thread() -> str:
     from groupkeeper.storage.event_log.sealing.sealer import Pacer, Sealer, SealSettings
 
     def commit(number: int) -> OffsetsCommitted:
-        rows = [
-            CommittedPartition(p, number * 977 + p * 131_071, number * 977, 0, "")
-            for p in range(PARTITIONS)
-        ]
+        rows = [(p, number * 977 + p * 131_071, number * 977, 0, "") for p in range(PARTITIONS)]
         who = f"consumer-billing-{number % 8}-6f9619ff-8b86-d011-b42d-00c04fc964ff"
         topics = [CommittedTopic("orders", "2QeIYRJmSFqXDgnwYbWEzA", rows)]
         return OffsetsCommitted(

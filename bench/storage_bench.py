@@ -19,7 +19,6 @@ from pathlib import Path
 
 from bench.figures import Figure
 from groupkeeper.coordinator.core.records import (
-    CommittedPartition,
     CommittedTopic,
     OffsetsCommitted,
 )
@@ -40,7 +39,7 @@ IDENTITY = StoreIdentity("bench", SHARDS)
 
 def commit(group_id: str, offset: int) -> OffsetsCommitted:
     """Return a consumer's commit."""
-    rows = [CommittedPartition(n, offset, offset - 1, 0, "") for n in range(PARTITIONS)]
+    rows = [(n, offset, offset - 1, 0, "") for n in range(PARTITIONS)]
     return OffsetsCommitted(
         group_id=group_id,
         generation_id=5,

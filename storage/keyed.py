@@ -7,10 +7,11 @@ can keep only these values. Loading any other backend must lead to the same stat
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from groupkeeper.coordinator.core.consumer_records import ConsumerChange, ConsumerGroupRecord
 from groupkeeper.coordinator.core.records import (
+    CommittedRow,
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
@@ -115,19 +116,19 @@ class KeyedRecords:
             group.metadata = changed_metadata(group.metadata, record)
 
     def _commit(self, record: OffsetsCommitted) -> None:
-        offsets = self._groups.setdefault(record.group_id, _Group()).offsets
-        commit_time_ms, expire_time_ms = record.commit_time_ms, record.expire_time_ms
+        group = self._groups.get(record.group_id)
+        if group is None:
+            group = self._groups[record.group_id] = _Group()
+        offsets = group.offsets
+        commit_time_ms: Any = record.commit_time_ms
+        expire_time_ms: Any = record.expire_time_ms
         for topic in record.topics:
             rows = offsets.setdefault(topic.topic, {})
             topic_id = topic.topic_id
-            for each in topic.partitions:
-                rows[each.partition] = SavedOffset(
-                    each.offset,
-                    each.leader_epoch,
-                    each.metadata,
-                    commit_time_ms,
-                    expire_time_ms,
-                    topic_id,
+            committed: list[CommittedRow] = topic.partitions
+            for partition, offset, _, leader_epoch, metadata in committed:
+                rows[partition] = SavedOffset(
+                    offset, leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id
                 )
 
     def topic_id(self, name: str) -> str:

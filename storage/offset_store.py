@@ -20,7 +20,6 @@ from groupkeeper.coordinator.core.events import Event, GroupDeleted, OffsetDelet
 from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset, lost_topics
 from groupkeeper.coordinator.core.records import (
     NO_TIMESTAMP,
-    CommittedPartition,
     CommittedTopic,
     GroupRemoved,
     OffsetsCommitted,
@@ -141,9 +140,7 @@ class OffsetStore:
             keyed = await self._shard(group_id)
             before = keyed.offset(group_id, topic, partition)
             previous = NO_OFFSET if before is None else before.offset
-            row = CommittedPartition(
-                partition, given.offset, previous, given.leader_epoch, given.metadata
-            )
+            row = partition, given.offset, previous, given.leader_epoch, given.metadata
             commit = OffsetsCommitted(
                 group_id=group_id,
                 generation_id=NO_GENERATION,

@@ -152,12 +152,10 @@ class Topics:
                 continue  # deleted before the commit was durable
             ends = self._ends.setdefault(topic.topic_id, {})
             end_of = ends.get
-            for part in topic.partitions:
-                offset = part.offset
-                partition = part.partition
+            for partition, offset, previous, _, _ in topic.partitions:
                 if offset > end_of(partition, 0):
                     ends[partition] = offset
-                elif offset < part.previous_offset:
+                elif offset < previous:
                     self.rewinds += 1
 
     def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:

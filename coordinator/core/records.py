@@ -8,7 +8,7 @@ form (22 characters of URL-safe base64); "" means none.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -58,15 +58,18 @@ class GroupRemoved(msgspec.Struct, frozen=True, tag="group_removed", tag_field="
     group_id: str
 
 
-class CommittedPartition(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One partition of a commit."""
+CommittedPartition: TypeAlias = tuple[int, int, int, int, str]
+"""(partition, offset, previous offset, leader epoch, metadata): one partition of a commit.
 
-    partition: int
-    offset: int
-    previous_offset: int
-    """The offset that this commit replaces; -1 if there was none."""
-    leader_epoch: int
-    metadata: str
+The previous offset is the one that this commit replaces; -1 if there was none. It is a bare tuple
+because a commit makes many, and each is read several times.
+"""
+
+
+CommittedRow: TypeAlias = tuple[Any, Any, Any, Any, Any]
+"""A CommittedPartition for code that passes its numbers on as they are. mypyc would unpack and pack
+each int again.
+"""
 
 
 class CommittedTopic(msgspec.Struct, frozen=True, gc=False, rename={"partitions": "rows"}):

@@ -1,11 +1,9 @@
-"""The state that the functions of the core change: the groups of one shard, and the current
-step.
-"""
+"""The state that the core's functions change: the groups of a shard, and the current step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from groupkeeper.coordinator.core.cluster.group_configs import NO_OVERRIDES, GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import ANY_PARTITION, TopicImage, TopicInfo
@@ -26,6 +24,7 @@ from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import (
     AdoptedTopic,
+    CommittedRow,
     GroupRecord,
     GroupRemoved,
     OffsetsAdopted,
@@ -181,7 +180,11 @@ class ShardState:
         rescheduleClassicGroupMemberHeartbeat).
         """
         member.session_length_ms = length_ms = member.session_timeout_ms
-        if self.deadlines.arm(member.session, self.now.monotonic_ms + length_ms):
+        at_ms = self.now.monotonic_ms + length_ms
+        session = member.session
+        if session.queued_at is not None and at_ms >= session.queued_at:
+            session.at = at_ms  # as ``arm`` would, without a call: nearly every request needs it
+        elif self.deadlines.arm(session, at_ms):
             self.step.sets_alarm = True
 
     # --- hard state ---
@@ -253,11 +256,13 @@ class ShardState:
         self.census.set_assigned(self.shard_id, self.tally.assigned_bytes)
 
     def _apply_commit(self, record: OffsetsCommitted) -> None:
-        group = self._group(record.group_id)
+        group = self.groups.get(record.group_id)
+        if group is None:
+            group = self._group(record.group_id)
         offsets = group.offsets
         has_metadata = group.offset_metadata_bytes > 0
-        commit_time_ms = record.commit_time_ms
-        expire_time_ms = record.expire_time_ms
+        commit_time_ms: Any = record.commit_time_ms
+        expire_time_ms: Any = record.expire_time_ms
         for topic in record.topics:
             topic_id = topic.topic_id
             if not topic_id:
@@ -267,21 +272,18 @@ class ShardState:
                 stored = offsets[topic.topic] = {}
                 group.offset_bytes += topic_bytes(topic.topic)
             ends = self._ends(topic_id)
-            end_of = ends.get
             held_before = len(stored)
-            for part in topic.partitions:
-                partition = part.partition
-                offset = part.offset
-                metadata = part.metadata
+            rows: list[CommittedRow] = topic.partitions
+            for partition, offset, _, leader_epoch, metadata in rows:
                 if metadata or has_metadata:
                     has_metadata = True
                     before = stored.get(partition)
                     if before is None or before.metadata != metadata:
                         _count_metadata(group, before, metadata)
                 stored[partition] = SavedOffset(
-                    offset, part.leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id
+                    offset, leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id
                 )
-                if offset > end_of(partition, -1):
+                if offset > ends.get(partition, -1):
                     ends[partition] = offset
             if added := len(stored) - held_before:
                 self.offsets_held += added

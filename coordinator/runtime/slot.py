@@ -319,7 +319,10 @@ class Slot:
 
     def _resolve(self, ticket: Ticket, result: Result) -> None:
         if type(result) is OffsetCommitResult:
-            self._stats.count_commit(result.error)
+            if result.error:
+                self._stats.commits_rejected += 1
+            else:
+                self._stats.commits_accepted += 1
         try:
             ticket.resolve(result)
         except Exception as error:  # noqa: BLE001 - others must get their answers

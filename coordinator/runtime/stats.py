@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     Event,
     MemberEvicted,
@@ -87,13 +86,6 @@ class Stats:
     """Exceptions inside the core. Each one reloaded its shard."""
     tickets_failed: int = 0
     """Tickets that raised in ``resolve``."""
-
-    def count_commit(self, error: ErrorCode) -> None:
-        """Count the answer to an OffsetCommit."""
-        if error:
-            self.commits_rejected += 1
-        else:
-            self.commits_accepted += 1
 
     def count_events(self, events: Iterable[Event]) -> None:
         """Count the evictions, rebalances and expired offsets among the events of the core."""

@@ -369,13 +369,13 @@ class PersistentOffsetStorage:
                 self._remember(shard, record.group_id, self._groups.get(record.group_id))
                 puts = writes.setdefault(record.group_id, _GroupWrite()).puts
                 for topic in record.topics:
-                    for each in topic.partitions:
-                        puts[topic.topic, each.partition] = OffsetAndMetadata(
-                            each.offset,
-                            each.metadata,
+                    for partition, offset, _, leader_epoch, metadata in topic.partitions:
+                        puts[topic.topic, partition] = OffsetAndMetadata(
+                            offset,
+                            metadata,
                             record.commit_time_ms,
                             record.expire_time_ms,
-                            each.leader_epoch,
+                            leader_epoch,
                         )
             case OffsetsRemoved():
                 puts = writes.setdefault(record.group_id, _GroupWrite()).puts

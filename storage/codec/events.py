@@ -12,7 +12,7 @@ import msgspec
 
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.records import OffsetsCommitted, Record
-from groupkeeper.storage.segment_lines import COMMIT_KIND, EventDict
+from groupkeeper.storage.segment_lines import COMMIT_KIND, ROW_FIELDS, EventDict
 
 COMMIT_API: Final = "OffsetCommit"
 NO_GROUP_TYPE: Final = ""
@@ -86,7 +86,14 @@ def _commit_fields(commit: OffsetsCommitted) -> EventDict:
         "api": COMMIT_API,
         "commit_time_ms": commit.commit_time_ms,
         "expire_time_ms": commit.expire_time_ms,
-        "topics": _plain(commit.topics),
+        "topics": [
+            {
+                "topic": topic.topic,
+                "topic_id": topic.topic_id,
+                "partitions": [dict(zip(ROW_FIELDS, row, strict=True)) for row in topic.partitions],
+            }
+            for topic in commit.topics
+        ],
     }
 
 

@@ -29,8 +29,8 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "coordinator/core/offsets/commit.py _too_long: 2 * length > limit -> 2 * length >= limit": (
         "a shortcut: what it saves is a count of twice the length at the most, the limit itself"
     ),
-    "coordinator/core/offsets/commit.py _check: len(set(map(_INDEX, partitions))) < count -> "
-    "len(set(map(_INDEX, partitions))) <= count": (
+    "coordinator/core/offsets/commit.py _check: len({row[0] for row in partitions}) < count -> "
+    "len({row[0] for row in partitions}) <= count": (
         "over partitions that are named once, an overlay shows what is stored: only slower"
     ),
     "coordinator/core/offsets/commit.py _check: count > 1 -> count >= 1": (

@@ -19,16 +19,16 @@ HANDLERS: Final = "coordinator/handlers"
 TIMERS: Final = (
     Named(
         f"{CORE}/classic/membership.py",
-        "    shard.restart_session(group.members[request.member_id])\n"
+        "    shard.restart_session(member)\n"
         "    shard.reply(ticket, HEARTBEAT_ANSWER[group.state], False)",
         "    shard.reply(ticket, HEARTBEAT_ANSWER[group.state], False)",
         "a heartbeat does not restart the session: members that live are evicted",
     ),
     Named(
         f"{CORE}/state.py",
-        "        if self.deadlines.arm(member.session, self.now.monotonic_ms + length_ms):\n"
+        "        elif self.deadlines.arm(session, at_ms):\n"
         "            self.step.sets_alarm = True\n",
-        "        self.deadlines.arm(member.session, self.now.monotonic_ms + length_ms)\n",
+        "        else:\n            self.deadlines.arm(session, at_ms)\n",
         "a heartbeat that shortens a session sets no alarm: the member is evicted when something "
         "else is due",
     ),

@@ -44,7 +44,7 @@ def commit(
     topics: dict[str, list[CommittedPartition]] = {}
     for topic, partition, offset, *previous in offsets:
         before = previous[0] if previous else -1
-        row = CommittedPartition(partition, offset, before, 3, "note")
+        row = (partition, offset, before, 3, "note")
         topics.setdefault(topic, []).append(row)
     record = OffsetsCommitted(
         group_id=group,

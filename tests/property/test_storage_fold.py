@@ -31,7 +31,6 @@ from groupkeeper.coordinator.core.consumer_records import (
 )
 from groupkeeper.coordinator.core.records import (
     AdoptedTopic,
-    CommittedPartition,
     CommittedTopic,
     GroupConfigs,
     GroupRecord,
@@ -94,14 +93,7 @@ group_records = st.builds(
     state_timestamp_ms=times,
     members=st.lists(members, max_size=2).map(tuple),
 )
-committed_partitions = st.builds(
-    CommittedPartition,
-    partition=partitions,
-    offset=offsets,
-    previous_offset=st.just(-1),
-    leader_epoch=st.integers(-1, 5),
-    metadata=text,
-)
+committed_partitions = st.tuples(partitions, offsets, st.just(-1), st.integers(-1, 5), text)
 commits = st.builds(
     OffsetsCommitted,
     group_id=group_ids,

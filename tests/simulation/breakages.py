@@ -217,8 +217,8 @@ def invented_commit(patch: Patch) -> None:
 
     def inventive(self: ShardState, made: Any, size_bytes: int = 0) -> None:
         if isinstance(made, OffsetsCommitted) and self.now.wall_ms % 5 == 0:
-            part = made.topics[0].partitions[0]
-            made.topics[0].partitions[0] = msgspec.structs.replace(part, offset=part.offset + 10**6)
+            partition, offset, *rest = made.topics[0].partitions[0]
+            made.topics[0].partitions[0] = (partition, offset + 10**6, *rest)
         record(self, made, size_bytes)
 
     patch.setattr(ShardState, "record", inventive)

@@ -249,24 +249,23 @@ class Durable:
         offsets, largest = self._offsets_of(record.group_id), self.largest[shard]
         for topic in record.topics:
             rows = offsets.setdefault(topic.topic, {})
-            for part in topic.partitions:
-                key = (record.group_id, topic.topic, part.partition)
-                assert part.previous_offset == self.value(key), (
-                    f"{key}: replaces {part.previous_offset}, {self.value(key)} was stored"
+            for partition, offset, previous, epoch, metadata in topic.partitions:
+                key = (record.group_id, topic.topic, partition)
+                assert previous == self.value(key), (
+                    f"{key}: replaces {previous}, {self.value(key)} was stored"
                 )
-                epoch, metadata = part.leader_epoch, part.metadata
-                value = Stored(self.position, part.offset, topic.topic_id, epoch, metadata)
+                value = Stored(self.position, offset, topic.topic_id, epoch, metadata)
                 values = self.values[key]
                 if values and values[-1].position == self.position:
                     values.pop()  # the same commit replaces it: nobody may be told of it
                 values.append(value)
-                end = topic.topic_id, part.partition
-                largest[end] = max(part.offset, largest.get(end, NOTHING))
-                self.commits[key, part.offset].append(Write(self.position, record, epoch, metadata))
-                rows[part.partition] = SavedOffset(
-                    part.offset,
-                    part.leader_epoch,
-                    part.metadata,
+                end = topic.topic_id, partition
+                largest[end] = max(offset, largest.get(end, NOTHING))
+                self.commits[key, offset].append(Write(self.position, record, epoch, metadata))
+                rows[partition] = SavedOffset(
+                    offset,
+                    epoch,
+                    metadata,
                     record.commit_time_ms,
                     record.expire_time_ms,
                     topic.topic_id,

@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from groupkeeper.coordinator.core.records import (
-    CommittedPartition,
     CommittedTopic,
     GroupRecord,
     OffsetsCommitted,
@@ -46,7 +45,7 @@ class Story:
         """Make a commit durable at 1,000 ms. It may name its partition several times."""
         before = self.durable.value(KEY) if previous is None else previous
         parts = [
-            CommittedPartition(0, offset, replaced, epoch, metadata)
+            (0, offset, replaced, epoch, metadata)
             for replaced, offset in pairwise((before, *offsets))
         ]
         topics = [CommittedTopic("orders", "t", parts)]

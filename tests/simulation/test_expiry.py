@@ -8,7 +8,6 @@ import pytest
 
 from groupkeeper.coordinator.core.events import LostPartition, LostTopic, OffsetExpired
 from groupkeeper.coordinator.core.records import (
-    CommittedPartition,
     CommittedTopic,
     GroupConfigs,
     GroupRecord,
@@ -36,7 +35,7 @@ class Group:
         self.durable.stored(0, 1, [Batch(records, list(events))])
 
     def commit(self, at_ms, *, expire_ms=-1):
-        topics = [CommittedTopic("orders", "t", [CommittedPartition(0, 5, -1, -1, "")])]
+        topics = [CommittedTopic("orders", "t", [(0, 5, -1, -1, "")])]
         self.store(OffsetsCommitted("g", -1, "", None, "app", "", "", at_ms, expire_ms, topics))
 
     def become_empty(self, at_ms, protocol_type="consumer"):

@@ -12,7 +12,6 @@ from groupkeeper.coordinator.core.events import (
     OffsetDeleted,
 )
 from groupkeeper.coordinator.core.records import (
-    CommittedPartition,
     CommittedTopic,
     GroupRemoved,
     OffsetsCommitted,
@@ -41,7 +40,7 @@ class Story:
         self.history: list[Op] = []
         self.durable.granted(0, 1)
         self.store([TopicRecord("orders", "t", 4)])
-        topics = [CommittedTopic("orders", "t", [CommittedPartition(0, 5, -1, -1, "")])]
+        topics = [CommittedTopic("orders", "t", [(0, 5, -1, -1, "")])]
         self.store([OffsetsCommitted("g", -1, "", None, "app", "", "", 0, -1, topics)])
 
     def store(self, records, *events):

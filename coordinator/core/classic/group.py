@@ -281,9 +281,10 @@ class ClassicGroup(Group):
         state = self.state
         if state is _EMPTY:  # The member id does not matter: docs/spec/edge-cases.md#edge-62
             return _NONE if generation_id < 0 else COMMIT_ANSWER[state]
-        error = self.identity_error(request.member_id, request.group_instance_id)
-        if error:
-            return error
+        if request.group_instance_id is not None or request.member_id not in self.members:
+            error = self.identity_error(request.member_id, request.group_instance_id)
+            if error:
+                return error
         if generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
         return COMMIT_ANSWER[state]

@@ -49,11 +49,20 @@ def heartbeat(
 
     NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes (docs/design.md#durable-first).
     """
-    error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.generation_error(request)
-    if error or group is None:
-        _refuse_heartbeat(shard, group, request, ticket, error)
-        return
-    shard.restart_session(group.members[request.member_id])
+    member = None if group is None else group.members.get(request.member_id)
+    if (
+        group is None
+        or member is None
+        or request.group_instance_id is not None
+        or request.generation_id != group.generation_id
+    ):
+        # Not a dynamic member of this generation, for which these checks are enough.
+        error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.generation_error(request)
+        if error or group is None:
+            _refuse_heartbeat(shard, group, request, ticket, error)
+            return
+        member = group.members[request.member_id]
+    shard.restart_session(member)
     shard.reply(ticket, HEARTBEAT_ANSWER[group.state], False)
 
 

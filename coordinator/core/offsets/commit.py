@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from groupkeeper.coordinator.core.cluster.image import TopicInfo
 from groupkeeper.coordinator.core.dispatch import handles
@@ -131,7 +131,7 @@ class _Checked:
     def keep_all_but(self, refused: set[OffsetKey]) -> None:
         """Drop the refused offsets from those to store."""
         kept = [
-            (topic, [p for p in topic.partitions if (topic.topic, p.partition) not in refused])
+            (topic, [p for p in topic.partitions if (topic.topic, p[0]) not in refused])
             for topic in self.topics
         ]
         self.topics = [
@@ -145,12 +145,6 @@ def _check(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ch
     See docs/spec/offsets.md#commit, steps 2, 3, 5 and 6.
     """
     checked = _Checked(_fixed_bytes(request))
-    rules = (
-        shard.limits.offset_metadata_max_bytes,
-        group is not None
-        and request.generation_id >= 0
-        and shard.overrides_of(group).commit_monotonic,
-    )
     stored = _NOTHING if group is None else group.offsets
     by_id = request.by_topic_id
     topics = request.topics
@@ -169,11 +163,12 @@ def _check(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ch
             # in a host without topics: an offset that held a topic's end is replaced
             checked.lowers = True
         count = len(partitions)
-        if is_topic_twice or (count > 1 and len(set(map(_INDEX, partitions))) < count):
+        if is_topic_twice or (count > 1 and len({row[0] for row in partitions}) < count):
             before = overlays.setdefault(info.name, _Overlay(before))
         elif committed := _goes_on(before, info, partitions):
             checked.add(info, committed)
             continue
+        rules = _rules(shard, group, request)
         _check_topic(checked, rules, before, info, topic_at, partitions)
     return checked
 
@@ -185,13 +180,20 @@ def _has_ids(stored: dict[int, SavedOffset]) -> bool:
 
 _NOTHING: Final[Mapping[str, dict[int, SavedOffset]]] = {}
 _NO_PARTITIONS: Final[dict[int, SavedOffset]] = {}
-_INDEX: Final = itemgetter(0)
-"""The partition of a CommitPartition."""
 _TOPIC: Final = itemgetter(0, 1)
 """The name and the id of a CommitTopic."""
 
 _Rules: TypeAlias = tuple[int, bool]
 """(limit of the metadata, whether offsets may only increase)."""
+
+
+def _rules(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Rules:
+    is_monotonic = (
+        group is not None
+        and request.generation_id >= 0
+        and shard.overrides_of(group).commit_monotonic
+    )
+    return shard.limits.offset_metadata_max_bytes, is_monotonic
 
 
 def _goes_on(
@@ -204,17 +206,22 @@ def _goes_on(
     """
     committed: list[CommittedPartition] = []
     _, topic_id, count = info
-    find = before.get
-    add = committed.append
-    for partition, offset, leader_epoch, metadata in partitions:
-        stored = find(partition)  # its partition was valid before, so it is not negative
+    rows: list[_AnyRow] = partitions
+    for partition, offset, leader_epoch, metadata in rows:
+        stored = before.get(partition)  # its partition was valid before, so it is not negative
         if stored is None or metadata or partition >= count or stored.topic_id != topic_id:
             return []
-        previous = stored.offset
+        previous: Any = stored.offset
         if offset < previous:
             return []
-        add(CommittedPartition(partition, offset, previous, leader_epoch, ""))
+        committed.append((partition, offset, previous, leader_epoch, ""))
     return committed
+
+
+_AnyRow: TypeAlias = tuple[Any, Any, Any, Any]
+"""A CommitPartition whose numbers are passed on as they are. mypyc would unpack and pack each int
+again.
+"""
 
 
 def _check_topic(
@@ -256,7 +263,7 @@ def _check_topic(
                 errors[topic_at, at] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
                 continue
             checked.lowers = True
-        part = CommittedPartition(partition, offset, previous, leader_epoch, metadata or "")
+        part = partition, offset, previous, leader_epoch, metadata or ""
         committed.append(part)
         if overlay is not None:
             overlay.put(part, info)
@@ -298,8 +305,9 @@ class _Overlay(dict[int, SavedOffset]):
     offset of the commit replaces the one before it."""
 
     def put(self, part: CommittedPartition, info: TopicInfo) -> None:
-        self[part.partition] = SavedOffset(
-            part.offset, part.leader_epoch, part.metadata, NO_TIMESTAMP, NO_TIMESTAMP, info.topic_id
+        partition, offset, _, leader_epoch, metadata = part
+        self[partition] = SavedOffset(
+            offset, leader_epoch, metadata, NO_TIMESTAMP, NO_TIMESTAMP, info.topic_id
         )
 
 
@@ -338,7 +346,9 @@ def _store(
         client.client_host,
         client.principal,
         wall_ms,
-        _expire_time_ms(wall_ms, request.retention_ms),
+        NO_TIMESTAMP
+        if request.retention_ms == NO_RETENTION
+        else _expire_time_ms(wall_ms, request.retention_ms),
         checked.topics,
         GroupType.CLASSIC if group is None else group.group_type,
     )
@@ -351,13 +361,11 @@ def _store(
 
 
 def _expire_time_ms(wall_ms: int, retention_ms: int) -> int:
-    """Return when the commit's own retention ends; -1 if it has none.
+    """Return when the commit's own retention ends.
 
     A time before the epoch, or beyond Kafka's 64-bit integers, counts as already expired
     (docs/spec/offsets.md#retention-time).
     """
-    if retention_ms == NO_RETENTION:
-        return NO_TIMESTAMP
     expire_time_ms = wall_ms + retention_ms
     return expire_time_ms if 0 <= expire_time_ms < 2**63 else 0
 

@@ -26,12 +26,12 @@ def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionE
     """
     lowered = []
     for topic in record.topics:
-        for part in topic.partitions:
+        for partition, offset, previous, _, _ in topic.partitions:
             end = None
             if not topic.topic_id:
-                end = _end_of_known_topic(shard, record.group_id, topic.topic, part.partition)
-            elif part.offset < part.previous_offset:
-                end = held_end(shard, topic.topic_id, part.partition, part.previous_offset)
+                end = _end_of_known_topic(shard, record.group_id, topic.topic, partition)
+            elif offset < previous:
+                end = held_end(shard, topic.topic_id, partition, previous)
             if end is not None:
                 lowered.append(end)
     return lowered

@@ -6,7 +6,7 @@ See docs/spec/offsets.md#fetch; Kafka's KafkaApis and OffsetMetadataManager.fetc
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.dispatch import handles
@@ -88,18 +88,18 @@ def _named(
 def _fetched(
     stored: dict[int, SavedOffset], topic_id: str, partitions: list[int]
 ) -> list[FetchedPartition]:
-    result: list[FetchedPartition] = []
-    add = result.append
-    find = stored.get
-    none = _NONE
-    for partition in partitions:
-        offset = find(partition)
+    # Any: the numbers are passed on as they are. mypyc would unpack and pack each int again.
+    numbers: list[Any] = partitions
+    result: list[tuple[Any, Any, Any, Any, Any]] = []
+    none: Any = _NONE
+    for partition in numbers:
+        offset: Any = stored.get(partition)
         if offset is None or (offset.topic_id != topic_id and offset.topic_id and topic_id):
             # The stored offset belongs to a deleted topic of the same name
             # (docs/spec/edge-cases.md#edge-69).
-            add(_nothing(partition, none))
+            result.append(_nothing(partition, none))
         else:
-            add((partition, offset.offset, offset.leader_epoch, offset.metadata, none))
+            result.append((partition, offset.offset, offset.leader_epoch, offset.metadata, none))
     return result
 
 

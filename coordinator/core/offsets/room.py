@@ -27,12 +27,10 @@ def too_much(
         before = stored.get(topic.topic)
         if before is None:
             room_bytes -= topic_bytes(topic.topic)
-        for part in topic.partitions:
-            key = (topic.topic, part.partition)
-            held = None if before is None else before.get(part.partition)
-            grows_by = offset_bytes(part.metadata) - (
-                0 if held is None else offset_bytes(held.metadata)
-            )
+        for partition, _, _, _, metadata in topic.partitions:
+            key = (topic.topic, partition)
+            held = None if before is None else before.get(partition)
+            grows_by = offset_bytes(metadata) - (0 if held is None else offset_bytes(held.metadata))
             growth[key] = max(grows_by, growth.get(key, grows_by))
     refused: set[OffsetKey] = set()
     for key, grows_by in growth.items():

@@ -18,7 +18,6 @@ from groupkeeper.coordinator.core.events import MemberFenced, RebalanceStart
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import (
-    CommittedPartition,
     CommittedTopic,
     OffsetsCommitted,
     Record,
@@ -135,7 +134,7 @@ class FakeShard:
 
 def _record(request: OffsetCommit, now: Now) -> OffsetsCommitted:
     topics = [
-        CommittedTopic(name, "", [CommittedPartition(p, o, -1, e, m or "") for p, o, e, m in parts])
+        CommittedTopic(name, "", [(p, o, -1, e, m or "") for p, o, e, m in parts])
         for name, _, parts in request.topics
     ]
     return OffsetsCommitted(

@@ -58,12 +58,12 @@ class RecordModel:
             case OffsetsCommitted():
                 self.keys.setdefault(("group", shard, record.group_id), None)
                 for topic in record.topics:
-                    for part in topic.partitions:
-                        key = ("offset", shard, record.group_id, topic.topic, part.partition)
+                    for partition, offset, _, leader_epoch, metadata in topic.partitions:
+                        key = ("offset", shard, record.group_id, topic.topic, partition)
                         self.keys[key] = (
-                            part.offset,
-                            part.leader_epoch,
-                            part.metadata,
+                            offset,
+                            leader_epoch,
+                            metadata,
                             record.commit_time_ms,
                             record.expire_time_ms,
                             topic.topic_id,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.records import (
-    CommittedPartition,
     CommittedTopic,
     GroupRecord,
     OffsetsCommitted,
@@ -23,7 +22,7 @@ def commit(
     expire_time_ms: int = -1,
 ) -> OffsetsCommitted:
     """A commit of the same offset for the first so many partitions of a topic."""
-    rows = [CommittedPartition(number, offset, -1, 0, metadata) for number in range(partitions)]
+    rows = [(number, offset, -1, 0, metadata) for number in range(partitions)]
     return OffsetsCommitted(
         group_id=group_id,
         generation_id=3,

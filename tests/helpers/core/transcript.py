@@ -357,9 +357,9 @@ class Transcript:
                 )
             case OffsetsCommitted():
                 parts = [
-                    f"{t.topic}/{p.partition}={p.offset}(was {p.previous_offset})"
+                    f"{t.topic}/{partition}={offset}(was {previous})"
                     for t in record.topics
-                    for p in t.partitions
+                    for partition, offset, previous, _, _ in t.partitions
                 ]
                 by = record.member_id or "nobody"
                 return f"commit {record.group_id} by {by}: {' '.join(parts)}"

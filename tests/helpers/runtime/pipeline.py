@@ -64,7 +64,7 @@ class Pipeline:
     def offsets_in_append(self, number: int) -> list[int]:
         """Return the offsets of an append, in order."""
         return [
-            record.topics[0].partitions[0].offset
+            record.topics[0].partitions[0][1]
             for item in self.storage.appends[number]
             for batch in item.batches
             for record in batch.records

@@ -48,8 +48,8 @@ def _apply(found: dict[tuple[str, str, int], int], record: object) -> None:
                     found[(group, topic, partition)] = saved.offset
         case OffsetsCommitted(group_id=group, topics=topics):
             for committed in topics:
-                for part in committed.partitions:
-                    found[(group, committed.topic, part.partition)] = part.offset
+                for partition, offset, *_ in committed.partitions:
+                    found[(group, committed.topic, partition)] = offset
         case OffsetsRemoved(group_id=group, partitions=partitions):
             for topic, partition in partitions:
                 found.pop((group, topic, partition), None)

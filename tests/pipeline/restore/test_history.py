@@ -10,7 +10,6 @@ import pytest
 
 from groupkeeper.coordinator.cli.pipeline.plan_view import read_plan
 from groupkeeper.coordinator.core.records import (
-    CommittedPartition,
     CommittedTopic,
     OffsetsCommitted,
 )
@@ -38,7 +37,7 @@ from tests.pipeline.restore.conftest import command, open_cluster
 
 
 def a_commit(log_id, seq, ts_ms, offsets, group="g"):
-    partitions = [CommittedPartition(p, offset, -1, -1, "") for p, offset in offsets.items()]
+    partitions = [(p, offset, -1, -1, "") for p, offset in offsets.items()]
     topics = [CommittedTopic("orders", "", partitions)]
     commit = OffsetsCommitted(group, -1, "", None, "c", "/h", "User:A", ts_ms, -1, topics)
     return event_dict(Stamp(log_id, ts_ms, ts_ms), seq, 1, 1, commit)

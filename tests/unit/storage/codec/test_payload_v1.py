@@ -6,7 +6,6 @@ import pytest
 
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.coordinator.core.records import (
-    CommittedPartition,
     CommittedTopic,
     GroupRemoved,
     OffsetsCommitted,
@@ -31,7 +30,7 @@ COMMIT = OffsetsCommitted(
         CommittedTopic(
             "orders",
             "id",
-            [CommittedPartition(0, 10, -1, -1, ""), CommittedPartition(1, 20, 15, 3, "note")],
+            [(0, 10, -1, -1, ""), (1, 20, 15, 3, "note")],
         )
     ],
 )  # fmt: skip

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.records import (
-    CommittedPartition,
     CommittedTopic,
     OffsetsCommitted,
 )
@@ -68,7 +67,7 @@ def test_any_commit_is_the_same_event(
     group_type: GroupType,
 ) -> None:
     member, client, host, principal, topic = texts
-    parts = [CommittedPartition(*row) for row in rows]
+    parts = [tuple(row) for row in rows]
     commit = OffsetsCommitted(
         group_id=group,
         generation_id=4,

@@ -10,7 +10,7 @@ from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import CommitRejected, GroupCreated
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
-from groupkeeper.coordinator.core.records import CommittedPartition, OffsetsCommitted
+from groupkeeper.coordinator.core.records import OffsetsCommitted
 from groupkeeper.coordinator.core.requests.client import Client
 from tests.helpers.core.shard_driver import (
     CLIENT,
@@ -60,9 +60,9 @@ def test_commit_is_stored_with_all_that_came_with_it(driver):
     assert (record.commit_time_ms, record.expire_time_ms) == (driver.now.wall_ms, -1)
     assert [(t.topic, t.topic_id) for t in record.topics] == [ORDERS[:2], PAYMENTS[:2]]
     assert [p for t in record.topics for p in t.partitions] == [
-        CommittedPartition(0, 10, -1, 5, "note"),
-        CommittedPartition(1, 20, -1, -1, ""),
-        CommittedPartition(3, 30, -1, -1, ""),
+        (0, 10, -1, 5, "note"),
+        (1, 20, -1, -1, ""),
+        (3, 30, -1, -1, ""),
     ]
     assert driver.events[events:] == []
     assert call.reply.waits is True
@@ -72,7 +72,7 @@ def test_commit_says_what_it_replaces(driver):
     driver.commit("g", {"orders": {0: 10}})
     driver.commit("g", {"orders": {0: 7, 1: 1}})
     (topic,) = driver.records_of(OffsetsCommitted)[-1].topics
-    assert [(p.partition, p.offset, p.previous_offset) for p in topic.partitions] == [
+    assert [p[:3] for p in topic.partitions] == [
         (0, 7, 10),
         (1, 1, -1),
     ]
@@ -86,7 +86,7 @@ def test_commit_to_a_topic_made_again_replaces_nothing(driver, monkeypatch):
     assert driver.shard.saved("g").offsets, "it is to be swept later"
     driver.commit("g", {"orders": {0: 7}})
     (topic,) = driver.records_of(OffsetsCommitted)[-1].topics
-    assert [(p.offset, p.previous_offset) for p in topic.partitions] == [(7, -1)]
+    assert [p[1:3] for p in topic.partitions] == [(7, -1)]
 
 
 def test_later_commit_wins_whatever_the_offset(driver):
@@ -113,7 +113,7 @@ def test_an_end_outlives_a_commit_that_names_its_partition_twice(driver, topics)
     driver.commit("g", {"orders": {0: 8}})
     driver.commit("g", topics)
     record = driver.records_of(OffsetsCommitted)[-1]
-    assert [p.previous_offset for t in record.topics for p in t.partitions] == [8, 20]
+    assert [p[2] for t in record.topics for p in t.partitions] == [8, 20]
     assert driver.shard.end_of(ORDERS.topic_id, 0) == 20
     driver.check_replay()
 

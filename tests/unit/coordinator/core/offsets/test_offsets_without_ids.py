@@ -178,7 +178,7 @@ def test_a_commit_names_the_offset_without_an_id_that_it_replaces(
     assert ids(host)["orders"] == {""}, "it waits for its portion"
     again = host.commit("g", {"orders": {0: 3}})
     assert again.error is ErrorCode.NONE
-    assert host.records[-2].topics[0].partitions[0].previous_offset == 7
+    assert host.records[-2].topics[0].partitions[0][2] == 7
 
 
 def test_it_says_while_offsets_lack_the_id_of_a_topic(
