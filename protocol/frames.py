@@ -53,24 +53,25 @@ class FrameError(ProtocolError):
 class FrameSplitter:
     """Splits the bytes of a connection into frames. After a FrameError it must not be fed again."""
 
-    __slots__ = ("_max_frame_bytes", "_waiting", "_wanted")
+    __slots__ = ("_max_frame_bytes", "_wanted", "waiting")
 
     def __init__(self, max_frame_bytes: int) -> None:
         """Refuse frames of more than ``max_frame_bytes``, without the prefix."""
         assert 0 < max_frame_bytes < MAX_FRAME_BYTES_LIMIT, max_frame_bytes
         self._max_frame_bytes = max_frame_bytes
-        self._waiting = bytearray()
+        self.waiting = bytearray()
+        """An incomplete frame."""
         self._wanted = PREFIX_BYTES
         """The number of buffered bytes from which a frame may be complete."""
 
     @property
     def waiting_bytes(self) -> int:
         """Return the size of the incomplete frame so far."""
-        return len(self._waiting)
+        return len(self.waiting)
 
     def forget(self) -> None:
         """Drop an incomplete frame, because no more bytes will come."""
-        self._waiting = bytearray()
+        self.waiting = bytearray()
         self._wanted = PREFIX_BYTES
 
     def is_one(self, data: bytes) -> bool:
@@ -82,7 +83,7 @@ class FrameSplitter:
         return (
             0 <= size <= self._max_frame_bytes
             and _unpack_length(data)[0] == size
-            and not self._waiting
+            and not self.waiting
         )
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -91,13 +92,13 @@ class FrameSplitter:
         """
         if self.is_one(data):
             return [data]
-        if not self._waiting:
+        if not self.waiting:
             return self._cut(data)
-        self._waiting += data
-        if len(self._waiting) < self._wanted:
+        self.waiting += data
+        if len(self.waiting) < self._wanted:
             return []
-        arrived = bytes(self._waiting)
-        self._waiting = bytearray()
+        arrived = bytes(self.waiting)
+        self.waiting = bytearray()
         return self._cut(arrived)
 
     def _cut(self, data: bytes) -> list[bytes]:
@@ -114,7 +115,7 @@ class FrameSplitter:
                 break
             frames.append(data[position:stop])
             position = stop
-        self._waiting += data[position:]
+        self.waiting += data[position:]
         return frames
 
 
@@ -133,7 +134,8 @@ def _refusal(first: bytes, size: int, frames: list[bytes]) -> FrameError:
 _FIXED: Final = Struct(">hhih")
 _CLIENT_ID_AT: Final = PREFIX_BYTES + _FIXED.size
 _CLIENT_ID_SIZE_AT: Final = _CLIENT_ID_AT - 2
-_BEFORE_CLIENT_ID: Final = Struct(">4xhhi").unpack_from
+_BEFORE_CLIENT_ID: Final = Struct(">ihhi").unpack_from
+"""Size, API key, version and correlation id."""
 _INT16: Final = Struct(">h").unpack_from
 
 _RESPONSE_V0: Final = Struct(">ii")
@@ -216,23 +218,47 @@ MAX_REMEMBERED_BYTES: Final = 256
 HeaderFields: TypeAlias = tuple[int, int, int, str | None, int]
 """The fields of ``RequestHeader``."""
 
+WholeFields: TypeAlias = tuple[int, int, int, int]
+"""The fields of ``RequestHeader`` without the client id."""
+
 
 class HeaderReader:
     """Reads the headers of one connection, whose client id rarely changes."""
 
-    __slots__ = ("_body_at", "_client_id", "_raw")
+    __slots__ = ("_body_at", "_client_id", "_max_frame_bytes", "_raw")
 
-    def __init__(self) -> None:
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES_LIMIT) -> None:
+        self._max_frame_bytes = max_frame_bytes
         self._raw = b"\xff\xff"
         """The last client id as bytes, with its length."""
         self._client_id: str | None = None
         self._body_at = _CLIENT_ID_AT
         """The position after the client id."""
 
+    def read_whole(self, data: bytes) -> WholeFields | None:
+        """Read the header if ``data`` is exactly one frame with the client id of the last one.
+
+        None if it is not. The caller then splits the data into frames, and calls ``read``.
+        """
+        position = self._body_at
+        if data[_CLIENT_ID_SIZE_AT:position] != self._raw:
+            return None
+        size, api_key, version, correlation_id = _BEFORE_CLIENT_ID(data)
+        if size != len(data) - PREFIX_BYTES or size > self._max_frame_bytes:
+            return None
+        try:
+            if _FLEXIBLE[api_key, version]:
+                if position == len(data) or data[position] != 0:
+                    return None
+                position += 1
+        except KeyError:  # it is not served
+            return None
+        return api_key, version, correlation_id, position
+
     def read(self, frame: bytes) -> HeaderFields:
         """Read the header of a frame, like ``read_request_header``."""
-        if frame.startswith(self._raw, _CLIENT_ID_SIZE_AT):
-            api_key, version, correlation_id = _BEFORE_CLIENT_ID(frame)
+        if frame[_CLIENT_ID_SIZE_AT : self._body_at] == self._raw:
+            _, api_key, version, correlation_id = _BEFORE_CLIENT_ID(frame)
             position = self._body_at
             flexible = _FLEXIBLE.get((api_key, version))
             if flexible:
@@ -246,7 +272,14 @@ class HeaderReader:
             self._raw = frame[_CLIENT_ID_SIZE_AT:stop]
             self._client_id = header.client_id
             self._body_at = stop
+        else:
+            self._forget()
         return header
+
+    def _forget(self) -> None:
+        """Forget the last client id: the next one equals no remembered bytes."""
+        self._raw = b"\0"
+        self._body_at = _CLIENT_ID_SIZE_AT  # the slice that is compared is empty
 
 
 def response_header(*, flexible: bool) -> Struct:

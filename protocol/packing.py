@@ -11,7 +11,9 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct, error
-from typing import Final, TypeAlias
+from typing import Final
+
+from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, LastRequests, Sender
 
 
 class Odd(Exception):
@@ -113,39 +115,20 @@ def no_tags(frame: bytes, position: int) -> int:
 
 # --- who sends --------------------------------------------------------------------------------
 
-Sender: TypeAlias = tuple[str, int, str, str | None]
-"""(group id, generation, member id, instance id)."""
 
-MAX_SENDER_BYTES: Final = 512
-"""Longer senders are decoded again for each request, to bound the memory of a connection."""
-
-
-class LastSender:
-    """The sender of the last Heartbeat or OffsetCommit of a connection.
-
-    The next request is nearly always from the same member: its bytes are then only compared.
-    """
-
-    __slots__ = ("fields", "raw")
-
-    def __init__(self) -> None:
-        self.fields: Sender = ("", 0, "", None)
-        self.raw = b"\1\0\0\0\0\1\0"
-        """The bytes of ``fields`` in a flexible version."""
-
-
-def read_sender(frame: bytes, start: int, last: LastSender) -> tuple[Sender, int]:
+def read_sender(frame: bytes, start: int, last: LastRequests) -> tuple[Sender, int]:
     """Return the sender of a flexible Heartbeat or OffsetCommit, and the position after it."""
     raw = last.raw
-    if frame.startswith(raw, start):
-        return last.fields, start + len(raw)
+    stop = start + len(raw)
+    if frame[start:stop] == raw:
+        return last.fields, stop
     group_id, position = compact(frame, start)
     (generation_id,) = INT32(frame, position)
     member_id, position = compact(frame, position + 4)
     instance_id, position = compact_or_none(frame, position)
     fields = group_id, generation_id, member_id, instance_id
     # A slice beyond the frame is cut off. The caller's next read finds that.
-    if position - start <= MAX_SENDER_BYTES and position <= len(frame):
+    if position - start <= MAX_REPEATED_BYTES and position <= len(frame):
         last.fields = fields
         last.raw = frame[start:position]
     return fields, position

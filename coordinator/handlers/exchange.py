@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-import msgspec
-
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.protocol.codec import request_class, response_writer, write_elements
-from groupkeeper.protocol.packing import LastSender
+from groupkeeper.protocol.last_requests import LastRequests
 from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.versions import ApiKey
 
@@ -120,43 +118,76 @@ def _not_set(_result: Any, _exchange: Exchange) -> bytes:
     raise AssertionError("a handler submitted without saying how its answer is rendered")
 
 
-class Exchange(msgspec.Struct, eq=False):
+class Exchange:
     """A request that waits for its answer. Made from the header of the frame."""
 
-    channel: Channel
-    key: int
-    version: int
-    correlation_id: int
-    client: Client
-    frame: bytes
-    offset: int
-    """The position of the body in ``frame``."""
-    last_sender: LastSender = msgspec.field(default_factory=LastSender)
-    """The last sender of the connection."""
-    render: Render = _not_set
-    """Set by the handler before it submits."""
-    asked: Any = None
-    """The parts of the request that the renderer needs."""
-    throttle_time_ms: int = 0
-    """How long the client must wait before its next request. Always 0: there are no quotas yet."""
-    error: int = 0
-    """The first error of the answer, for the metrics."""
-    reply: bytes | None = None
-    """The reply frame, once it is rendered."""
-    holds: bool = True
-    """If True, later requests of the connection do not begin before this one is answered
-    (docs/spec/wire.md#frames). Handlers clear it for requests that may be pipelined: commits, plain
-    fetches, heartbeats.
-    """
-    begun_s: float = 0.0
-    """When it began, by the monotonic clock. 0.0 if it was answered in the same turn."""
-    on_closed: Callable[[], None] | None = None
-    """Called when the connection closes before the answer, to cancel work for this request."""
+    __slots__ = (
+        "asked",
+        "begun_s",
+        "channel",
+        "client",
+        "correlation_id",
+        "cost_bytes",
+        "error",
+        "frame",
+        "group_id",
+        "holds",
+        "key",
+        "last",
+        "offset",
+        "on_closed",
+        "render",
+        "reply",
+        "throttle_time_ms",
+        "version",
+    )
 
-    group_id: str | None = None
-    """The group that can make the answer large. For the log."""
-    cost_bytes: int = 0
-    """How many bytes the connection holds for it while it waits."""
+    def __init__(  # noqa: PLR0913 - an object for the header would cost every request
+        self,
+        channel: Channel,
+        key: int,
+        version: int,
+        correlation_id: int,
+        client: Client,
+        frame: bytes,
+        offset: int,
+        last: LastRequests,
+    ) -> None:
+        self.channel = channel
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client = client
+        self.frame = frame
+        self.offset = offset
+        """The position of the body in ``frame``."""
+        self.last = last
+        """The last requests of the connection."""
+        self.render: Render = _not_set
+        """Set by the handler before it submits."""
+        self.throttle_time_ms = 0
+        """How long the client must wait before its next request. Always 0: there are no quotas
+        yet.
+        """
+        self.error = 0
+        """The first error of the answer, for the metrics."""
+        self.holds = True
+        """If True, later requests of the connection do not begin before this one is answered
+        (docs/spec/wire.md#frames). Handlers clear it for requests that may be pipelined: commits,
+        plain fetches, heartbeats.
+        """
+        self.begun_s = 0.0
+        """When it began, by the monotonic clock. 0.0 if it was answered in the same turn."""
+        self.cost_bytes = 0
+        """How many bytes the connection holds for it while it waits."""
+        self.asked: Any = None
+        """The parts of the request that the renderer needs."""
+        self.reply: bytes | None = None
+        """The reply frame, once it is rendered."""
+        self.group_id: str | None = None
+        """The group that can make the answer large. For the log."""
+        self.on_closed: Callable[[], None] | None = None
+        """Called when the connection closes before the answer, to cancel work for this request."""
 
     def read(self, services: Services) -> Any:
         """Read the body as kio's class of its version, and release the frame, which a parked join
@@ -206,8 +237,9 @@ class Exchange(msgspec.Struct, eq=False):
         except Exception as error:  # noqa: BLE001 - a bug in rendering must not stop other replies
             self.channel.failed(self, error)
             return
-        if reply is not None:
-            self.send(reply)
+        if reply is not None:  # as ``send``, without a call
+            self.reply = reply
+            self.channel.answered(self)
 
     def abort(self) -> None:
         """Close the connection instead of an answer. This request has caused an exception in the

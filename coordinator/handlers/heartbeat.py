@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.requests.membership import Heartbeat
+from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, Repeated
 from groupkeeper.protocol.packed.heartbeat import pack_heartbeat, read_heartbeat
 
 if TYPE_CHECKING:
@@ -22,19 +23,35 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the heartbeat. It is usually answered before this returns."""
+    """Submit the heartbeat. It is usually answered before this returns.
+
+    A member repeats the same heartbeat. So the request of the last one is used again if version,
+    body and client are the same.
+    """
+    body = exchange.frame[exchange.offset : exchange.offset + MAX_REPEATED_BYTES + 1]
+    exchange.holds = False
+    exchange.render = render
+    last = exchange.last.heartbeat
+    if last is not None and last.body == body and last.version == exchange.version:
+        request: Heartbeat = last.request
+        if request.client is exchange.client:
+            services.coordinator.submit(request, exchange)
+            return
+    request = _read(exchange, services)
+    if len(body) <= MAX_REPEATED_BYTES:
+        exchange.last.heartbeat = Repeated(exchange.version, body, request)
+    services.coordinator.submit(request, exchange)
+
+
+def _read(exchange: Exchange, services: Services) -> Heartbeat:
     group_id, generation_id, member_id, instance_id = read_heartbeat(
         exchange.version,
         exchange.frame,
         exchange.offset,
         services.max_request_elements,
-        exchange.last_sender,
+        exchange.last,
     )
-    exchange.holds = False
-    exchange.render = render
-    services.coordinator.submit(
-        Heartbeat(group_id, generation_id, member_id, instance_id, exchange.client), exchange
-    )
+    return Heartbeat(group_id, generation_id, member_id, instance_id, exchange.client)
 
 
 def render(result: ErrorCode, exchange: Exchange) -> bytes:

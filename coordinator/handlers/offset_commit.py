@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetCommitResult
 from groupkeeper.protocol.packed.offset_commit import (
+    CommitShape,
+    CommitTopic,
     pack_offset_commit,
     pack_offset_commit_results,
     read_offset_commit,
@@ -43,11 +45,11 @@ def handle(exchange: Exchange, services: Services) -> None:
         exchange.frame,
         exchange.offset,
         services.max_request_elements,
-        exchange.last_sender,
+        exchange.last,
     )
     exchange.frame = b""
     exchange.holds = False
-    exchange.asked = topics
+    exchange.asked = topics, exchange.last.commit
     exchange.render = render
     services.coordinator.submit(
         OffsetCommit(
@@ -70,9 +72,12 @@ def render(result: OffsetCommitResult, exchange: Exchange) -> bytes:
     version, throttle_time_ms = exchange.version, exchange.throttle_time_ms
     topics = result.topics
     if topics is None:
-        exchange.error = result.error
-        return pack_offset_commit(
-            version, exchange.correlation_id, throttle_time_ms, exchange.asked, result.error
-        )
+        exchange.error = error = result.error
+        asked: list[CommitTopic]
+        shape: CommitShape | None
+        asked, shape = exchange.asked
+        if shape is not None and not error:
+            return shape.pack_accepted(exchange.correlation_id, throttle_time_ms, asked)
+        return pack_offset_commit(version, exchange.correlation_id, throttle_time_ms, asked, error)
     exchange.error = next((e for _, _, rows in topics for _, e in rows if e), ErrorCode.NONE)
     return pack_offset_commit_results(version, exchange.correlation_id, throttle_time_ms, topics)

@@ -26,7 +26,9 @@ from groupkeeper.coordinator.core.requests.offsets import FetchTopic, OffsetFetc
 from groupkeeper.coordinator.core.stored_topics import StoredTopics
 from groupkeeper.coordinator.handlers.gather import WINDOW_REQUESTS, Gather
 from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SLICE_ELEMENTS, SlicedReply, Slices
+from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, Repeated
 from groupkeeper.protocol.packed.offset_fetch import (
+    OffsetFetchGroup,
     fetched_group_ends,
     fetched_pieces,
     pack_fetched_body,
@@ -48,23 +50,41 @@ TOPIC_IDS = 10
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit one request per group."""
     version = exchange.version
-    groups, require_stable = read_offset_fetch(
-        version, exchange.frame, exchange.offset, services.max_request_elements
-    )
-    exchange.frame = b""
-    by_id = version >= TOPIC_IDS
-    if len(groups) == 1:
-        group_id, member_id, member_epoch, topics = groups[0]
-        # All offsets of a group may be far larger than the request: one such answer at a time.
-        exchange.holds = topics is None
-        request = OffsetFetch(group_id, topics, by_id, require_stable, member_id, member_epoch)
-        exchange.asked = request
-        exchange.group_id = group_id
-        exchange.render = (
-            render if topics is not None else partial(render_stored, services=services)
+    body = exchange.frame[exchange.offset : exchange.offset + MAX_REPEATED_BYTES + 1]
+    last = exchange.last.fetch
+    if last is not None and last.body == body and last.version == version:
+        request: OffsetFetch = last.request
+    else:
+        groups, require_stable = read_offset_fetch(
+            version, exchange.frame, exchange.offset, services.max_request_elements
         )
-        services.coordinator.submit(request, exchange)
-        return
+        if len(groups) != 1:
+            _submit_many(exchange, services, groups, require_stable)
+            return
+        group_id, member_id, member_epoch, topics = groups[0]
+        by_id = version >= TOPIC_IDS
+        request = OffsetFetch(group_id, topics, by_id, require_stable, member_id, member_epoch)
+        if topics is not None and len(body) <= MAX_REPEATED_BYTES:
+            exchange.last.fetch = Repeated(version, body, request)
+    exchange.frame = b""
+    exchange.asked = request
+    exchange.group_id = request.group_id
+    if request.topics is None:
+        # All offsets of a group may be far larger than the request: one such answer at a time.
+        exchange.holds = True
+        exchange.render = partial(render_stored, services=services)
+    else:
+        exchange.holds = False
+        exchange.render = render
+    services.coordinator.submit(request, exchange)
+
+
+def _submit_many(
+    exchange: Exchange, services: Services, groups: list[OffsetFetchGroup], require_stable: bool
+) -> None:
+    version = exchange.version
+    by_id = version >= TOPIC_IDS
+    exchange.frame = b""
     requests = [
         OffsetFetch(group_id, topics, by_id, require_stable, member_id, member_epoch)
         for group_id, member_id, member_epoch, topics in groups

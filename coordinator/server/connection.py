@@ -14,13 +14,13 @@ Long because the order of requests, the limits and the end of a connection share
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.session import Session
+from groupkeeper.coordinator.server.compiling import mypyc_attr
 from groupkeeper.coordinator.server.held import (
     GRAIN_BYTES,
     REQUEST_BYTES,
@@ -34,18 +34,26 @@ from groupkeeper.coordinator.server.shared import Shared
 from groupkeeper.coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import FrameError, FrameSplitter, HeaderReader
-from groupkeeper.protocol.packing import LastSender
+from groupkeeper.protocol.last_requests import LastRequests
+from groupkeeper.protocol.reader import FREE_BYTES
+
+if TYPE_CHECKING:
+    import asyncio
 
 
-class Connection(asyncio.Protocol):
-    """The server's side of one connection."""
+@mypyc_attr(allow_interpreted_subclasses=True)  # testkit.faults has one
+class Connection:
+    """The server's side of one connection: an ``asyncio.Protocol`` by its methods.
+
+    It does not inherit from that class, because a compiled class has compiled bases only.
+    """
 
     # fmt: off
     __slots__ = (
-        "_backlog", "_closed", "_doomed", "_headers", "_held_by", "_listener", "_out", "_owed",
-        "_read_s", "_reading", "_routes", "_scheduled", "_sender", "_services", "_shared",
-        "_splitter", "_stats", "_transport", "_turning", "_turns", "_writable", "held", "requests",
-        "session",
+        "_answers", "_backlog", "_closed", "_doomed", "_headers", "_held_by", "_last", "_listener",
+        "_out", "_owed", "_read_s", "_reading", "_routes", "_scheduled", "_seconds", "_services",
+        "_shared", "_splitter", "_stats", "_transport", "_turning", "_turns", "_writable", "held",
+        "requests", "session",
     )
     # fmt: on
 
@@ -55,11 +63,13 @@ class Connection(asyncio.Protocol):
         self._listener = listener.name
         self._routes = listener.routes
         self._stats = shared.stats
+        self._answers = shared.stats.requests
+        self._seconds = shared.stats.times.seconds
         self._read_s = shared.watch.read_s
         self._turns = shared.turns
         self._splitter = FrameSplitter(shared.limits.max_frame_bytes)
-        self._headers = HeaderReader()
-        self._sender = LastSender()
+        self._headers = HeaderReader(shared.limits.max_frame_bytes)
+        self._last = LastRequests()
         self.requests = 0  # the number of requests that have begun
         # Frames that have not begun, exchanges that are not written, and replies of the next write.
         self._backlog: deque[bytes] = deque()
@@ -91,21 +101,34 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Begin the requests that came in."""
-        if self._closed or self._doomed is not None:
+        doomed = self._doomed
+        if self._closed or doomed is not None:
             return
         begun_s = self._read_s()
-        self._stats.bytes_in += len(data)
-        is_free = not (self._owed or self._backlog or self._turns.is_full) and self._writable
-        if is_free and self._splitter.is_one(data):
-            # The common case: one request while nothing else is under way.
-            self._turning = True
-            answered_key = self._begin(data, begun_s)
-            self._end_turn()
-        else:
+        size_bytes = len(data)
+        self._stats.bytes_in += size_bytes
+        is_busy = self._owed or self._backlog or self._turns.is_full or self._splitter.waiting
+        if is_busy or not self._writable or (head := self._headers.read_whole(data)) is None:
             answered_key = NOT_ANSWERED
             self._feed(data)
+        else:
+            # The common case: one request, from the last client, while nothing else is under way.
+            self._turning = True
+            key, version, correlation_id, offset = head
+            client = self.session.client
+            last = self._last
+            exchange = Exchange(self, key, version, correlation_id, client, data, offset, last)
+            answered_key = self._serve(exchange, begun_s, size_bytes)
+            self._turning = False
+            out = self._out
+            if len(out) == 1 and not self._closed:
+                self._write(out.pop())
+            elif out:
+                self._flush()
+            if self._doomed is not None:
+                self._close_when_answered()
         took_s = self._read_s() - begun_s
-        self._stats.times.seconds[answered_key] += took_s
+        self._seconds[answered_key] += took_s
         if took_s > FAST_S:
             self._stats.times.count_slow(answered_key, took_s)
             self._turns.spend(took_s)
@@ -145,6 +168,9 @@ class Connection(asyncio.Protocol):
         self._continue_later()
         self._balance()
 
+    def eof_received(self) -> None:
+        """Let the transport close itself, as ``asyncio.Protocol`` does."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop everything that is owed. Members stay until their sessions expire
         (docs/spec/wire.md#disconnects).
@@ -162,7 +188,7 @@ class Connection(asyncio.Protocol):
         """
         if self._closed:
             return
-        self._stats.requests[exchange.key, exchange.version, exchange.error] += 1
+        self._answers[exchange.key, exchange.version, exchange.error] += 1
         owed = self._owed
         if exchange is self._held_by:
             self._held_by = None
@@ -344,28 +370,36 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._refuse(error.reason, error=error.message)
             return NOT_ANSWERED
-        self.requests += 1
         client = self.session.client
         if client.client_id != client_id:
             client = self.session.named(client_id)
-        exchange = Exchange(self, key, version, correlation_id, client, frame, offset, self._sender)
+        # The header of a large frame reduces how many elements its body may have. So equal bodies
+        # may have other answers.
+        last = self._last if len(frame) <= FREE_BYTES else LastRequests()
+        exchange = Exchange(self, key, version, correlation_id, client, frame, offset, last)
+        return self._serve(exchange, begun_s, len(frame))
+
+    def _serve(self, exchange: Exchange, begun_s: float, size_bytes: int) -> int:
+        """Pass a request to its handler. Return as ``_begin``."""
+        self.requests += 1
         self._owed.append(exchange)
         try:
-            self._routes[key, version](exchange, self._services)
+            self._routes[exchange.key, exchange.version](exchange, self._services)
         except ProtocolError as error:
             self._drop(exchange)
-            self._refuse(error.reason, api_key=key, api_version=version, error=error.message)
+            api = {"api_key": exchange.key, "api_version": exchange.version}
+            self._refuse(error.reason, **api, error=error.message)
         except Exception as error:  # noqa: BLE001 - it must not affect other connections
             self.failed(exchange, error)
         else:
             if exchange.reply is not None:
-                return key
+                return exchange.key
             exchange.begun_s = begun_s
             if self._doomed is None:
                 if exchange.holds:
                     self._held_by = exchange
-                if len(frame) + REQUEST_BYTES * len(self._owed) > UNCOUNTED_BYTES:
-                    self._owe(exchange, cost_bytes(len(frame)))
+                if size_bytes + REQUEST_BYTES * len(self._owed) > UNCOUNTED_BYTES:
+                    self._owe(exchange, cost_bytes(size_bytes))
         return NOT_ANSWERED
 
     def _owe(self, exchange: Exchange, size_bytes: int) -> None:
@@ -422,6 +456,9 @@ class Connection(asyncio.Protocol):
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
         self._stats.bytes_out += len(data)
         self._transport.write(data)
         if not self._writable:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from groupkeeper.coordinator.server import idle
 from groupkeeper.coordinator.server.connection import Connection
@@ -59,8 +60,9 @@ class KafkaServer:
         """Listen on a bound socket, which the server owns from then on. Called once per
         listener.
         """
+        make = partial(self._make_connection, self.shared, listener)
         accepting = await self.loop.create_server(
-            lambda: self._make_connection(self.shared, listener), sock=sock, backlog=BACKLOG
+            cast("Callable[[], asyncio.Protocol]", make), sock=sock, backlog=BACKLOG
         )
         self.listeners.append(listener)
         self._accepting.append(accepting)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from groupkeeper.protocol.last_requests import Sender
 from groupkeeper.protocol.packing import (
     GIVE_UP,
     INT32,
-    Sender,
     compact,
     compact_or_none,
     compact_string,

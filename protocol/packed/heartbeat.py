@@ -6,11 +6,10 @@ from struct import Struct
 from typing import Final
 
 from groupkeeper.protocol.codec import read_request
+from groupkeeper.protocol.last_requests import LastRequests, Sender
 from groupkeeper.protocol.packing import (
     GIVE_UP,
     INT32,
-    LastSender,
-    Sender,
     classic,
     classic_or_none,
     read_sender,
@@ -19,12 +18,12 @@ from groupkeeper.protocol.versions import ApiKey
 
 
 def read_heartbeat(
-    version: int, frame: bytes, offset: int, max_elements: int, last: LastSender | None = None
+    version: int, frame: bytes, offset: int, max_elements: int, last: LastRequests | None = None
 ) -> Sender:
     """Read a Heartbeat whose body begins at ``offset``. Raises only ProtocolError."""
     try:
         if version >= 4:
-            fields, position = read_sender(frame, offset, last or LastSender())
+            fields, position = read_sender(frame, offset, last or LastRequests())
             if frame[position] == 0:
                 return fields
         else:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from groupkeeper.protocol.codec import read_request, uuid_to_topic_id
+from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, LastRequests, Sender
 from groupkeeper.protocol.packing import (
     GIVE_UP,
     INT32,
     INT64,
     NO_TAGS,
     PACK_INT32,
-    LastSender,
     Odd,
     classic,
     classic_count,
@@ -38,6 +38,11 @@ CommitPartition: TypeAlias = tuple[int, int, int, str | None]
 CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
 """(name, topic id, partitions); one of name and id is ""."""
 
+_AnyRow: TypeAlias = tuple[Any, Any, Any, Any]
+"""A CommitPartition whose numbers are passed on as they are. mypyc would unpack and pack each int
+again.
+"""
+
 OffsetCommitFields: TypeAlias = tuple[str, int, str, str | None, int, list[CommitTopic]]
 """(group id, generation, member id, instance id, retention in ms or -1, topics)."""
 
@@ -46,14 +51,22 @@ OffsetCommitFields: TypeAlias = tuple[str, int, str, str | None, int, list[Commi
 
 
 def read_offset_commit(
-    version: int, frame: bytes, offset: int, max_elements: int, last: LastSender | None = None
+    version: int, frame: bytes, offset: int, max_elements: int, last: LastRequests | None = None
 ) -> OffsetCommitFields:
     """Read an OffsetCommit (0-10). Raises only ProtocolError."""
+    if last is not None:
+        shape: CommitShape | None = last.commit
+        last.commit = None
+        if shape is not None and shape.version == version:
+            again = shape.read(frame, offset)
+            if again is not None:
+                last.commit = shape
+                return again
     try:
         small = len(frame) <= FREE_BYTES
         allowed = max_elements if small else beside_bytes(frame, max_elements)
         if version >= 8:
-            return _read_commit_flexible(version, frame, offset, allowed, last or LastSender())
+            return _read_commit_flexible(version, frame, offset, allowed, last or LastRequests())
         return _read_commit_classic(version, frame, offset, allowed)
     except GIVE_UP:
         return _read_commit_carefully(version, frame, offset, max_elements)
@@ -64,12 +77,15 @@ _COMMIT_PARTITION_HEAD: Final = Struct(">iqiB").unpack_from
 
 
 def _read_commit_flexible(
-    version: int, frame: bytes, position: int, elements_left: int, last: LastSender
+    version: int, frame: bytes, position: int, elements_left: int, last: LastRequests
 ) -> OffsetCommitFields:
-    (group_id, generation_id, member_id, instance_id), position = read_sender(frame, position, last)
+    start = position
+    sender, position = read_sender(frame, position, last)
+    group_id, generation_id, member_id, instance_id = sender
     count, position = compact_count(frame, position)
     elements_left -= count
     topics: list[CommitTopic] = []
+    shape: CommitShape | None = None
     for _ in range(count):
         name = topic_id = ""
         if version >= 10:
@@ -89,9 +105,10 @@ def _read_commit_flexible(
             # If no partition has metadata, each takes 18 bytes, with the length of an empty or null
             # string and no tags.
             nothing = "" if empty else None
-            partitions: list[CommitPartition] = [
-                (p, o, e, nothing) for p, o, e in _COMMIT_PARTITION(raw)
-            ]
+            partitions: list[_AnyRow] = _plain_rows(raw, nothing)
+            if count == 1 and len(frame) == stop + 2 and 0 < size <= MAX_SHAPE_ROWS:
+                topic = name, topic_id, partitions
+                shape = CommitShape(version, sender, topic, frame[start:position], raw)
             position = stop
         else:
             partitions, position = _read_partitions_flexible(frame, position, size)
@@ -100,7 +117,83 @@ def _read_commit_flexible(
     no_tags(frame, position)
     if elements_left < 0:
         raise Odd
+    if shape is not None and len(frame) - start <= MAX_REPEATED_BYTES + 18 * shape.rows:
+        last.commit = shape  # only now: a tag would be a part of the shape
     return group_id, generation_id, member_id, instance_id, -1, topics
+
+
+def _plain_rows(raw: bytes, metadata: str | None) -> list[_AnyRow]:
+    rows: Iterable[tuple[Any, Any, Any]] = _COMMIT_PARTITION(raw)
+    return [(partition, offset, epoch, metadata) for partition, offset, epoch in rows]
+
+
+class CommitShape:
+    """An OffsetCommit of one topic (8-10) without its offsets and epochs.
+
+    The next commit of a connection nearly always has the same shape: a member commits the
+    partitions that it owns. Then only the offsets are read, and the reply to an accepted commit is
+    the same. Every other byte is compared.
+    """
+
+    __slots__ = (
+        "_accepted",
+        "_head",
+        "_name",
+        "_nothing",
+        "_sender",
+        "_shape",
+        "_topic_id",
+        "rows",
+        "version",
+    )
+
+    def __init__(
+        self, version: int, sender: Sender, topic: CommitTopic, head: bytes, rows: bytes
+    ) -> None:
+        """``head`` are the bytes of the body before the partitions, and ``rows`` the partitions."""
+        self.version = version
+        self.rows = len(topic[2])
+        self._sender = sender
+        self._name, self._topic_id, _ = topic
+        self._head = head
+        self._shape = int.from_bytes(rows, "big") & _SHAPES[self.rows]
+        self._nothing = topic[2][0][3]
+        self._accepted: bytes | None = None
+
+    def read(self, frame: bytes, offset: int) -> OffsetCommitFields | None:
+        """Read a commit of the same version. Return None if it has another shape."""
+        rows_at = offset + len(self._head)
+        rows = frame[rows_at:-2]
+        if (
+            len(rows) != 18 * self.rows
+            or frame[offset:rows_at] != self._head
+            or frame[-2:] != _NO_TAGS_TWICE
+            or int.from_bytes(rows, "big") & _SHAPES[self.rows] != self._shape
+        ):
+            return None
+        nothing = self._nothing
+        partitions: list[_AnyRow] = _plain_rows(rows, nothing)
+        group_id, generation_id, member_id, instance_id = self._sender
+        topics = [(self._name, self._topic_id, partitions)]
+        return group_id, generation_id, member_id, instance_id, -1, topics
+
+    def pack_accepted(
+        self, correlation_id: int, throttle_time_ms: int, topics: list[CommitTopic]
+    ) -> bytes:
+        """Return the frame of the reply to a commit of this shape whose offsets are stored."""
+        body = self._accepted
+        if body is None:
+            body = self._accepted = _pack_error(self.version, topics, 0)
+        return framed(correlation_id, throttle_time_ms, body, flexible=True, throttle=True)
+
+
+MAX_SHAPE_ROWS: Final = 32
+"""A shape has at most so many partitions, to bound the memory of a connection."""
+
+_NO_TAGS_TWICE: Final = NO_TAGS + NO_TAGS
+_SHAPE_OF_ROW: Final = b"\xff" * 4 + bytes(12) + b"\xff\xff"
+"""The bits of a partition that belong to the shape: its number, and that nothing follows."""
+_SHAPES: Final = [int.from_bytes(_SHAPE_OF_ROW * n, "big") for n in range(MAX_SHAPE_ROWS + 1)]
 
 
 def _read_partitions_flexible(
@@ -244,16 +337,8 @@ def pack_offset_commit(
     error_code: int,
 ) -> bytes:
     """Return the frame of an OffsetCommit reply with one error for every partition."""
-    row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
-    return _pack_commit_reply(
-        version,
-        correlation_id,
-        throttle_time_ms,
-        [
-            (name, topic_id, [row(p[0], error_code) for p in partitions])
-            for name, topic_id, partitions in topics
-        ],
-    )
+    body = _pack_error(version, topics, error_code)
+    return _framed(version, correlation_id, throttle_time_ms, body)
 
 
 def pack_offset_commit_results(
@@ -264,30 +349,34 @@ def pack_offset_commit_results(
 ) -> bytes:
     """Return the frame of an OffsetCommit reply from (name, topic id, [(partition, error)])."""
     row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
-    return _pack_commit_reply(
+    body = _pack_topics(
         version,
-        correlation_id,
-        throttle_time_ms,
         [
             (name, topic_id, [row(partition, error) for partition, error in partitions])
             for name, topic_id, partitions in topics
         ],
     )
+    return _framed(version, correlation_id, throttle_time_ms, body)
 
 
-def _pack_commit_reply(
-    version: int,
-    correlation_id: int,
-    throttle_time_ms: int,
-    topics: list[tuple[str, str, list[bytes]]],
-) -> bytes:
-    """Pack a reply from (name, topic id, packed partitions)."""
+def _pack_error(version: int, topics: Iterable[CommitTopic], error_code: int) -> bytes:
+    row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
+    return _pack_topics(
+        version,
+        [
+            (name, topic_id, [row(p[0], error_code) for p in partitions])
+            for name, topic_id, partitions in topics
+        ],
+    )
+
+
+def _pack_topics(version: int, topics: list[tuple[str, str, list[bytes]]]) -> bytes:
+    """Pack the body of a reply from (name, topic id, packed partitions)."""
     if version < 8:
         pieces = [PACK_INT32(len(topics))]
         for name, _, rows in topics:
             pieces += (classic_string(name), PACK_INT32(len(rows)), *rows)
-        body = b"".join(pieces)
-        return framed(correlation_id, throttle_time_ms, body, flexible=False, throttle=version >= 3)
+        return b"".join(pieces)
     pieces = [varint(len(topics) + 1)]
     for name, topic_id, rows in topics:
         pieces += (
@@ -297,5 +386,9 @@ def _pack_commit_reply(
             NO_TAGS,
         )
     pieces.append(NO_TAGS)
-    body = b"".join(pieces)
-    return framed(correlation_id, throttle_time_ms, body, flexible=True, throttle=True)
+    return b"".join(pieces)
+
+
+def _framed(version: int, correlation_id: int, throttle_time_ms: int, body: bytes) -> bytes:
+    flexible, throttle = version >= 8, version >= 3
+    return framed(correlation_id, throttle_time_ms, body, flexible=flexible, throttle=throttle)

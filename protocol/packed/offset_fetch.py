@@ -324,12 +324,14 @@ _EMPTY_COMPACT: Final = 1
 
 
 def _flexible_partitions(partitions: Sequence[FetchedPartition]) -> list[bytes]:
-    # Usually no partition has metadata: one struct for each.
+    # Usually no partition has metadata: one struct for each. The numbers are passed on as they are:
+    # mypyc would unpack and pack each int again.
+    rows: Sequence[tuple[Any, Any, Any, Any, Any]] = partitions
     return [
         _HEAD(partition, offset, epoch) + compact_string(text) + _FLEXIBLE_TAIL(code)
         if text
         else _FLEXIBLE_ROW(partition, offset, epoch, _EMPTY_COMPACT, code)
-        for partition, offset, epoch, text, code in partitions
+        for partition, offset, epoch, text, code in rows
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ from hypothesis import strategies as st
 
 from groupkeeper.protocol.codec import read_request, request_class, response_class, uuid_to_topic_id
 from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.frames import read_request_header
+from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, LastRequests
 from groupkeeper.protocol.packed.consumer_group_heartbeat import (
     pack_consumer_group_heartbeat,
     read_steady_heartbeat,
 )
 from groupkeeper.protocol.packed.heartbeat import pack_heartbeat, read_heartbeat
 from groupkeeper.protocol.packed.offset_commit import (
+    MAX_SHAPE_ROWS,
     pack_offset_commit,
     pack_offset_commit_results,
     read_offset_commit,
@@ -27,10 +31,11 @@ from groupkeeper.protocol.packed.offset_fetch import (
     pack_offset_fetch,
     read_offset_fetch,
 )
-from groupkeeper.protocol.packing import MAX_SENDER_BYTES, LastSender, printed_topic_id
+from groupkeeper.protocol.packing import printed_topic_id
 from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.core.examples import examples
 from tests.helpers.wire.kio_replies import build, write_response
+from tests.helpers.wire.raw_client import encode_request
 from tests.helpers.wire.wire_entities import entities, kio_bytes
 
 SOME = settings(max_examples=examples(15), derandomize=True, deadline=None, database=None)
@@ -161,7 +166,7 @@ REMEMBERING = [(k, v) for k, v in VERSIONS if (k, v) == (HEARTBEAT, 4) or (k == 
 @SOME
 @given(data=st.data())
 def test_who_asked_before_changes_nothing_for_who_asks_now(data: st.DataObject) -> None:
-    last = LastSender()
+    last = LastRequests()
     frames: list[bytes] = []
     for api_key, version in data.draw(st.lists(st.sampled_from(REMEMBERING), max_size=6)):
         frame = bytearray(data.draw(bodies(api_key, version)))
@@ -172,7 +177,84 @@ def test_who_asked_before_changes_nothing_for_who_asks_now(data: st.DataObject) 
         read = READ[api_key]
         fresh = outcome(read, version, frames[-1], 0, LIMIT)
         assert outcome(read, version, frames[-1], 0, LIMIT, last) == fresh
-        assert len(last.raw) <= MAX_SENDER_BYTES
+        assert len(last.raw) <= MAX_REPEATED_BYTES
+
+
+PLAIN_ROW = st.tuples(
+    st.integers(0, 3), st.integers(0, 2), st.just(-1), st.sampled_from(["", "", None])
+)
+
+
+def plain_commit(version: int, rows: list[tuple[Any, ...]], member_id: str, topic: str) -> bytes:
+    """A commit of one topic, as a member sends it."""
+    names = "partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata"
+    partitions = [dict(zip(names, row, strict=True)) for row in rows]
+    where = {"topic_id": uuid.UUID(int=len(topic))} if version >= 10 else {"name": topic}
+    values = {
+        "group_id": "g",
+        "generation_id_or_member_epoch": 1,
+        "member_id": member_id,
+        "topics": [{**where, "partitions": partitions}],
+    }
+    frame = encode_request("offset_commit", version, values, 7, "")
+    return frame[read_request_header(frame).body_offset :]
+
+
+@SOME
+@given(data=st.data())
+def test_the_shape_of_an_earlier_commit_changes_nothing(data: st.DataObject) -> None:
+    last = LastRequests()
+    for _ in range(data.draw(st.integers(2, 6))):
+        version = data.draw(st.sampled_from([8, 9, 10]))
+        size = data.draw(st.sampled_from([1, 2, MAX_SHAPE_ROWS, MAX_SHAPE_ROWS + 1]))
+        rows = [data.draw(PLAIN_ROW)] * size
+        member_id = data.draw(st.sampled_from(["m", "n", "m" * MAX_REPEATED_BYTES]))
+        frame = bytearray(
+            plain_commit(version, rows, member_id, data.draw(st.sampled_from(["a", "bc"])))
+        )
+        for _ in range(data.draw(st.integers(0, 3))):
+            # one byte differs, or one is too many, or one is missing
+            at = data.draw(st.integers(-20, -1))
+            frame[at % len(frame)] = data.draw(st.sampled_from([0, 1, 2, 5]))
+        frame = frame[: data.draw(st.sampled_from([-1, None, None, None]))]
+        frame += data.draw(st.sampled_from([b"", b"", b"", b"\0"]))
+        fresh = outcome(read_offset_commit, version, bytes(frame), 0, LIMIT)
+        for _ in range(2):  # the second time it has the shape of the first
+            again = outcome(read_offset_commit, version, bytes(frame), 0, LIMIT, last)
+            assert again == fresh
+            if last.commit is not None:
+                packed = pack_offset_commit(version, 7, THROTTLE_MS, again[5], 0)
+                assert last.commit.pack_accepted(7, THROTTLE_MS, again[5]) == packed
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_a_commit_of_the_same_shape_is_read_by_its_shape(version: int) -> None:
+    last = LastRequests()
+    read_offset_commit(version, plain_commit(version, [(3, 10, -1, "")], "m", "a"), 0, LIMIT, last)
+    shape = last.commit
+    again = plain_commit(version, [(3, 11, 5, "")], "m", "a")
+    assert read_offset_commit(version, again, 0, LIMIT, last)[5][0][2] == [(3, 11, 5, "")]
+    assert last.commit is shape
+    for other in (
+        plain_commit(version, [(4, 11, 5, "")], "m", "a"),
+        plain_commit(version, [(3, 11, 5, None)], "m", "a"),
+        plain_commit(version, [(3, 11, 5, "")], "n", "a"),
+        plain_commit(version, [(3, 11, 5, "")], "m", "bc"),
+        plain_commit(version, [(3, 11, 5, ""), (4, 1, 1, "")], "m", "a"),
+    ):
+        assert shape.read(other, 0) is None
+
+
+def test_a_commit_that_is_long_or_has_metadata_leaves_no_shape() -> None:
+    for rows, member_id in (
+        ([(3, 10, -1, "note")], "m"),
+        ([(3, 10, -1, "")] * (MAX_SHAPE_ROWS + 1), "m"),
+        ([(3, 10, -1, "")], "m" * MAX_REPEATED_BYTES),
+    ):
+        last = LastRequests()
+        read_offset_commit(9, plain_commit(9, [(3, 10, -1, "")], "m", "a"), 0, LIMIT, last)
+        read_offset_commit(9, plain_commit(9, rows, member_id, "a"), 0, LIMIT, last)
+        assert last.commit is None
 
 
 # --- what is packed -------------------------------------------------------------------------------

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Any
 
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroupResult
-from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetCommitResult
+from groupkeeper.coordinator.core.requests.offsets import (
+    OffsetCommit,
+    OffsetCommitResult,
+    OffsetFetchResult,
+)
 from groupkeeper.coordinator.core.requests.request import Request
+from groupkeeper.protocol.reader import FREE_BYTES
 from tests.helpers.wire.connections import (
     Peer,
     commit,
@@ -52,6 +58,83 @@ async def turns(count: int = 1) -> None:
     """Let the loop run what was scheduled."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def heartbeat_of(client_id: str, version: int = 4, member_id: str = "m") -> bytes:
+    values = {"group_id": "g", "generation_id": 1, "member_id": member_id}
+    return encode_request("heartbeat", version, values, 7, client_id)
+
+
+async def test_a_heartbeat_is_that_of_its_own_bytes_and_client_whatever_came_before() -> None:
+    peer, coordinator = make_peer()
+    sent = [
+        *[("app", 4, "m"), ("app", 4, "m"), ("other", 4, "m"), ("other", 4, "m"), ("app", 4, "m")],
+        *[("app", 3, "m"), ("app", 3, "m"), ("app", 3, "n"), ("app", 4, "n"), ("", 4, "n")],
+        *[("x" * 300, 4, "n"), ("", 4, "n"), ("x" * 300, 4, "m"), ("app", 4, "m")],
+    ]
+    for client_id, version, member_id in sent:
+        peer.send(heartbeat_of(client_id, version, member_id))
+    assert [(r.client.client_id, r.member_id) for r in coordinator.requests] == [
+        (client_id, member_id) for client_id, _, member_id in sent
+    ]
+    assert len(peer.frames()) == len(sent)
+
+
+def heartbeat_with_tags(header_tag_bytes: int) -> bytes:
+    """A heartbeat with one tagged field in its header, and one in its body."""
+    plain = heartbeat_of("app")[4:]
+    head, body = plain[:13], plain[14:-1]
+    size = bytes((header_tag_bytes & 0x7F | 0x80, header_tag_bytes >> 7 & 0x7F | 0x80))
+    header_tags = b"\1\x63" + size + bytes((header_tag_bytes >> 14,)) + bytes(header_tag_bytes)
+    data = head + header_tags + body + b"\1\x63\0"
+    return struct.pack(">i", len(data)) + data
+
+
+async def test_a_body_that_was_accepted_is_refused_in_a_frame_that_is_too_large_for_it() -> None:
+    coordinator = OnlyHeartbeats()
+    services = make_services(coordinator=coordinator, max_request_elements=1)
+    peer = Peer(make_server(services=services))
+    peer.send(heartbeat_with_tags(20_000))
+    peer.send(heartbeat_with_tags(20_000))
+    assert len(peer.frames()) == 2
+    peer.send(heartbeat_with_tags(FREE_BYTES + 2_048))
+    assert len(peer.frames()) == 2
+    assert peer.transport.is_closed, "as the first request of a connection would be"
+
+
+def fetch_of(version: int, *partitions: int, group_id: str = "g") -> bytes:
+    topics = [{"name": "orders", "partition_indexes": partitions}]
+    return encode_request(
+        "offset_fetch", version, {"group_id": group_id, "topics": topics}, 7, "app"
+    )
+
+
+async def test_a_fetch_is_that_of_its_own_bytes_whatever_came_before() -> None:
+    peer, coordinator = make_peer()
+    sent = [
+        (7, "g", 0),
+        (7, "g", 0),
+        (6, "g", 0),
+        (7, "g", 1),
+        (7, "h", 1),
+        (5, "g", 1),
+        (7, "g", 0),
+    ]
+    for version, group_id, partition in sent:
+        peer.send(fetch_of(version, partition, group_id=group_id))
+        coordinator.tickets.pop().resolve(OffsetFetchResult(ErrorCode.NONE))
+    assert [(r.group_id, r.topics) for r in coordinator.requests] == [
+        (group_id, [("orders", "", [partition])]) for _, group_id, partition in sent
+    ]
+    assert len(peer.frames()) == len(sent)
+
+
+async def test_all_offsets_are_fetched_one_answer_at_a_time_after_a_fetch_of_some() -> None:
+    peer, coordinator = make_peer()
+    everything = encode_request("offset_fetch", 7, {"group_id": "g", "topics": None}, 7, "app")
+    peer.send(fetch_of(7, 0))
+    peer.send(everything, everything)
+    assert len(coordinator.requests) == 2, "the last one waits for the answer"
 
 
 async def test_a_request_is_answered_within_the_call_that_brought_it() -> None:

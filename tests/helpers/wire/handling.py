@@ -26,6 +26,7 @@ from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.handlers.table import ROUTES
 from groupkeeper.protocol.frames import read_request_header
+from groupkeeper.protocol.last_requests import LastRequests
 from groupkeeper.protocol.packing import printed_topic_id
 from tests.helpers.wire.raw_client import API_KEYS, encode_request, to_plain
 
@@ -140,6 +141,7 @@ def begin_frame(
         Client(header.client_id or "", CLIENT_HOST),
         frame,
         header.body_offset,
+        LastRequests(),
     )
     routes[header.api_key, header.api_version](exchange, services)
     return exchange, channel

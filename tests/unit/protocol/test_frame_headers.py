@@ -124,6 +124,56 @@ def test_a_connection_reads_its_headers_as_if_each_were_the_first() -> None:
         assert reader.read(data) == read_request_header(data)
 
 
+def sized(data: bytes, more: int = 0) -> bytes:
+    """The frame with its length in front."""
+    return struct.pack(">i", len(data) - 4 + more) + data[4:]
+
+
+def test_a_whole_frame_of_the_last_client_has_the_header_that_is_read_otherwise() -> None:
+    reader = HeaderReader()
+    last_client, found = None, 0
+    for data in (*HEADERS, *HEADERS):
+        whole = reader.read_whole(sized(data))
+        header = read_request_header(data)
+        if whole is None:
+            assert reader.read(data) == header
+        else:
+            assert (*whole[:3], last_client, whole[3]) == header
+            found += 1
+        last_client = header.client_id
+    assert found > 10
+
+
+def test_bytes_that_are_not_exactly_one_frame_are_split_first() -> None:
+    data = frame(ApiKey.HEARTBEAT, 4, rest=b"\0body")
+    reader = HeaderReader(max_frame_bytes=len(data) - 4)
+    reader.read(data)
+    assert reader.read_whole(sized(data)) == (ApiKey.HEARTBEAT, 4, 7, 18)
+    longer = sized(data + b"x")
+    for other in (sized(data, 1), sized(data, -1), sized(data) + b"x", sized(data)[:-1], longer):
+        assert reader.read_whole(other) is None
+    for size in range(18):
+        assert reader.read_whole(sized(data[:size])) is None
+
+
+def test_a_client_id_that_is_too_long_to_remember_ends_what_was_remembered() -> None:
+    data = frame(ApiKey.HEARTBEAT, 4, rest=b"\0body")
+    reader = HeaderReader()
+    reader.read(data)
+    reader.read(frame(ApiKey.HEARTBEAT, 4, LONG, b"\0body"))
+    assert reader.read_whole(sized(data)) is None, "its client is not the last one"
+
+
+def test_no_bytes_are_those_of_a_client_id_that_is_too_long_to_remember() -> None:
+    reader = HeaderReader()
+    reader.read(frame(ApiKey.HEARTBEAT, 4, LONG, b"\0body"))
+    for version in (3, 4):
+        ends_before_the_client_id = frame(ApiKey.HEARTBEAT, version)[:12]
+        with pytest.raises(ProtocolError):
+            reader.read(ends_before_the_client_id)
+        assert reader.read_whole(sized(ends_before_the_client_id)) is None
+
+
 @pytest.mark.parametrize("data", HEADERS[:12])
 def test_what_is_refused_is_refused_behind_a_good_header_too(data: bytes) -> None:
     for bad in (

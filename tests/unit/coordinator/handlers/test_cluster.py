@@ -22,6 +22,7 @@ from groupkeeper.coordinator.core.requests.topics import (
 from groupkeeper.coordinator.handlers import api_versions
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.services import Endpoint
+from groupkeeper.protocol.last_requests import LastRequests
 from groupkeeper.protocol.versions import API_BY_KEY, APIS
 from tests.helpers.wire.handling import (
     NEW_UUID,
@@ -89,9 +90,9 @@ def test_a_bad_software_name_or_version_is_an_invalid_request(
 
 def test_api_versions_above_ours_is_answered_in_v0_with_our_range() -> None:
     channel = FakeChannel()
-    exchange = Exchange(channel, 18, 9, 77, Client("app", "/10.0.0.7"), b"", 0)
+    exchange = Exchange(channel, 18, 9, 77, Client("app", "/10.0.0.7"), b"", 0, LastRequests())
     api_versions.handle_unsupported(exchange, make_services())
-    assert exchange.error is ErrorCode.UNSUPPORTED_VERSION, "what the metrics count"
+    assert exchange.error == ErrorCode.UNSUPPORTED_VERSION, "what the metrics count"
     assert decode("api_versions", 0, channel.replies[0]) == {
         "error_code": ErrorCode.UNSUPPORTED_VERSION,
         "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 4}],
@@ -249,7 +250,7 @@ def test_the_metrics_count_metadata_by_its_first_error_and_by_none_where_all_is_
         (["orders", "nope", "a b"], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ):
         exchange, _ = begin(make_services(), "metadata", 9, topics=asked_names(*names))
-        assert exchange.error is error
+        assert exchange.error == error
 
 
 @pytest.mark.parametrize("version", versions_of("metadata"))

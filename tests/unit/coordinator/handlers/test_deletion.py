@@ -66,20 +66,20 @@ def test_offset_delete_answers_each_partition() -> None:
         (t["name"], [(p["partition_index"], p["error_code"]) for p in t["partitions"]])
         for t in reply["topics"]
     ] == [("orders", [(0, 0), (7, 3)]), ("payments", [(1, 86)])]
-    assert exchange.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert exchange.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_offset_delete_without_errors_counts_none() -> None:
     result = OffsetDeleteResult(ErrorCode.NONE, (("orders", [(0, ErrorCode.NONE)]),))
     exchange, _ = begin(make_services(lambda _: result), "offset_delete", 0, group_id="g")
-    assert exchange.error is ErrorCode.NONE
+    assert exchange.error == ErrorCode.NONE
 
 
 def test_an_error_of_the_group_stands_before_the_throttle_time() -> None:
     result = OffsetDeleteResult(ErrorCode.NON_EMPTY_GROUP)
     exchange, channel = begin(make_services(lambda _: result), "offset_delete", 0, group_id="g")
     assert channel.replies[0][8:] == b"\x00\x44" + bytes(4) + bytes(4)
-    assert exchange.error is ErrorCode.NON_EMPTY_GROUP
+    assert exchange.error == ErrorCode.NON_EMPTY_GROUP
 
 
 @pytest.mark.parametrize("version", versions_of("delete_groups"))

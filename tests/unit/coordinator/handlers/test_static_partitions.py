@@ -397,7 +397,7 @@ def test_records_of_a_partition_are_refused_once_and_none_where_there_are_none()
 
     exchange, channel = begin(make_services(), "produce", 12, acks=1, topic_data=[topic()])
     assert decode("produce", 12, channel.replies[0])["responses"] == []
-    assert exchange.error is ErrorCode.NONE
+    assert exchange.error == ErrorCode.NONE
     for version in (3, 13):
         topics = [topic(3, 3), topic(), topic(1, 3)]
         (answered,) = ask("produce", version, acks=1, topic_data=topics)["responses"]

@@ -1,0 +1,17 @@
+"""What mypyc reads of a class that it compiles. Without mypyc it means nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr
+else:
+
+    def mypyc_attr(**_: bool) -> Callable[[type], type]:
+        """Return a decorator that does nothing, so that a server needs no mypy_extensions."""
+        return lambda kind: kind
+
+
+__all__ = ("mypyc_attr",)

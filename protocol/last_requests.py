@@ -1,0 +1,43 @@
+"""What a connection remembers of its last requests. The next ones are nearly always the same.
+
+Equal bytes of one version have the same meaning, so they are only compared. A request that differs
+in one byte is read anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+Sender: TypeAlias = tuple[str, int, str, str | None]
+"""(group id, generation, member id, instance id)."""
+
+MAX_REPEATED_BYTES: Final = 512
+"""Longer bytes are not remembered, to bound the memory of a connection."""
+
+
+class Repeated:
+    """A request as its handler made it, with the body that it was made from."""
+
+    __slots__ = ("body", "request", "version")
+
+    def __init__(self, version: int, body: bytes, request: Any) -> None:
+        self.version = version
+        self.body = body
+        self.request = request
+
+
+class LastRequests:
+    """The last requests of one connection."""
+
+    __slots__ = ("commit", "fetch", "fields", "heartbeat", "raw")
+
+    def __init__(self) -> None:
+        self.fields: Sender = ("", 0, "", None)
+        """The sender of the last Heartbeat or OffsetCommit."""
+        self.raw = b"\1\0\0\0\0\1\0"
+        """The bytes of ``fields`` in a flexible version."""
+        self.heartbeat: Repeated | None = None
+        self.fetch: Repeated | None = None
+        """The last OffsetFetch that named the topics of one group."""
+        self.commit: Any = None
+        """The last OffsetCommit as a ``CommitShape`` of ``packed.offset_commit``, if it has one."""
