@@ -74,27 +74,38 @@ class RegistryGroup:
         the call, the offsets are already deleted.
         """
         session = self._link.session()
-        try:
-            # ZooKeeper does not delete a node with children. So no instance can register between
-            # the check and this delete.
-            await session.delete(self._paths.ids)
-        except NodeMissing:
-            pass
-        except NodeNotEmpty:
-            running = len(await self.instances())
-            raise RunningInstances(
-                f"the group {self.name!r} has {running} running instances: it is not deleted"
-            ) from None
-        for path in (self._paths.owners, self._paths.offsets):
-            await offsets.delete_below(session, path)
-        try:
-            await session.delete(self._paths.root)
-        except NodeMissing:
-            pass
-        except NodeNotEmpty:
-            raise RunningInstances(
+        has_begun = False
+        while True:
+            try:
+                # ZooKeeper does not delete a node with children. So no instance can register
+                # between the check and this delete.
+                await session.delete(self._paths.ids)
+            except NodeMissing:
+                pass
+            except NodeNotEmpty:
+                raise await self._running(has_begun=has_begun) from None
+            has_begun = True
+            for name in await offsets.names_below(session, self._paths.root):
+                path = f"{self._paths.root}/{name}"
+                if path != self._paths.ids:
+                    await offsets.delete_below(session, path)
+            try:
+                await session.delete(self._paths.root)
+            except NodeMissing:
+                return
+            except NodeNotEmpty:  # another client has created a node meanwhile
+                continue
+            return
+
+    async def _running(self, *, has_begun: bool) -> RunningInstances:
+        if has_begun:
+            return RunningInstances(
                 f"the group {self.name!r} was joined while it was deleted; its offsets are gone"
-            ) from None
+            )
+        running = len(await self.instances())
+        return RunningInstances(
+            f"the group {self.name!r} has {running} running instances: it is not deleted"
+        )
 
     # --- instances --------------------------------------------------------------------------------
 

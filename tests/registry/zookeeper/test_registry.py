@@ -89,6 +89,15 @@ async def test_a_group_is_deleted_with_all_it_holds(registry):
     await group.delete()  # what is not there needs no deletion
 
 
+async def test_a_group_is_deleted_with_nodes_that_no_consumer_knows(registry, raw, chroot):
+    group = registry.group("billing")
+    await group.commit_offset("orders", 0, 7)
+    for path in ("ids", "notes/by/hand"):
+        await raw.create(f"{chroot}/consumers/billing/{path}")
+    await group.delete()
+    assert not await group.exists()
+
+
 # --- instances ------------------------------------------------------------------------------------
 
 
