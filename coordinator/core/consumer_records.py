@@ -6,7 +6,7 @@ printed form. Where times are stored, they are wall-clock milliseconds since the
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 import msgspec
 
@@ -176,3 +176,6 @@ ConsumerChange: TypeAlias = (
     | ResolvedPattern
 )
 """A change of a part of a consumer group."""
+
+CONSUMER_CHANGES: Final = get_args(ConsumerChange)
+"""The same as a tuple of types, for ``isinstance``."""

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from groupkeeper.coordinator.core import listing
+from groupkeeper.coordinator.core import conversion, listing
 from groupkeeper.coordinator.core.behaviour import Behaviour
 from groupkeeper.coordinator.core.classic import description, group_view, joining, membership
 from groupkeeper.coordinator.core.classic.behaviour import CLASSIC
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.consumer import not_served
+from groupkeeper.coordinator.core.consumer import classic_members, leaving
+from groupkeeper.coordinator.core.consumer import description as consumer_description
+from groupkeeper.coordinator.core.consumer import heartbeat as consumer_heartbeat
+from groupkeeper.coordinator.core.consumer.behaviour import CONSUMER
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import ABSENT_GROUP
 from groupkeeper.coordinator.core.group_state import GroupState
@@ -37,20 +40,27 @@ free.
 """
 
 HANDLED_IN: Final = (
+    classic_members,
     commit,
+    consumer_description,
+    consumer_heartbeat,
+    conversion,
     deletion,
     description,
     fetch,
     group_view,
     joining,
+    leaving,
     listing,
     membership,
-    not_served,
 )
 """Imported to register their functions that handle requests (``dispatch.handles``)."""
 
 
-BEHAVIOUR_OF: Final[dict[GroupType, Behaviour]] = {GroupType.CLASSIC: CLASSIC}
+BEHAVIOUR_OF: Final[dict[GroupType, Behaviour]] = {
+    GroupType.CLASSIC: CLASSIC,
+    GroupType.CONSUMER: CONSUMER,
+}
 """Type of a group -> the functions to call when no request causes it."""
 
 
@@ -59,6 +69,9 @@ class Shard(ShardState):
 
     def new_group(self, group_id: str, group_type: GroupType) -> Group:
         return BEHAVIOUR_OF[group_type].create(group_id, self.tally)
+
+    def members_removed(self, group: Group, *, by_replacement: bool = False) -> None:
+        conversion.downgrade(self, group, by_replacement=by_replacement)
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         """Handle a request. Its ticket is answered in this step or, if it is parked, in a later
@@ -206,5 +219,12 @@ class Shard(ShardState):
         return self.tally.members
 
     def groups_by_state(self) -> dict[GroupState, int]:
-        """Return the number of groups in each state."""
+        """Return the number of groups of all types in each state."""
+        counts = dict.fromkeys(GroupState, 0)
+        for (_, state), count in self.tally.by_state.items():
+            counts[state] += count
+        return counts
+
+    def groups_by_type(self) -> dict[tuple[GroupType, GroupState], int]:
+        """Return the number of groups of each type in each state."""
         return self.tally.by_state.copy()

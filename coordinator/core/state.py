@@ -1,4 +1,7 @@
-"""The state that the core's functions change: the groups of a shard, and the current step."""
+"""The state that the core's functions change: the groups of a shard, and the current step.
+
+Long because all records have their one writer here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any, Final
 
 from groupkeeper.coordinator.core.cluster.group_configs import NO_OVERRIDES, GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import ANY_PARTITION, TopicImage, TopicInfo
+from groupkeeper.coordinator.core.consumer_records import CONSUMER_CHANGES, ConsumerGroupRecord
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
@@ -197,7 +201,7 @@ class ShardState:
         if isinstance(record, OffsetsCommitted):
             self._apply_commit(record)
         elif isinstance(record, GroupRecord):
-            self._group(record.group_id).save(record)
+            self._group_of_type(record.group_id, GroupType.CLASSIC).save(record)
         elif isinstance(record, SavedGroup):
             self._apply_saved_group(record)
         elif isinstance(record, SavedOffsets):
@@ -211,6 +215,16 @@ class ShardState:
         elif isinstance(record, PartitionEnd):
             self._apply_end(record)
         else:
+            self._apply_to_consumer_group(record)
+
+    def _apply_to_consumer_group(self, record: Record) -> None:
+        if isinstance(record, ConsumerGroupRecord):
+            self._group_of_type(record.group_id, GroupType.CONSUMER).save(record)
+        elif isinstance(record, CONSUMER_CHANGES):
+            group = self.groups.get(record.group_id)
+            if group is not None:  # else a load reads it again, and also the later removal
+                group.change(record)
+        else:
             raise TypeError(f"{type(record).__name__} does not belong to a shard of groups")
 
     def _group(self, group_id: str) -> Group:
@@ -220,23 +234,38 @@ class ShardState:
             self.enter(group)
         return group
 
+    def _group_of_type(self, group_id: str, group_type: GroupType) -> Group:
+        """Return a group. If it had another type, only its offsets stay."""
+        known = self.groups.get(group_id)
+        if known is not None and known.group_type is group_type:
+            return known
+        group = self.new_group(group_id, group_type)
+        if known is not None:
+            group.take_offsets(known)
+            known.uncount()
+        self.enter(group)
+        return group
+
     def new_group(self, group_id: str, group_type: GroupType) -> Group:
         """Return a new group without adding it to the shard. ``Shard`` implements this."""
+        raise NotImplementedError
+
+    def members_removed(self, group: Group, *, by_replacement: bool = False) -> None:
+        """Convert a consumer group if only classic members are left. ``Shard`` implements this: it
+        knows both types.
+        """
         raise NotImplementedError
 
     def enter(self, group: Group) -> None:
         """Add a new group to the shard."""
         self.groups[group.group_id] = group
-        self.tally.by_state[group.state_name()] += 1
+        self.tally.by_state[group.group_type, group.state_name()] += 1
 
     def _remove(self, group_id: str) -> None:
         group = self.groups.pop(group_id, None)
         if group is not None:
             self.offsets_held -= group.offset_count()
-            self.tally.by_state[group.state_name()] -= 1
-            self.tally.assigned_bytes -= group.assigned_bytes
-            self.tally.members -= len(group.members)
-            self.tally.metadata_bytes -= group.metadata_bytes()
+            group.uncount()
 
     def report_groups(self) -> None:
         """Report the number of groups to the census. Call it after each change outside a load."""
@@ -290,7 +319,10 @@ class ShardState:
                 group.offset_bytes += SAVED_OFFSET_BYTES * added
 
     def _apply_saved_group(self, record: SavedGroup) -> None:
-        group = self._group(record.group_id)
+        if isinstance(record.metadata, ConsumerGroupRecord):
+            group = self._group_of_type(record.group_id, GroupType.CONSUMER)
+        else:
+            group = self._group_of_type(record.group_id, GroupType.CLASSIC)
         group.save(record.metadata)
         self.offsets_held -= group.offset_count()
         group.offsets = {}

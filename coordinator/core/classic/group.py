@@ -111,7 +111,7 @@ class ClassicGroup(Group):
     def transition_to(self, state: GroupState, wall_ms: int) -> None:
         """Enter a state. The table says from which states this is allowed."""
         assert self.state in PREDECESSORS[state], f"{self.state} -> {state}"
-        self.tally.move(self.state, state)
+        self.tally.move(GroupType.CLASSIC, self.state, state)
         self.state = state
         self.state_timestamp_ms = wall_ms
 

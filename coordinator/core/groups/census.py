@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
 
@@ -40,17 +41,19 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.by_state: dict[GroupState, int] = dict.fromkeys(GroupState, 0)
+        self.by_state: dict[tuple[GroupType, GroupState], int] = dict.fromkeys(
+            [(group_type, state) for group_type in GroupType for state in GroupState], 0
+        )
         self.members = 0
         self.metadata_bytes = 0
         self.assigned_bytes = 0
         """Size of the saved assignments, encoded."""
         self.subscribers = Subscribers()
 
-    def move(self, old: GroupState, new: GroupState) -> None:
+    def move(self, group_type: GroupType, old: GroupState, new: GroupState) -> None:
         """Count a group that changed its state."""
-        self.by_state[old] -= 1
-        self.by_state[new] += 1
+        self.by_state[group_type, old] -= 1
+        self.by_state[group_type, new] += 1
 
 
 class Census:

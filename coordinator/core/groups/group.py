@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+from groupkeeper.coordinator.core.consumer_records import ConsumerChange
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import HANDLERS, Handler
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -154,7 +155,37 @@ class Group(ABC):
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
 
+    def uncount(self) -> None:
+        """Remove the group from the tally. It is not used any more."""
+        tally = self.tally
+        tally.by_state[self.group_type, self.state_name()] -= 1
+        tally.assigned_bytes -= self.assigned_bytes
+        tally.members -= len(self.members)
+        tally.metadata_bytes -= self.metadata_bytes()
+
+    def take_offsets(self, group: Group) -> None:
+        """Take over the offsets of the same group, which had another type."""
+        self.offsets = group.offsets
+        self.offset_bytes = group.offset_bytes
+        self.offset_metadata_bytes = group.offset_metadata_bytes
+
     # --- what each type implements ---
+
+    def change(self, record: ConsumerChange) -> None:
+        """Apply a record about a part of the group. Only ``ShardState.apply`` calls it.
+
+        It is ignored if it is for another type: a load may read records again from before the
+        group changed its type.
+        """
+        return
+
+    def admits_older_epoch(
+        self, request: OffsetCommit, partitions: Iterable[tuple[str, int]]
+    ) -> bool:
+        """Return whether the sender of a refused commit may store offsets of these partitions,
+        (topic id, number), with an older epoch (KIP-1251).
+        """
+        return False
 
     @abstractmethod
     def state_name(self) -> GroupState:

@@ -55,7 +55,7 @@ def commit_offsets(
 ) -> None:
     """Store offsets. Each partition gets its own error; group and member are checked once."""
     error = _absent_error(request) if group is None else group.commit_error(request)
-    if error:
+    if error and not _admits_older_epoch(shard, group, request):
         _refuse(shard, group, request, ticket, error)
         return
     checked = _check(shard, group, request)
@@ -94,6 +94,24 @@ _Errors: TypeAlias = dict[tuple[int, int], ErrorCode]
 
 _EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """Errors found before the group is checked. Kafka's reply lists these partitions first."""
+
+
+def _admits_older_epoch(shard: ShardState, group: Group | None, request: OffsetCommit) -> bool:
+    """Return whether a refused commit has the epoch at which its sender got the partitions.
+
+    Partitions with too much metadata are refused anyhow, and do not count.
+    """
+    if group is None:
+        return False
+    limit = shard.limits.offset_metadata_max_bytes
+    by_name = shard.image.by_name
+    partitions = [
+        (topic_id or (by_name[name].topic_id if name in by_name else ""), number)
+        for name, topic_id, parts in request.topics
+        for number, _, _, metadata in parts
+        if not metadata or not _too_long(metadata, limit)
+    ]
+    return group.admits_older_epoch(request, partitions)
 
 
 def _absent_error(request: OffsetCommit) -> ErrorCode:

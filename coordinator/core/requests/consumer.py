@@ -61,6 +61,7 @@ class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
     client: Client
 
     result = ConsumerGroupHeartbeatResult
+    waits = False  # the answer to a heartbeat that changes nothing does not
     parks = True
     """A heartbeat may wait for the computation of an assignment (``core.work``)."""
     if_absent = GroupType.CONSUMER

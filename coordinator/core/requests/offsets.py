@@ -50,6 +50,12 @@ class OffsetCommit(GroupWrite, frozen=True):
 
     result = OffsetCommitResult
 
+    @property
+    def knows_member_epochs(self) -> bool:
+        """Whether the version has member epochs (v9). Older ones may not be sent by members of the
+        consumer protocol."""
+        return self.absent_group_error is ErrorCode.GROUP_ID_NOT_FOUND
+
 
 FetchTopic: TypeAlias = tuple[str, str, list[Int32]]
 """(name, topic id, partitions). One of name and id is ""."""

@@ -9,17 +9,22 @@ from collections import Counter
 
 from groupkeeper.coordinator.core.classic.group import MAX_GENERATION, ClassicGroup
 from groupkeeper.coordinator.core.classic.member import encoded_bytes, metadata_bytes
+from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.deadlines import Deadline
 from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.group import (
     SAVED_OFFSET_BYTES,
+    Group,
     text_bytes,
     topic_bytes,
 )
+from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupHeartbeat
 from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step, Ticket
+from tests.helpers.core.consumer_invariants import check_consumer_group
 
 _WITH_MEMBERS = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
 
@@ -44,22 +49,18 @@ def check(shard: ShardState) -> None:
 
 
 def _check_counts(shard: ShardState) -> None:
-    states = Counter(group.state for group in shard.groups.values())
+    states = Counter((group.group_type, group.state_name()) for group in shard.groups.values())
     where = f"shard {shard.shard_id}"
-    assert shard.tally.by_state == {state: states[state] for state in GroupState}, (
-        f"{where}: {shard.tally.by_state} is counted, {states} are held"
-    )
+    assert shard.tally.by_state == {
+        (each, state): states[each, state] for each in GroupType for state in GroupState
+    }, f"{where}: {shard.tally.by_state} is counted, {states} are held"
     known = shard.census.groups_of.get(shard.shard_id, 0)
     assert known == len(shard.groups), f"{where}: the census has {known} of {len(shard.groups)}"
     members = sum(len(group.members) for group in shard.groups.values())
     assert shard.tally.members == members, (
         f"{where}: {shard.tally.members} members are counted, {members} are held"
     )
-    metadata = sum(
-        metadata_bytes(member.protocols)
-        for group in shard.groups.values()
-        for member in group.members.values()
-    )
+    metadata = sum(group.metadata_bytes() for group in shard.groups.values())
     assigned = sum(group.assigned_bytes for group in shard.groups.values())
     assert shard.tally.assigned_bytes == assigned, where
     assert shard.tally.metadata_bytes == metadata, (
@@ -67,8 +68,12 @@ def _check_counts(shard: ShardState) -> None:
     )
 
 
-def check_group(group: ClassicGroup) -> None:
+def check_group(group: Group) -> None:
     """Assert every invariant of one group."""
+    if isinstance(group, ConsumerGroup):
+        check_consumer_group(group)
+        return
+    assert isinstance(group, ClassicGroup)
     _check_state(group)
     _check_members(group)
     _check_parked(group)
@@ -77,10 +82,8 @@ def check_group(group: ClassicGroup) -> None:
 
 
 def parked_tickets(shard: ShardState) -> list[Ticket]:
-    """Return the tickets of parked joins and syncs. Each still needs an answer."""
-    members = [member for group in shard.groups.values() for member in group.members.values()]
-    parked = [ticket for m in members for ticket in (m.parked_join, m.parked_sync)]
-    return [ticket for ticket in parked if ticket is not None]
+    """Return the tickets of parked requests. Each still needs an answer."""
+    return [ticket for group in shard.groups.values() for ticket in group.parked()]
 
 
 def due_at(shard: ShardState, request: Request) -> tuple[int | None, int | None]:
@@ -89,7 +92,7 @@ def due_at(shard: ShardState, request: Request) -> tuple[int | None, int | None]
     None stands for no session or no deadline.
     """
     session = None
-    if isinstance(request, Heartbeat) and request.group_id in shard.groups:
+    if isinstance(request, Heartbeat | ConsumerGroupHeartbeat) and request.group_id in shard.groups:
         member = shard.groups[request.group_id].members.get(request.member_id)
         session = None if member is None else member.session.queued_at
     return session, shard.deadlines.next_at()
@@ -132,6 +135,8 @@ def _check_state(group: ClassicGroup) -> None:
 
 def _check_members(group: ClassicGroup) -> None:
     where = f"{group.group_id} in {group.state}"
+    metadata = sum(metadata_bytes(member.protocols) for member in group.members.values())
+    assert group.metadata_bytes() == metadata, where
     assert all(member_id == m.member_id for member_id, m in group.members.items()), where
     static = {
         m.group_instance_id: m.member_id
@@ -200,12 +205,14 @@ def _check_queued(deadline: Deadline, where: str) -> None:
         assert deadline.queued_at <= deadline.at, f"{where}: {deadline.kind} will be late"
 
 
-def _check_bytes(group: ClassicGroup) -> None:
+def _check_bytes(group: Group) -> None:
     offsets = [offset for _, _, offset in group.stored_offsets()]
     topics = sum(map(topic_bytes, group.offsets))
-    where = f"{group.group_id} in {group.state}: its size is miscounted"
+    where = f"{group.group_id} in {group.state_name()}: its size is miscounted"
     assert group.offset_bytes == topics + SAVED_OFFSET_BYTES * len(offsets), where
     assert group.offset_metadata_bytes == sum(text_bytes(o.metadata) for o in offsets), where
+    if not isinstance(group, ClassicGroup):
+        return
     members = () if group.saved is None else group.saved.members
     assert group.assigned_bytes == sum(encoded_bytes(len(m.assignment)) for m in members), where
 

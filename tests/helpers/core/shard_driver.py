@@ -18,6 +18,10 @@ from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import PartitionEnd, SavedGroup
 from groupkeeper.coordinator.core.requests.admin import DescribeGroup, ListGroups
 from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+)
 from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinGroup,
@@ -330,10 +334,9 @@ class ShardDriver:
             assert call in self._open, f"answered after it was dropped: {call.request}"
             call.reply = reply
             self._open.discard(call)
-            may_overtake = not call.request.waits and reply.result in (
-                ErrorCode.NONE,
-                ErrorCode.REBALANCE_IN_PROGRESS,
-            )
+            may_overtake = may_answer_early(call.request, reply.result)
+            if may_overtake is None:
+                continue
             assert reply.waits is not may_overtake, f"waits={reply.waits}: {reply.result}"
         self.records += step.records
         self.events += step.events
@@ -408,6 +411,19 @@ class ShardDriver:
         step = self._take(self.shard.loaded(self.now))
         self._expire_due()
         return step
+
+
+def may_answer_early(request: Request, result: Result) -> bool | None:
+    """Whether the answer must not wait for earlier records; None: it may do either."""
+    if isinstance(request, ConsumerGroupHeartbeat):
+        assert isinstance(result, ConsumerGroupHeartbeatResult)
+        says_nothing_new = (
+            result.error is ErrorCode.NONE
+            and result.assignment is None
+            and result.member_epoch == request.member_epoch
+        )
+        return None if says_nothing_new else False
+    return not request.waits and result in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def replay(records: Iterable[Record], limits: CoreLimits, image: TopicImage) -> Shard:

@@ -65,7 +65,7 @@ def answers() -> str:
                 _code(COMMIT_ANSWER[state]),
                 "yes" if state in COMMIT_EXTENDS_SESSION else "no",
             )
-            for state in GroupState
+            for state in HEARTBEAT_ANSWER
         ),
     )
 
@@ -82,7 +82,7 @@ def joins() -> str:
                 _rejoin(REJOIN_ACTION[state, leads, False]),
                 _rejoin(REJOIN_ACTION[state, leads, True]),
             )
-            for state in GroupState
+            for state in HEARTBEAT_ANSWER
             for leads in (True, False)
         ),
     )
@@ -96,7 +96,7 @@ def static_joins() -> str:
 
 def changes() -> str:
     """What follows when members were added or removed, by state."""
-    rows = ((state, AFTER_JOIN[state].value, AFTER_LEAVE[state].value) for state in GroupState)
+    rows = ((each, AFTER_JOIN[each].value, AFTER_LEAVE[each].value) for each in HEARTBEAT_ANSWER)
     return _table(("state", "after a join", "after a leave or an eviction"), rows)
 
 

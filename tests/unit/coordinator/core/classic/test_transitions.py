@@ -52,6 +52,8 @@ def test_states_are_spelled_as_on_the_wire():
         "CompletingRebalance",
         "Stable",
         "Dead",
+        "Assigning",
+        "Reconciling",
     ]
 
 
@@ -61,7 +63,7 @@ def test_allowed_predecessors_are_kafkas():
     assert PREDECESSORS[PREPARING] == {STABLE, COMPLETING, EMPTY}
     assert PREDECESSORS[COMPLETING] == {PREPARING}
     assert PREDECESSORS[STABLE] == {COMPLETING}
-    assert PREDECESSORS[DEAD] == set(GroupState)
+    assert PREDECESSORS[DEAD] == {EMPTY, PREPARING, COMPLETING, STABLE, DEAD}
 
 
 def test_heartbeat_answers_are_kafkas():

@@ -1,0 +1,191 @@
+"""Who may send which ConsumerGroupHeartbeat: the checks that depend on the group.
+
+See docs/spec/consumer-groups.md#heartbeat, steps 2 to 5, and #static-members. They change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from groupkeeper.coordinator.core.consumer import static_members
+from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
+from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, fields_bytes
+from groupkeeper.coordinator.core.consumer.reconciliation import Partition
+from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
+from groupkeeper.coordinator.core.consumer_records import ConsumerMemberFields
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.consumer import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeat,
+    TopicPartitions,
+)
+from groupkeeper.coordinator.core.state import ShardState
+
+
+class HeartbeatRefusal(NamedTuple):
+    """Why a heartbeat is refused."""
+
+    error: ErrorCode
+    message: str
+
+
+def refusal(
+    shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat
+) -> HeartbeatRefusal | None:
+    """Run the checks of steps 2 to 5, before anything changes. Return why the heartbeat is refused,
+    if it is.
+    """
+    if request.member_epoch < 0:
+        return _identity_refusal(group, request)
+    member_id = request.member_id
+    if member_id not in group.members and len(group.members) >= shard.limits.consumer_max_size:
+        most = shard.limits.consumer_max_size
+        message = f"The consumer group has reached its maximum capacity of {most} members."
+        return HeartbeatRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+    if request.member_epoch == JOIN_EPOCH:
+        wrong = _static_join_refusal(group, request)
+    else:
+        wrong = _identity_refusal(group, request) or _epoch_refusal(group, request)
+    return wrong or _pattern_refusal(shard, group, request) or _room_refusal(shard, group, request)
+
+
+def absent(group_id: str) -> HeartbeatRefusal:
+    """Return the refusal if there is no such consumer group."""
+    return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+
+
+def _identity_refusal(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeat
+) -> HeartbeatRefusal | None:
+    member_id, instance_id = request.member_id, request.group_instance_id
+    error = static_members.identity_error(group, member_id, instance_id)
+    if error is ErrorCode.FENCED_INSTANCE_ID:
+        message = f"Static member {member_id} with instance id {instance_id} was fenced by member "
+        return HeartbeatRefusal(error, f"{message}{group.static_members[instance_id or '']}.")
+    if error:
+        who = f"Member {member_id}" if instance_id is None else f"Instance id {instance_id}"
+        message = f"{who} is not a member of group {group.group_id}."
+        return HeartbeatRefusal(error, message)
+    return None
+
+
+def _static_join_refusal(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeat
+) -> HeartbeatRefusal | None:
+    """Refuse the instance id of a member that has not left."""
+    instance_id = request.group_instance_id
+    owner = group.members.get(group.static_members.get(instance_id or "", ""))
+    if owner is None or static_members.has_left(owner) or owner.fields.classic is not None:
+        return None
+    message = (
+        f"Static member {request.member_id} with instance id {instance_id} cannot join the group "
+        f"because the instance id is owned by member {owner.member_id}."
+    )
+    return HeartbeatRefusal(ErrorCode.UNRELEASED_INSTANCE_ID, message)
+
+
+def _epoch_refusal(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeat
+) -> HeartbeatRefusal | None:
+    """Refuse another epoch than that of the member, unless its last answer was lost."""
+    member = group.members[request.member_id]
+    epoch, current = request.member_epoch, member.current
+    if epoch == current.epoch:
+        return None
+    if epoch > current.epoch:
+        relation = "greater"
+    elif epoch == current.previous_epoch and request.owned is not None:
+        assigned = {
+            (topic, number) for topic, parts in current.assigned.items() for number, _ in parts
+        }
+        if owned_set(request.owned) <= assigned:
+            return None
+        relation = "smaller"
+    else:
+        relation = "smaller"
+    message = (
+        f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by "
+        f"the group coordinator ({current.epoch}). The member must abandon all its partitions and "
+        "rejoin."
+    )
+    return HeartbeatRefusal(ErrorCode.FENCED_MEMBER_EPOCH, message)
+
+
+def _pattern_refusal(
+    shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat
+) -> HeartbeatRefusal | None:
+    """Refuse a new pattern that does not compile, or that the group has no room for."""
+    pattern = request.subscribed_topic_regex
+    if not pattern or group.subscriptions.pattern_count(pattern):
+        return None
+    wrong = request.pattern_error
+    most = shard.limits.max_group_patterns
+    if wrong is None and group.subscriptions.pattern_total() >= most:
+        wrong = f"the members of a group have {most} different patterns at most"
+    if wrong is None:
+        return None
+    message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {wrong}."
+    return HeartbeatRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
+
+
+def _room_refusal(
+    shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat
+) -> HeartbeatRefusal | None:
+    """Refuse what the storage would not take, before anything changes (docs/design.md#bounds)."""
+    member = group.members.get(request.member_id)
+    fields = updated_fields(group, request)
+    if member is not None and fields == member.fields:
+        return None
+    size_bytes = fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
+    held_bytes = 0 if member is None else member.size_bytes
+    limits = shard.limits
+    most_bytes = min(limits.max_group_bytes, limits.max_step_bytes)
+    if group.size_bytes + size_bytes - held_bytes > most_bytes:
+        message = "The group would be too large to store with this member."
+        return HeartbeatRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+    may_exist = group.group_id in shard.groups or shard.census.admits()
+    if not may_exist or not shard.census.admits_metadata(size_bytes, size_bytes - held_bytes):
+        return HeartbeatRefusal(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator has no more room."
+        )
+    return None
+
+
+# --- what a heartbeat says ---
+
+
+def instance_owner(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeat
+) -> ConsumerGroupMember | None:
+    """Return the static member whose place a join takes."""
+    if request.member_epoch != JOIN_EPOCH or request.group_instance_id is None:
+        return None
+    return group.members.get(group.static_members.get(request.group_instance_id, ""))
+
+
+def updated_fields(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerMemberFields:
+    """Return what is saved of the member after this heartbeat (step 5)."""
+    known = group.members.get(request.member_id) or instance_owner(group, request)
+    fields = ConsumerMemberFields(request.member_id) if known is None else known.fields
+    names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    return ConsumerMemberFields(
+        request.member_id,
+        _or(request.group_instance_id, fields.group_instance_id),
+        _or(request.rack_id, fields.rack_id),
+        request.client.client_id,
+        request.client.client_host,
+        fields.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
+        fields.subscribed_topic_names if names is None else tuple(sorted({*names})),
+        fields.subscribed_topic_regex if pattern is None else pattern or None,
+        _or(request.server_assignor, fields.server_assignor),
+    )
+
+
+def _or(sent: str | None, known: str | None) -> str | None:
+    return known if sent is None else sent
+
+
+def owned_set(owned: tuple[TopicPartitions, ...]) -> set[Partition]:
+    """Return the partitions that a member reports as its own."""
+    return {(topic, number) for topic, numbers in owned for number in numbers}

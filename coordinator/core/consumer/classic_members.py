@@ -1,0 +1,350 @@
+"""Members of a consumer group that use the classic protocol: JoinGroup, SyncGroup, Heartbeat,
+LeaveGroup.
+
+See docs/spec/migration.md#classic-requests. They get the partitions that the coordinator assigns,
+and see each change as a rebalance. None of their requests is parked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from groupkeeper.coordinator.core.consumer import heartbeat, leaving, rebalance, static_members
+from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
+from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, fields_bytes
+from groupkeeper.coordinator.core.consumer.reconciliation import Partition, ReconciliationState
+from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
+from groupkeeper.coordinator.core.consumer_records import (
+    ClassicProtocol,
+    ClassicSession,
+    ConsumerMember,
+    ConsumerMemberFields,
+    Partitions,
+)
+from groupkeeper.coordinator.core.dispatch import handles
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberJoin, MemberLeave, quoted_reason
+from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.request_events import add_refused_event
+from groupkeeper.coordinator.core.requests.membership import (
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    LeavingMember,
+    LeftMember,
+    SyncGroup,
+    SyncGroupResult,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+from groupkeeper.protocol.consumer_protocol import (
+    ConsumerAssignment,
+    ConsumerProtocolError,
+    Subscription,
+    decode_subscription,
+    encode_assignment,
+)
+
+CONSUMER: Final = "consumer"
+_NONE: Final = ErrorCode.NONE
+
+
+# --- JoinGroup ---
+
+
+def join_group(shard: ShardState, group: ConsumerGroup, request: JoinGroup, ticket: Ticket) -> None:
+    """Answer a JoinGroup at once. Every refusal has an empty member id, as in Kafka."""
+    limits = shard.limits
+    timeout_ms = request.session_timeout_ms
+    if not limits.min_session_timeout_ms <= timeout_ms <= limits.max_session_timeout_ms:
+        shard.reply(ticket, JoinGroupResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+        return
+    error = _join_error(shard, group, request)
+    if error:
+        shard.reply(ticket, JoinGroupResult(error, ""))
+        return
+    is_new = request.member_id == ""
+    if is_new and request.group_instance_id is None and request.requires_known_member_id:
+        # Nothing is remembered (docs/spec/edge-cases.md#edge-113).
+        shard.reply(ticket, JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
+        return
+    try:
+        subscription = decode_subscription(request.protocols[0].metadata)
+    except ConsumerProtocolError:
+        # docs/spec/edge-cases.md#edge-115
+        shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+        return
+    member_id = request.new_member_id if is_new else request.member_id
+    fields = _joined_fields(group, member_id, request, subscription)
+    if not _has_room(shard, group, fields):
+        shard.reply(ticket, JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, ""))
+        return
+    _join(shard, group, fields, request, subscription, ticket)
+
+
+def _join_error(shard: ShardState, group: ConsumerGroup, request: JoinGroup) -> ErrorCode:
+    if shard.limits.consumer_migration_policy == "disabled":
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    is_full = len(group.members) >= shard.limits.consumer_max_size
+    if is_full and request.member_id not in group.members:
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if request.protocol_type != CONSUMER or not _supports(group, request):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if request.group_instance_id is not None and request.member_id != "":
+        return static_members.identity_error(group, request.member_id, request.group_instance_id)
+    return _NONE
+
+
+def _supports(group: ConsumerGroup, request: JoinGroup) -> bool:
+    """Return whether all classic members have one of the protocols in common."""
+    support: Counter[str] = Counter()
+    classic = 0
+    for member in group.members.values():
+        if member.fields.classic is not None:
+            classic += 1
+            support.update({protocol.name for protocol in member.fields.classic.protocols})
+    return any(support[protocol.name] == classic for protocol in request.protocols)
+
+
+def _joined_fields(
+    group: ConsumerGroup, member_id: str, request: JoinGroup, subscription: Subscription
+) -> ConsumerMemberFields:
+    known = group.members.get(member_id)
+    if request.group_instance_id is not None:
+        known = group.members.get(group.static_members.get(request.group_instance_id, ""), known)
+    fields = ConsumerMemberFields(member_id) if known is None else known.fields
+    protocols = tuple([ClassicProtocol(p.name, p.metadata) for p in request.protocols])
+    return ConsumerMemberFields(
+        member_id,
+        request.group_instance_id or fields.group_instance_id,
+        subscription.rack_id or fields.rack_id,
+        request.client.client_id,
+        request.client.client_host,
+        request.rebalance_timeout_ms,
+        tuple(sorted({*subscription.topics})),
+        fields.subscribed_topic_regex,
+        None,
+        ClassicSession(request.session_timeout_ms, protocols),
+    )
+
+
+def _has_room(shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields) -> bool:
+    size_bytes = fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
+    member = group.members.get(fields.member_id)
+    added_bytes = size_bytes - (0 if member is None else member.size_bytes)
+    most_bytes = min(shard.limits.max_group_bytes, shard.limits.max_step_bytes)
+    fits = group.size_bytes + added_bytes <= most_bytes
+    return fits and shard.census.admits_metadata(size_bytes, added_bytes)
+
+
+def _join(
+    shard: ShardState,
+    group: ConsumerGroup,
+    fields: ConsumerMemberFields,
+    request: JoinGroup,
+    subscription: Subscription,
+    ticket: Ticket,
+) -> None:
+    """Add or update the member, move the group on, and answer with the epoch of the member."""
+    replaced: str | None = None
+    was_consumer = False
+    if request.group_instance_id is not None:
+        owner = group.members.get(group.static_members.get(request.group_instance_id, ""))
+        if owner is not None and owner.member_id != fields.member_id:
+            replaced = owner.member_id
+            was_consumer = owner.fields.classic is None
+            leaving.answer_parked(shard, owner, ErrorCode.FENCED_INSTANCE_ID)
+            static_members.replace(shard, group, owner, fields.member_id)
+    known = group.members.get(fields.member_id)
+    before = None if known is None else known.fields
+    if before != fields:
+        shard.record(
+            ConsumerMember(group.group_id, fields),
+            fields_bytes(fields) + names_bytes(fields.subscribed_topic_names),
+        )
+        shard.report_metadata()
+    member = group.members[fields.member_id]
+    member.client = request.client
+    if before is None or replaced is not None:
+        _add_join_event(shard, group, member, request, replaced)
+    changed = heartbeat.settle_subscription(shard, group, member, before)
+    rebalance.update_target(shard, group)
+    owned = _owned(shard, subscription)
+    rebalance.follow(shard, group, member, owned, subscription_changed=changed)
+    heartbeat.restart_session(shard, group, member)
+    now_ms = shard.now.monotonic_ms
+    shard.deadlines.clear(member.join_phase)
+    shard.arm(member.sync_phase, now_ms + fields.rebalance_timeout_ms)
+    name = request.protocols[0].name
+    result = JoinGroupResult(_NONE, member.member_id, member.current.epoch, CONSUMER, name)
+    shard.reply(ticket, result)
+    if was_consumer:
+        shard.members_removed(group, by_replacement=True)
+
+
+def _owned(shard: ShardState, subscription: Subscription) -> set[Partition]:
+    """Return the partitions that a member reports as its own. Version 0 has none: joining
+    acknowledges every revocation.
+    """
+    by_name = shard.image.by_name
+    return {
+        (by_name[topic].topic_id, number)
+        for topic, numbers in subscription.owned_partitions.items()
+        if topic in by_name
+        for number in numbers
+    }
+
+
+def _add_join_event(
+    shard: ShardState,
+    group: ConsumerGroup,
+    member: ConsumerGroupMember,
+    request: JoinGroup,
+    replaced: str | None,
+) -> None:
+    shard.event(
+        MemberJoin(
+            **group.event_fields(member, request.client),
+            protocols=[protocol.name for protocol in request.protocols],
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            replaces=replaced,
+            reason=quoted_reason(request.reason),
+        )
+    )
+
+
+# --- SyncGroup and Heartbeat ---
+
+
+def _error(group: ConsumerGroup, request: SyncGroup | Heartbeat) -> ErrorCode:
+    """Return the error if the request is not from a classic member at its epoch."""
+    member_id = request.member_id
+    error = static_members.identity_error(group, member_id, request.group_instance_id)
+    if error:
+        return error
+    member = group.members[member_id]
+    if member.fields.classic is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if request.generation_id != member.current.epoch:
+        return ErrorCode.ILLEGAL_GENERATION
+    return _NONE
+
+
+@handles(SyncGroup, GroupType.CONSUMER)
+def sync_group(shard: ShardState, group: ConsumerGroup, request: SyncGroup, ticket: Ticket) -> None:
+    """Answer with the partitions of the member."""
+    error = _error(group, request)
+    if error:
+        add_refused_event(shard, group, request, request.generation_id, error)
+        shard.reply(ticket, SyncGroupResult(error))
+        return
+    member = group.members[request.member_id]
+    session = member.fields.classic
+    assert session is not None, "others are refused"
+    name = session.protocols[0].name
+    wrong_type = request.protocol_type is not None and request.protocol_type != CONSUMER
+    if wrong_type or (request.protocol_name is not None and request.protocol_name != name):
+        shard.reply(ticket, SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
+    shard.deadlines.clear(member.sync_phase)
+    heartbeat.restart_session(shard, group, member)
+    is_revoking = member.current.state == ReconciliationState.UNREVOKED_PARTITIONS
+    if member.current.epoch < group.epochs.target and not is_revoking:
+        _expect_join(shard, member)
+        shard.reply(ticket, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        return
+    assigned = member.current.assigned.items()
+    data = _encode(shard, session, {t: tuple([n for n, _ in parts]) for t, parts in assigned})
+    shard.reply(ticket, SyncGroupResult(_NONE, data, request.protocol_type, request.protocol_name))
+
+
+def _encode(shard: ShardState, session: ClassicSession, partitions: Partitions) -> bytes:
+    """Encode partitions for a member, in the version of its own subscription."""
+    by_id = shard.image.by_id
+    named = {by_id[topic].name: [*parts] for topic, parts in partitions.items() if topic in by_id}
+    version = decode_subscription(session.protocols[0].metadata).version
+    return encode_assignment(ConsumerAssignment(version, named))
+
+
+def encode_target(shard: ShardState, member: ConsumerGroupMember) -> bytes:
+    """Encode what a classic member shall have."""
+    session = member.fields.classic
+    assert session is not None, "a member of the consumer protocol is told its partitions"
+    return _encode(shard, session, member.target)
+
+
+@handles(Heartbeat, GroupType.CONSUMER)
+def classic_heartbeat(
+    shard: ShardState, group: ConsumerGroup, request: Heartbeat, ticket: Ticket
+) -> None:
+    """Answer a Heartbeat. NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes
+    (docs/design.md#durable-first).
+    """
+    error = _error(group, request)
+    if error:
+        add_refused_event(shard, group, request, request.generation_id, error)
+        shard.reply(ticket, error)
+        return
+    member = group.members[request.member_id]
+    heartbeat.restart_session(shard, group, member)
+    if _must_join(shard, group, member):
+        _expect_join(shard, member)
+        shard.reply(ticket, ErrorCode.REBALANCE_IN_PROGRESS, False)
+    else:
+        shard.reply(ticket, _NONE, False)
+
+
+def _must_join(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
+    """Return whether the member can go on towards its target."""
+    current = member.current
+    if current.epoch < group.epochs.target:
+        return True
+    if current.state == ReconciliationState.UNREVOKED_PARTITIONS:
+        return True
+    return current.state == ReconciliationState.UNRELEASED_PARTITIONS and rebalance.is_free(
+        shard, group, member
+    )
+
+
+def _expect_join(shard: ShardState, member: ConsumerGroupMember) -> None:
+    """Give the member its rebalance timeout to join again, unless that runs already."""
+    if member.join_phase.at is None:
+        shard.arm(member.join_phase, shard.now.monotonic_ms + member.fields.rebalance_timeout_ms)
+
+
+# --- LeaveGroup ---
+
+
+@handles(LeaveGroup, GroupType.CONSUMER)
+def leave_group(
+    shard: ShardState, group: ConsumerGroup, request: LeaveGroup, ticket: Ticket
+) -> None:
+    """Remove members of either protocol: administrators use this request too. All of them leave
+    with one new epoch.
+    """
+    gone: dict[str, ConsumerGroupMember] = {}
+    left = tuple(_leave(shard, group, each, request, gone) for each in request.members)
+    shard.reply(ticket, LeaveGroupResult(_NONE, left))
+    if gone:
+        leaving.remove(shard, group, list(gone.values()), "member_leave")
+
+
+def _leave(
+    shard: ShardState,
+    group: ConsumerGroup,
+    entry: LeavingMember,
+    request: LeaveGroup,
+    gone: dict[str, ConsumerGroupMember],
+) -> LeftMember:
+    member_id, instance_id = entry.member_id, entry.group_instance_id
+    known = member_id or group.static_members.get(instance_id or "", "")
+    error = static_members.identity_error(group, known, instance_id)
+    if not error and known not in gone:
+        member = gone[known] = group.members[known]
+        reason = quoted_reason(entry.reason)
+        shard.event(MemberLeave(**group.event_fields(member, request.client), reason=reason))
+    return LeftMember(member_id, instance_id, error)

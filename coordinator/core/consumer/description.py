@@ -1,0 +1,157 @@
+"""What others are told about a consumer group: ConsumerGroupDescribe, and the questions that are
+meant for classic groups.
+
+See docs/spec/consumer-groups.md#describe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
+from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, owned_partitions
+from groupkeeper.coordinator.core.consumer_records import Partitions
+from groupkeeper.coordinator.core.dispatch import handles
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.requests.admin import (
+    DescribeGroup,
+    DescribeGroupResult,
+    GroupView,
+    MemberView,
+    ReadGroup,
+    ReadGroupResult,
+)
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupDescribe,
+    ConsumerGroupDescribeResult,
+    DescribedConsumerMember,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+from groupkeeper.protocol.consumer_protocol import (
+    ConsumerAssignment,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
+
+_VERSION = 0
+"""Of the consumer protocol, in which hosts read subscriptions and assignments."""
+
+
+@handles(ConsumerGroupDescribe)
+def describe_consumer_group(
+    shard: ShardState, group: Group | None, request: ConsumerGroupDescribe, ticket: Ticket
+) -> None:
+    """Describe one group. Groups of other types count as absent."""
+    if request.group_id == "":
+        result = ConsumerGroupDescribeResult(ErrorCode.INVALID_GROUP_ID)
+    elif isinstance(group, ConsumerGroup):
+        result = ConsumerGroupDescribeResult(
+            ErrorCode.NONE,
+            group.group_id,
+            None,
+            group.state.value,
+            group.epochs.group,
+            group.epochs.target,
+            group.assignor(shard.limits.consumer_assignors[0]),
+            tuple([_described(shard, member) for member in group.members.values()]),
+        )
+    else:
+        what = "not found." if group is None else "is not a consumer group."
+        message = f"Group {request.group_id} {what}"
+        result = ConsumerGroupDescribeResult(
+            ErrorCode.GROUP_ID_NOT_FOUND, request.group_id, message
+        )
+    shard.reply(ticket, result)
+
+
+def _described(shard: ShardState, member: ConsumerGroupMember) -> DescribedConsumerMember:
+    fields = member.fields
+    return DescribedConsumerMember(
+        member.member_id,
+        member.group_instance_id,
+        fields.rack_id,
+        member.current.epoch,
+        fields.client_id,
+        fields.client_host,
+        fields.subscribed_topic_names,
+        fields.subscribed_topic_regex or "",
+        _named(shard, _owned(member)),
+        _named(shard, member.target),
+        fields.classic is not None,
+    )
+
+
+def _owned(member: ConsumerGroupMember) -> dict[str, list[int]]:
+    """Return what a member has, with what it has not given up yet."""
+    found: dict[str, list[int]] = {}
+    for topic, number in owned_partitions(member.current):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _named(
+    shard: ShardState, partitions: Partitions | Mapping[str, list[int]]
+) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    """Add the names of topics. Deleted topics are left out."""
+    by_id = shard.image.by_id
+    return tuple(
+        [
+            (topic, by_id[topic].name, tuple(sorted(numbers)))
+            for topic, numbers in partitions.items()
+            if topic in by_id
+        ]
+    )
+
+
+@handles(DescribeGroup, GroupType.CONSUMER)
+def describe_group(
+    shard: ShardState, _group: ConsumerGroup, request: DescribeGroup, ticket: Ticket
+) -> None:
+    """Answer as for an absent group (docs/spec/edge-cases.md#edge-105)."""
+    message = f"Group {request.group_id} is not a classic group."
+    error = ErrorCode.GROUP_ID_NOT_FOUND
+    shard.reply(ticket, DescribeGroupResult(error, request.group_id, message=message))
+
+
+@handles(ReadGroup, GroupType.CONSUMER)
+def read_group(shard: ShardState, group: ConsumerGroup, _: ReadGroup, ticket: Ticket) -> None:
+    """Answer with a copy of the group's state, with subscriptions and assignments as bytes of the
+    consumer protocol.
+    """
+    view = GroupView(
+        group.group_id,
+        group.state,
+        "consumer",
+        group.assignor(shard.limits.consumer_assignors[0]),
+        None,
+        group.epochs.group,
+        group.epochs.computed_ms,
+        tuple([_view(shard, group, member) for member in group.members.values()]),
+    )
+    shard.reply(ticket, ReadGroupResult(ErrorCode.NONE, view))
+
+
+def _view(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> MemberView:
+    heard_ms: int | None = None
+    if member.session.at is not None:
+        begun_ms = member.session.at - member.session_length_ms
+        heard_ms = shard.now.wall_ms - (shard.now.monotonic_ms - begun_ms)
+    topics = sorted(group.subscriptions.topics_of(member.subscription))
+    assigned = {name: [*numbers] for _, name, numbers in _named(shard, _owned(member))}
+    return MemberView(
+        member.member_id,
+        member.group_instance_id,
+        member.client,
+        encode_subscription(Subscription(_VERSION, topics)),
+        encode_assignment(ConsumerAssignment(_VERSION, assigned)),
+        member.session_timeout_ms,
+        member.fields.rebalance_timeout_ms,
+        member.parked is not None,
+        not member.is_settled(group.epochs.target),
+        heard_ms,
+        None,
+    )

@@ -1,0 +1,40 @@
+"""The epochs of a group to which the coordinator assigns.
+
+See docs/spec/consumer-groups.md#model and #heartbeat, steps 7 and 8. Only the group changes them,
+from records.
+"""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.consumer_records import FIRST_EPOCH
+
+
+class Epochs:
+    """The epoch of the group, and that of its target assignment."""
+
+    __slots__ = ("computed_ms", "group", "metadata_hash", "target")
+
+    def __init__(
+        self,
+        group: int = FIRST_EPOCH,
+        metadata_hash: int = 0,
+        target: int = FIRST_EPOCH,
+        computed_ms: int = -1,
+    ) -> None:
+        assert target <= group, "a target is computed for an epoch that the group has"
+        self.group = group
+        self.metadata_hash = metadata_hash
+        """That of the subscribed topics when the group got its epoch."""
+        self.target = target
+        self.computed_ms = computed_ms
+        """When the target was computed (wall clock); -1: never."""
+
+    def needs_target(self) -> bool:
+        """Return whether the target is older than the group."""
+        return self.target < self.group
+
+    def may_compute(self, wall_ms: int, interval_ms: int) -> bool:
+        """Return whether the last computation is long enough ago. A clock that was set back does
+        not delay the next one.
+        """
+        return not (self.computed_ms >= 0 and 0 <= wall_ms - self.computed_ms < interval_ms)

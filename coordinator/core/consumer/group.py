@@ -1,0 +1,394 @@
+"""A consumer group: its saved state, and what follows from it.
+
+Only ``ShardState.apply`` changes what is saved, with ``save`` and ``change``: members, epochs,
+targets, what members have. The counts that follow from it are kept at the same time. Live are only
+deadlines, parked heartbeats, and the computation that is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from groupkeeper.coordinator.core.consumer.computation import TargetComputation
+from groupkeeper.coordinator.core.consumer.epochs import Epochs
+from groupkeeper.coordinator.core.consumer.member import (
+    NOT_ASSIGNED,
+    ConsumerGroupMember,
+    current_bytes,
+    owned_partitions,
+    target_bytes,
+    to_current,
+)
+from groupkeeper.coordinator.core.consumer.reconciliation import Partition
+from groupkeeper.coordinator.core.consumer.subscriptions import Subscriptions, subscription_of
+from groupkeeper.coordinator.core.consumer_records import (
+    AssignedFields,
+    ConsumerChange,
+    ConsumerCurrentAssignment,
+    ConsumerGroupEpoch,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    ConsumerMemberFields,
+    ConsumerMemberRemoved,
+    ConsumerTarget,
+    Partitions,
+    ResolvedPattern,
+    SavedConsumerMember,
+)
+from groupkeeper.coordinator.core.deadlines import Deadline
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberFields, of_client
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.groups.census import Tally
+from groupkeeper.coordinator.core.groups.group import (
+    GROUP_OVERHEAD_BYTES,
+    Group,
+    Member,
+    OffsetExpiry,
+)
+from groupkeeper.coordinator.core.records import GroupMetadata, SavedGroup
+from groupkeeper.coordinator.core.requests.admin import ListedGroup
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFetch
+from groupkeeper.coordinator.core.step import Ticket
+
+_NONE: Final = ErrorCode.NONE
+
+
+class ConsumerGroup(Group):
+    """A consumer group, saved and live."""
+
+    __slots__ = (
+        "_fields_bytes",
+        "_settled",
+        "computation",
+        "epochs",
+        "is_stale",
+        "last_resolution_ms",
+        "owners",
+        "rebalance_started_ms",
+        "resolved_version",
+        "resolving",
+        "retry_at_ms",
+        "state",
+        "subscriptions",
+    )
+
+    members: dict[str, ConsumerGroupMember]
+
+    def __init__(self, group_id: str, tally: Tally) -> None:
+        """Create an Empty group. The caller counts it in the tally."""
+        super().__init__(group_id, GroupType.CONSUMER, tally)
+        # Saved: only apply writes these.
+        self.epochs = Epochs()
+        self.subscriptions = Subscriptions(group_id, tally.subscribers)
+        # What follows from it.
+        self.owners: dict[Partition, str] = {}
+        """Partition -> the member that has it, or has not given it up yet."""
+        self.state = GroupState.EMPTY
+        self._settled = 0
+        """Members that have all that the target gives them."""
+        self._fields_bytes = 0
+        # Live.
+        self.is_stale = True
+        """The subscribed topics may have changed since the hash over them was computed."""
+        self.computation: TargetComputation | None = None
+        """The computation of a target that is under way."""
+        self.resolving = False
+        """The resolution of the patterns is under way."""
+        self.last_resolution_ms: int | None = None
+        """When the last resolution of the patterns began (monotonic)."""
+        self.resolved_version = -1
+        """``TopicImage.version`` of the last resolution. -1 after a load: its versions count from
+        the start of the process."""
+        self.retry_at_ms = 0
+        """When the target may be computed again after a failure (monotonic)."""
+        self.rebalance_started_ms: int | None = None
+        """When the group left Stable (monotonic)."""
+
+    # --- records ---
+
+    def change(self, record: ConsumerChange) -> None:
+        _CHANGE[type(record)](self, record)
+        self._restate()
+
+    def _set_epoch(self, record: ConsumerGroupEpoch) -> None:
+        self.epochs.group = record.epoch
+        self.epochs.metadata_hash = record.metadata_hash
+
+    def _set_member(self, record: ConsumerMember) -> None:
+        self._put(record.member)
+
+    def _remove_member(self, record: ConsumerMemberRemoved) -> None:
+        member = self.members.get(record.member_id)
+        if member is not None:
+            self._have(member, NOT_ASSIGNED)
+            self._aim(member, {})
+            self.subscriptions.remove(member.subscription)
+            self._fields_bytes -= member.size_bytes
+            self._settled -= member.is_settled(self.epochs.target)
+            self.drop(member)
+
+    def _set_target(self, record: ConsumerTarget) -> None:
+        for member_id, partitions in record.members.items():
+            member = self.members.get(member_id)
+            if member is not None:
+                self._aim(member, partitions)
+        self.epochs.computed_ms = record.computed_ms
+        if record.epoch != self.epochs.target:
+            self.epochs.target = record.epoch
+            self._settled = sum([m.is_settled(record.epoch) for m in self.members.values()])
+
+    def _set_current(self, record: ConsumerCurrentAssignment) -> None:
+        member = self.members.get(record.member_id)
+        if member is not None:
+            self._have(member, record.current)
+
+    def _set_pattern(self, record: ResolvedPattern) -> None:
+        self.subscriptions.resolve(record.pattern, record.resolved)
+
+    def _put(self, fields: ConsumerMemberFields) -> ConsumerGroupMember:
+        """Add a member, or replace what is saved of it."""
+        member = self.members.get(fields.member_id)
+        if member is None:
+            member = ConsumerGroupMember(self.group_id, fields)
+            self.hold(member)
+            self._settled += member.is_settled(self.epochs.target)
+        else:
+            self.subscriptions.remove(member.subscription)
+            self._fields_bytes -= member.size_bytes
+            self._rename(member, fields.group_instance_id)
+        subscription = self.subscriptions.add(subscription_of(fields))
+        if subscription.names is not fields.subscribed_topic_names:
+            fields = msgspec.structs.replace(fields, subscribed_topic_names=subscription.names)
+        member.subscription = subscription
+        member.set_fields(fields)
+        self._fields_bytes += member.size_bytes
+        return member
+
+    def _rename(self, member: ConsumerGroupMember, group_instance_id: str | None) -> None:
+        """Set the instance id of a member, which a dynamic one may get when it joins again."""
+        self._release_instance(member)
+        member.group_instance_id = group_instance_id
+        if group_instance_id is not None:
+            self.static_members[group_instance_id] = member.member_id
+
+    def _release_instance(self, member: Member) -> None:
+        instance_id = member.group_instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
+            del self.static_members[instance_id]
+
+    def drop(self, member: Member) -> None:
+        """Remove a member. Another one may have its instance id: a load may read records again."""
+        del self.members[member.member_id]
+        self.tally.members -= 1
+        self._release_instance(member)
+
+    def _aim(self, member: ConsumerGroupMember, target: Partitions) -> None:
+        """Set the target of a member."""
+        self._count_assigned(member, target, member.current)
+        member.target = target
+
+    def _have(self, member: ConsumerGroupMember, current: AssignedFields) -> None:
+        """Set what a member has.
+
+        A load may read records again, so another member may have a partition until its own record
+        follows.
+        """
+        self._count_assigned(member, member.target, current)
+        self._settled -= member.is_settled(self.epochs.target)
+        for partition in owned_partitions(member.current):
+            if self.owners.get(partition) == member.member_id:
+                del self.owners[partition]
+        member.current = current
+        for partition in owned_partitions(current):
+            self.owners[partition] = member.member_id
+        self._settled += member.is_settled(self.epochs.target)
+
+    def _count_assigned(
+        self, member: ConsumerGroupMember, target: Partitions, current: AssignedFields
+    ) -> None:
+        size_bytes = target_bytes(target) + current_bytes(current)
+        self.count_assigned(self.assigned_bytes + size_bytes - member.assigned_bytes)
+        member.assigned_bytes = size_bytes
+
+    def _restate(self) -> None:
+        """Derive the state and the size from what is saved (docs/spec/consumer-groups.md#model)."""
+        if not self.members:
+            state = GroupState.EMPTY
+        elif self.epochs.needs_target():
+            state = GroupState.ASSIGNING
+        elif self._settled < len(self.members):
+            state = GroupState.RECONCILING
+        else:
+            state = GroupState.STABLE
+        if state is not self.state:
+            self.tally.move(self.group_type, self.state, state)
+            self.state = state
+        metadata_bytes = self._fields_bytes + self.subscriptions.size_bytes
+        size_bytes = GROUP_OVERHEAD_BYTES + 6 * len(self.group_id) + metadata_bytes
+        self.tally.metadata_bytes += size_bytes - self.size_bytes
+        self.size_bytes = size_bytes
+
+    def save(self, record: GroupMetadata | None) -> None:
+        assert isinstance(record, ConsumerGroupRecord), "another type has another class"
+        for member_id in list(self.members):
+            self._remove_member(ConsumerMemberRemoved(self.group_id, member_id))
+        self.subscriptions.clear()
+        self.epochs = Epochs(
+            record.epoch, record.metadata_hash, record.target_epoch, record.computed_ms
+        )
+        for pattern, topics in record.patterns.items():
+            self.subscriptions.resolve(pattern, topics)
+        for saved in record.members:
+            names = record.subscriptions[saved.subscription]
+            member = self._put(msgspec.structs.replace(saved.fields, subscribed_topic_names=names))
+            self._aim(member, saved.target)
+            self._have(member, saved.current)
+        self._restate()
+
+    def to_record(self) -> ConsumerGroupRecord:
+        """Return the group as a whole, without its offsets."""
+        positions: dict[tuple[str, ...], int] = {}
+        members = []
+        for member in self.members.values():
+            names = member.subscription.names
+            position = positions.setdefault(names, len(positions))
+            fields = msgspec.structs.replace(member.fields, subscribed_topic_names=())
+            members.append(SavedConsumerMember(fields, position, member.current, member.target))
+        epochs = self.epochs
+        return ConsumerGroupRecord(
+            self.group_id,
+            epochs.group,
+            epochs.metadata_hash,
+            epochs.target,
+            epochs.computed_ms,
+            tuple(positions),
+            tuple(members),
+            dict(self.subscriptions.resolved),
+        )
+
+    def to_saved(self) -> SavedGroup:
+        return SavedGroup(self.group_id, self.to_record(), self.offsets)
+
+    def uncount(self) -> None:
+        super().uncount()
+        self.subscriptions.clear()
+
+    # --- members ---
+
+    def event_fields(self, member: ConsumerGroupMember, client: Client) -> MemberFields:
+        """Return the fields of an event that name a member. ``client`` is the one that caused the
+        event.
+        """
+        return {
+            "group_id": self.group_id,
+            "group_type": self.group_type,
+            "generation_id": self.epochs.group,
+            "member_id": member.member_id,
+            "group_instance_id": member.group_instance_id,
+            **of_client(client),
+        }
+
+    def assignor(self, default: str) -> str:
+        """Return the assignor that most members name; of equal ones the first by name."""
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            named = member.fields.server_assignor
+            if named is not None:
+                votes[named] = votes.get(named, 0) + 1
+        return min(votes, key=lambda name: (-votes[name], name), default=default)
+
+    # --- what every type of groups implements ---
+
+    def state_name(self) -> GroupState:
+        return self.state
+
+    def epoch(self) -> int:
+        return self.epochs.group
+
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(self.group_id, "consumer", self.state, GroupType.CONSUMER.value)
+
+    def commit_error(self, request: OffsetCommit) -> ErrorCode:
+        """See docs/spec/offsets.md#who-may-commit. A smaller epoch is looked at once more, by
+        ``admits_older_epoch``.
+        """
+        epoch = request.generation_id
+        if epoch < 0 and not self.members:
+            return _NONE
+        member = self.members.get(request.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member.fields.classic is None and not request.knows_member_epochs:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return _NONE if epoch == member.current.epoch else _stale(member)
+
+    def admits_older_epoch(
+        self, request: OffsetCommit, partitions: Iterable[tuple[str, int]]
+    ) -> bool:
+        member = self.members.get(request.member_id)
+        if member is None or not 0 <= request.generation_id < member.current.epoch:
+            return False
+        if member.fields.classic is None and not request.knows_member_epochs:
+            return False
+        current = to_current(member.current)
+        got_at = {**current.assigned, **current.revoking}
+        epoch = request.generation_id
+        return all(got_at.get(partition, epoch + 1) <= epoch for partition in partitions)
+
+    def commit_restarts_session(self) -> bool:
+        return False
+
+    def fetch_error(self, request: OffsetFetch) -> ErrorCode:
+        if request.member_id is None and request.member_epoch < 0:
+            return _NONE
+        member = self.members.get(request.member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return _NONE if request.member_epoch == member.current.epoch else _stale(member)
+
+    def offset_delete_error(self) -> ErrorCode:
+        return _NONE
+
+    def subscribes_to(self, topic: str) -> bool:
+        return topic in self.subscriptions.topics()
+
+    def offset_expiry(self) -> OffsetExpiry:
+        return OffsetExpiry(None, frozenset(self.subscriptions.topics()))
+
+    def parked(self) -> Iterator[Ticket]:
+        for member in self.members.values():
+            if member.parked is not None:
+                yield member.parked
+
+    def deadlines(self) -> Iterator[Deadline]:
+        for member in self.members.values():
+            yield from member.deadlines()
+
+    def metadata_bytes(self) -> int:
+        return self._fields_bytes + self.subscriptions.size_bytes
+
+
+_CHANGE: Final[dict[type, Callable[[ConsumerGroup, Any], None]]] = {
+    ConsumerGroupEpoch: ConsumerGroup._set_epoch,
+    ConsumerMember: ConsumerGroup._set_member,
+    ConsumerMemberRemoved: ConsumerGroup._remove_member,
+    ConsumerTarget: ConsumerGroup._set_target,
+    ConsumerCurrentAssignment: ConsumerGroup._set_current,
+    ResolvedPattern: ConsumerGroup._set_pattern,
+}
+
+
+def _stale(member: ConsumerGroupMember) -> ErrorCode:
+    """Return the error for another epoch than that of the member. Its protocol has its own."""
+    if member.fields.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH

@@ -1,0 +1,318 @@
+"""ConsumerGroupHeartbeat: members join, follow their target, and leave.
+
+See docs/spec/consumer-groups.md#heartbeat, whose steps the functions here follow.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from groupkeeper.coordinator.core.consumer import (
+    admission,
+    leaving,
+    rebalance,
+    regexes,
+    static_members,
+)
+from groupkeeper.coordinator.core.consumer.admission import (
+    HeartbeatRefusal,
+    instance_owner,
+    owned_set,
+    updated_fields,
+)
+from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
+from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, fields_bytes
+from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
+from groupkeeper.coordinator.core.consumer_records import (
+    ConsumerGroupRecord,
+    ConsumerMember,
+    ConsumerMemberFields,
+)
+from groupkeeper.coordinator.core.dispatch import handles
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import GroupCreated, MemberFenced, MemberJoin, of_client
+from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.requests.consumer import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+    TopicPartitions,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
+
+_NONE: Final = ErrorCode.NONE
+
+
+@handles(ConsumerGroupHeartbeat, GroupType.CONSUMER)
+def consumer_group_heartbeat(
+    shard: ShardState,
+    group: ConsumerGroup | None,
+    request: ConsumerGroupHeartbeat,
+    ticket: Ticket,
+) -> None:
+    """Answer a heartbeat, or park it until an assignment is computed."""
+    if group is not None:
+        member = group.members.get(request.member_id)
+        if member is not None and _is_steady(shard, group, member, request):
+            shard.restart_session(member)
+            shard.reply(ticket, _result(shard, group, member, with_assignment=False), False)
+            return
+    change(shard, group, request, ticket)
+
+
+def change(
+    shard: ShardState,
+    group: ConsumerGroup | None,
+    request: ConsumerGroupHeartbeat,
+    ticket: Ticket,
+) -> None:
+    """Handle a heartbeat that may change the group. None: there is none, or an Empty one of another
+    type, which a join replaces.
+    """
+    if request.member_id == "":
+        request = msgspec.structs.replace(request, member_id=request.new_member_id)
+    # An absent group is checked like an empty one, and is created only for a member that may join.
+    checked = ConsumerGroup(request.group_id, shard.tally) if group is None else group
+    is_absent = group is None and request.member_epoch != JOIN_EPOCH
+    refused = (
+        admission.absent(request.group_id)
+        if is_absent
+        else admission.refusal(shard, checked, request)
+    )
+    if refused is not None:
+        _refuse(shard, group, request, ticket, refused)
+    elif request.member_epoch < 0:
+        leaving.leave(shard, checked, request, ticket)
+    else:
+        _accept(shard, _create(shard, request) if group is None else group, request, ticket)
+
+
+def _is_steady(
+    shard: ShardState,
+    group: ConsumerGroup,
+    member: ConsumerGroupMember,
+    request: ConsumerGroupHeartbeat,
+) -> bool:
+    """Return whether the heartbeat changes nothing, and has no news for the member.
+
+    Its answer has the epoch that the member sent. The member knows it from an answer that waited
+    until it was durable, so this one need not wait (docs/design.md#durable-first).
+    """
+    current = member.current
+    epochs = group.epochs
+    return (
+        request.member_epoch == current.epoch == epochs.target == epochs.group
+        and not current.state
+        and request.owned is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms < 0
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.group_instance_id == member.group_instance_id
+        and request.client == member.client
+        and not group.is_stale
+        and member.fields.classic is None
+        and member.parked is None
+        and not regexes.are_due(shard, group)
+    )
+
+
+def _refuse(
+    shard: ShardState,
+    group: ConsumerGroup | None,
+    request: ConsumerGroupHeartbeat,
+    ticket: Ticket,
+    refused: HeartbeatRefusal,
+) -> None:
+    if group is not None:
+        shard.event(
+            MemberFenced(
+                group_id=request.group_id,
+                generation_id=request.member_epoch,
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                **of_client(request.client),
+                api="ConsumerGroupHeartbeat",
+                group_type=group.group_type,
+                error=refused.error.name,
+            )
+        )
+    shard.reply(ticket, ConsumerGroupHeartbeatResult(refused.error, refused.message))
+
+
+# --- what an accepted heartbeat changes ---
+
+
+def _create(shard: ShardState, request: ConsumerGroupHeartbeat) -> ConsumerGroup:
+    """Create the group of a member that joins. It replaces an Empty group of another type."""
+    group_id = request.group_id
+    replaced = shard.groups.get(group_id)
+    if replaced is not None:
+        assert not any(replaced.parked()), "a parked request would never be answered"
+        for deadline in replaced.deadlines():
+            shard.deadlines.clear(deadline)
+    shard.record(ConsumerGroupRecord(group_id))
+    shard.report_groups()
+    if replaced is None:
+        shard.event(
+            GroupCreated(
+                group_id=group_id,
+                group_type=GroupType.CONSUMER,
+                **of_client(request.client),
+                api="ConsumerGroupHeartbeat",
+            )
+        )
+    group = shard.groups[group_id]
+    assert isinstance(group, ConsumerGroup), "the record has made it"
+    return group
+
+
+def _accept(
+    shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat, ticket: Ticket
+) -> None:
+    """Carry out steps 5 to 11."""
+    member = group.members.get(request.member_id)
+    was_held = instance_owner(group, request)
+    replaced = None
+    if was_held is not None:
+        replaced = was_held.member_id
+        member = static_members.replace(shard, group, was_held, request.member_id)
+    before = None if member is None else member.fields
+    fields = updated_fields(group, request)
+    if fields != before:
+        size_bytes = fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
+        shard.record(ConsumerMember(group.group_id, fields), size_bytes)
+        shard.report_metadata()
+    member = group.members[request.member_id]
+    member.client = request.client
+    if before is None or replaced is not None:
+        _add_join_event(shard, group, member, replaced)
+    changed = settle_subscription(shard, group, member, before)
+    leaving.answer_parked(shard, member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    restart_session(shard, group, member)
+    if not rebalance.update_target(shard, group):
+        member.parked = ticket  # answered by ``work_done``
+        return
+    owned = None if request.owned is None else owned_set(request.owned)
+    moved = rebalance.follow(shard, group, member, owned, subscription_changed=changed)
+    is_told = moved or request.member_epoch == JOIN_EPOCH or _is_full(request)
+    shard.reply(ticket, _result(shard, group, member, with_assignment=is_told))
+
+
+def settle_subscription(
+    shard: ShardState,
+    group: ConsumerGroup,
+    member: ConsumerGroupMember,
+    before: ConsumerMemberFields | None,
+) -> bool:
+    """Begin a new epoch if the subscription or the topics changed (steps 6 and 7). Return whether
+    the subscription changed.
+    """
+    fields = member.fields
+    names_before = () if before is None else before.subscribed_topic_names
+    pattern_before = None if before is None else before.subscribed_topic_regex
+    names_changed = fields.subscribed_topic_names != names_before
+    pattern_changed = fields.subscribed_topic_regex != pattern_before
+    bumps = names_changed
+    if pattern_changed:
+        pattern = fields.subscribed_topic_regex
+        # The resolution of a new pattern begins the epoch.
+        bumps = bumps or pattern is None or pattern in group.subscriptions.resolved
+        leaving.forget_pattern(shard, group, pattern_before)
+    regexes.resolve_if_due(shard, group)
+    if bumps:
+        reason = "member_join" if before is None else "subscription_changed"
+        rebalance.bump(shard, group, reason, member.member_id)
+    elif group.is_stale:
+        group.is_stale = False
+        if group.subscriptions.metadata_hash(shard.image) != group.epochs.metadata_hash:
+            rebalance.bump(shard, group, "topics_changed", member.member_id)
+    return names_changed or pattern_changed
+
+
+def _add_join_event(
+    shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember, replaced: str | None
+) -> None:
+    shard.event(
+        MemberJoin(
+            **group.event_fields(member, member.client),
+            session_timeout_ms=session_timeout_ms(shard, group, member),
+            rebalance_timeout_ms=member.fields.rebalance_timeout_ms,
+            replaces=replaced,
+        )
+    )
+
+
+def restart_session(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+    """Start a member's session again, at the length that applies now."""
+    member.session_timeout_ms = session_timeout_ms(shard, group, member)
+    shard.restart_session(member)
+
+
+def session_timeout_ms(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
+    """Return how long a member may be silent. Only a classic member has a say in it."""
+    if member.fields.classic is not None:
+        return member.fields.classic.session_timeout_ms
+    return group_session_timeout_ms(shard, group)
+
+
+def group_session_timeout_ms(shard: ShardState, group: ConsumerGroup) -> int:
+    """Return how long a member of the consumer protocol may be silent."""
+    own_ms = shard.overrides_of(group).consumer_session_timeout_ms
+    return shard.limits.consumer_session_timeout_ms if own_ms is None else own_ms
+
+
+# --- answers ---
+
+
+def _is_full(request: ConsumerGroupHeartbeat) -> bool:
+    """Return whether a member states everything, so that it is told everything."""
+    return (
+        request.rebalance_timeout_ms >= 0
+        and request.owned is not None
+        and (
+            request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        )
+    )
+
+
+def _result(
+    shard: ShardState,
+    group: ConsumerGroup,
+    member: ConsumerGroupMember,
+    *,
+    with_assignment: bool,
+) -> ConsumerGroupHeartbeatResult:
+    overrides = shard.overrides.get(group.group_id)
+    interval_ms = None if overrides is None else overrides.consumer_heartbeat_interval_ms
+    assignment: tuple[TopicPartitions, ...] | None = None
+    if with_assignment:
+        assignment = tuple(
+            (topic, tuple([number for number, _ in parts]))
+            for topic, parts in member.current.assigned.items()
+        )
+    return ConsumerGroupHeartbeatResult(
+        _NONE,
+        None,
+        member.member_id,
+        member.current.epoch,
+        shard.limits.consumer_heartbeat_interval_ms if interval_ms is None else interval_ms,
+        assignment,
+    )
+
+
+def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> None:
+    """Use the outcome of a computation, and answer the heartbeats that wait for it."""
+    if not regexes.work_done(shard, group, work, outcome):
+        rebalance.work_done(shard, group, outcome)
+    for member in list(group.members.values()):
+        ticket, member.parked = member.parked, None
+        if ticket is not None:
+            rebalance.follow(shard, group, member, None, subscription_changed=False)
+            restart_session(shard, group, member)
+            shard.reply(ticket, _result(shard, group, member, with_assignment=True))

@@ -1,0 +1,114 @@
+"""The client side of members of consumer groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupDescribe,
+    ConsumerGroupDescribeResult,
+    ConsumerGroupHeartbeat,
+)
+from tests.helpers.core.shard_driver import CLIENT, Call, ShardDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Held = dict[str, list[int]]
+"""Topic id -> partitions."""
+
+
+def a_consumer_heartbeat(group_id: str = "g", member_id: str = "a", **changes: Any) -> Any:
+    """A heartbeat that changes nothing, with whatever a test changes about it."""
+    fields: dict[str, Any] = {
+        "member_epoch": 0,
+        "group_instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout_ms": -1,
+        "subscribed_topic_names": None,
+        "subscribed_topic_regex": None,
+        "pattern_error": None,
+        "server_assignor": None,
+        "owned": None,
+        "new_member_id": "minted",
+        "client": CLIENT,
+    }
+    return ConsumerGroupHeartbeat(group_id, member_id, **{**fields, **changes})
+
+
+@dataclass(eq=False)
+class ConsumerStub:
+    """One member: remembers its epoch and its partitions, and does as it is told."""
+
+    driver: ShardDriver
+    member_id: str
+    topics: tuple[str, ...] | None = ("orders",)
+    group_id: str = "g"
+    instance_id: str | None = None
+    epoch: int = 0
+    held: Held = field(default_factory=dict)
+
+    def join(self, **changes: Any) -> Call:
+        """Join, or join again, with nothing."""
+        self.held = {}
+        return self.send(
+            **{
+                "member_epoch": 0,
+                "rebalance_timeout_ms": 60_000,
+                "subscribed_topic_names": self.topics,
+                "owned": (),
+                **changes,
+            }
+        )
+
+    def beat(self, **changes: Any) -> Call:
+        """Send a heartbeat without news."""
+        return self.send(**changes)
+
+    def acknowledge(self) -> Call:
+        """Report what the member has."""
+        return self.send(owned=self.owned())
+
+    def leave(self, epoch: int = -1) -> Call:
+        """Leave."""
+        return self.send(member_epoch=epoch)
+
+    def owned(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """What the member has, as a heartbeat reports it."""
+        return tuple((topic, tuple(numbers)) for topic, numbers in self.held.items())
+
+    def send(self, **changes: Any) -> Call:
+        """Send a heartbeat, and do as the answer says."""
+        fields = {"member_epoch": self.epoch, "group_instance_id": self.instance_id, **changes}
+        call = self.driver.send(a_consumer_heartbeat(self.group_id, self.member_id, **fields))
+        if call.reply is not None:
+            self.take(call)
+        return call
+
+    def take(self, call: Call) -> None:
+        """Take over an answer."""
+        if call.error is ErrorCode.NONE:
+            self.epoch = call.result.member_epoch
+            if call.result.assignment is not None:
+                self.held = {topic: [*numbers] for topic, numbers in call.result.assignment}
+
+    def partitions(self) -> set[int]:
+        """The partitions that the member has, of whatever topic."""
+        return {number for numbers in self.held.values() for number in numbers}
+
+
+def settle(driver: ShardDriver, members: Iterable[ConsumerStub], rounds: int = 12) -> None:
+    """Let all members heartbeat and acknowledge until nothing changes."""
+    for _ in range(rounds):
+        driver.advance(1_000)
+        for member in members:
+            member.acknowledge()
+
+
+def describe_consumer(driver: ShardDriver, group_id: str = "g") -> ConsumerGroupDescribeResult:
+    """Send a ConsumerGroupDescribe and return its result."""
+    result = driver.send(ConsumerGroupDescribe(group_id)).result
+    assert isinstance(result, ConsumerGroupDescribeResult)
+    return result

@@ -1,0 +1,362 @@
+"""Members of consumer groups: they join, follow their target and leave.
+
+See docs/spec/consumer-groups.md and docs/spec/edge-cases.md#edge-85 to #edge-98. Tests that are
+ported from Kafka's GroupMetadataManagerTest name it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
+from groupkeeper.coordinator.core.consumer_records import ConsumerGroupEpoch, ConsumerTarget
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import (
+    GroupCreated,
+    MemberEvicted,
+    MemberJoin,
+    MemberLeave,
+    RebalanceEnd,
+    RebalanceStart,
+)
+from tests.helpers.core.consumer_members import (
+    ConsumerStub,
+    a_consumer_heartbeat,
+    describe_consumer,
+    settle,
+)
+from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, TopicInfo
+
+if TYPE_CHECKING:
+    from tests.helpers.core.shard_driver import ShardDriver
+
+NONE = ErrorCode.NONE
+ALL = set(range(12))
+
+
+def state(driver: ShardDriver) -> str:
+    return describe_consumer(driver).state
+
+
+def test_first_member_gets_epoch_2_and_every_partition(driver) -> None:
+    """docs/spec/edge-cases.md#edge-85; testMemberJoinsEmptyConsumerGroup."""
+    a = ConsumerStub(driver, "a")
+    call = a.join()
+    assert (call.result.member_id, a.epoch, call.result.heartbeat_interval_ms) == ("a", 2, 5_000)
+    assert a.held == {ORDERS.topic_id: [*range(12)]}
+    assert state(driver) == "Stable"
+    assert [type(event) for event in driver.events] == [
+        GroupCreated,
+        MemberJoin,
+        RebalanceStart,
+        RebalanceEnd,
+    ]
+    assert all(event.group_type == "consumer" for event in driver.events)
+
+
+def test_version_0_gets_an_id_from_the_server(driver) -> None:
+    call = ConsumerStub(driver, "").join(new_member_id="minted")
+    assert call.result.member_id == "minted"
+
+
+def test_first_member_without_topics_gets_epoch_1_and_nothing(driver) -> None:
+    """docs/spec/edge-cases.md#edge-97."""
+    a = ConsumerStub(driver, "a", topics=())
+    assert a.join().result.assignment == ()
+    assert a.epoch == 1
+    assert state(driver) == "Stable"
+
+
+def test_a_topic_that_does_not_exist_gives_nothing_until_it_is_created(driver) -> None:
+    """docs/spec/edge-cases.md#edge-96."""
+    a = ConsumerStub(driver, "a", topics=("later",))
+    assert a.join().result.assignment == ()
+    assert a.epoch == 2
+    driver.change_topics(ORDERS, PAYMENTS, TopicInfo("later", "L" * 22, 3))
+    driver.advance(1_000)
+    a.beat()
+    assert (a.epoch, a.held) == (3, {"L" * 22: [0, 1, 2]})
+
+
+def test_a_changed_topic_of_others_begins_no_epoch(driver) -> None:
+    a = ConsumerStub(driver, "a")
+    a.join()
+    driver.change_topics(ORDERS, TopicInfo("payments", PAYMENTS.topic_id, 40))
+    driver.advance(1_000)
+    a.beat()
+    assert a.epoch == 2
+
+
+def test_a_heartbeat_without_news_writes_nothing_and_waits_for_nothing(driver) -> None:
+    a = ConsumerStub(driver, "a")
+    a.join()
+    records = len(driver.records)
+    call = a.beat()
+    assert (a.epoch, call.result.assignment, call.reply.waits) == (2, None, False)
+    assert len(driver.records) == records
+
+
+def test_a_full_heartbeat_is_told_everything(driver) -> None:
+    """docs/spec/edge-cases.md#edge-89; testConsumerGroupHeartbeatFullResponse."""
+    a = ConsumerStub(driver, "a")
+    a.join()
+    call = a.beat(rebalance_timeout_ms=60_000, subscribed_topic_names=("orders",), owned=a.owned())
+    assert call.result.assignment == ((ORDERS.topic_id, tuple(range(12))),)
+    assert call.reply.waits
+
+
+def test_a_second_member_gets_its_share_when_the_first_one_has_given_it_up(driver) -> None:
+    """testReconciliationProcess; docs/spec/edge-cases.md#edge-88."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(1_000)
+    assert b.join().result.assignment == ()
+    assert b.epoch == 3
+    assert state(driver) == "Reconciling"
+    a.beat()
+    assert (a.epoch, len(a.partitions())) == (2, 6)
+    assert b.beat().result.assignment is None
+    assert a.acknowledge().result.assignment is None
+    assert a.epoch == 3
+    b.beat()
+    assert b.partitions() == ALL - a.partitions()
+    assert state(driver) == "Stable"
+    ends = driver.events_of(RebalanceEnd)
+    assert [end.members for end in ends] == [1, 2]
+
+
+def test_a_member_that_joins_within_the_interval_waits_for_the_next_target(driver) -> None:
+    """docs/spec/edge-cases.md#edge-87; testConsumerGroupAssignmentInterval."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(999)
+    assert b.join().result.assignment == ()
+    assert b.epoch == 2
+    assert state(driver) == "Assigning"
+    assert a.beat().result.assignment is None
+    driver.advance(1)
+    a.beat()
+    assert len(a.partitions()) == 6
+    assert state(driver) == "Reconciling"
+
+
+def test_two_changes_within_the_interval_are_one_computation(driver) -> None:
+    """docs/spec/edge-cases.md#edge-98."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(500)
+    b.join()
+    b.leave()
+    driver.advance(500)
+    a.beat()
+    assert a.epoch == 4
+    assert len(driver.records_of(ConsumerTarget)) == 2
+    assert a.partitions() == ALL
+
+
+def test_joining_again_begins_no_epoch_and_is_told_everything(driver) -> None:
+    """docs/spec/edge-cases.md#edge-91; testMemberCanRejoinWithEpochZero..."""
+    a = ConsumerStub(driver, "a")
+    a.join()
+    a.join()
+    assert (a.epoch, a.partitions()) == (2, ALL)
+    assert len(driver.records_of(ConsumerGroupEpoch)) == 1
+
+
+def test_a_member_may_join_again_while_it_has_to_give_up_partitions(driver) -> None:
+    """testMemberCanRejoinWithEpochZeroInUnrevokedPartitionsState."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    a.beat()
+    a.join()
+    assert (a.epoch, len(a.partitions())) == (3, 6)
+
+
+def test_a_lost_answer_may_be_asked_for_again(driver) -> None:
+    """docs/spec/edge-cases.md#edge-90; testConsumerGroupMemberEpochValidation."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    a.beat()
+    owned = a.owned()
+    a.acknowledge()
+    assert a.epoch == 3
+    assert a.send(member_epoch=2).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert a.send(member_epoch=2, owned=owned).error is NONE
+    too_many = ((ORDERS.topic_id, tuple(range(12))),)
+    assert a.send(member_epoch=2, owned=too_many).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert a.send(member_epoch=1, owned=owned).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert a.send(member_epoch=4).error is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_strangers_are_refused(driver) -> None:
+    """docs/spec/edge-cases.md#edge-92."""
+    a, x = ConsumerStub(driver, "a"), ConsumerStub(driver, "x")
+    assert x.send(member_epoch=1).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert x.leave().error is ErrorCode.GROUP_ID_NOT_FOUND
+    a.join()
+    assert x.send(member_epoch=1).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert x.leave().error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert x.send(member_epoch=1).result.message
+
+
+def test_a_full_group_admits_nobody(make_driver) -> None:
+    """docs/spec/edge-cases.md#edge-122 and #edge-114."""
+    driver = make_driver(consumer_max_size=1)
+    a = ConsumerStub(driver, "a", instance_id="i")
+    a.join()
+    full = ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert ConsumerStub(driver, "b").join().error is full
+    assert ConsumerStub(driver, "b").send(member_epoch=1).error is full
+    assert a.join().error is ErrorCode.UNRELEASED_INSTANCE_ID
+    a.leave(-2)
+    assert ConsumerStub(driver, "b", instance_id="i").join().error is full
+    assert a.join().error is NONE
+
+
+def test_a_member_that_leaves_gives_everything_to_the_others(driver) -> None:
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    settle(driver, [a, b])
+    call = b.leave()
+    assert (call.result.member_id, call.result.member_epoch) == ("b", -1)
+    assert (call.result.heartbeat_interval_ms, call.result.assignment) == (0, None)
+    settle(driver, [a], rounds=2)
+    assert (a.epoch, a.partitions()) == (4, ALL)
+    a.leave()
+    assert state(driver) == "Empty"
+    assert len(driver.events_of(MemberLeave)) == 2
+
+
+def test_a_silent_member_is_evicted(driver) -> None:
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    settle(driver, [a, b])
+    settle(driver, [a], rounds=45)
+    assert [event.reason for event in driver.events_of(MemberEvicted)] == ["session_timeout"]
+    assert a.partitions() == ALL
+    assert b.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_gives_nothing_up_is_evicted_after_its_rebalance_timeout(driver) -> None:
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join(rebalance_timeout_ms=20_000)
+    driver.advance(1_000)
+    b.join()
+    a.beat()
+    for _ in range(20):
+        driver.advance(1_000)
+        a.beat()
+        b.beat()
+    assert [event.reason for event in driver.events_of(MemberEvicted)] == ["rebalance_timeout"]
+    driver.advance(1_000)
+    b.beat()
+    assert b.partitions() == ALL
+
+
+def test_a_changed_subscription_takes_its_topics_away_at_once(driver) -> None:
+    """docs/spec/edge-cases.md#edge-121."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.topics = ("orders", "payments")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    a.beat()
+    assert a.held.keys() == {ORDERS.topic_id, PAYMENTS.topic_id}
+    a.beat(subscribed_topic_names=("payments",))
+    assert (a.epoch, a.held.keys()) == (2, {PAYMENTS.topic_id})
+
+
+def test_an_assignor_and_a_rack_begin_no_epoch(driver) -> None:
+    a = ConsumerStub(driver, "a")
+    a.join()
+    a.beat(server_assignor="range", rack_id="r", rebalance_timeout_ms=1_000)
+    assert a.epoch == 2
+    assert describe_consumer(driver).assignor_name == "range"
+
+
+def test_the_assignor_of_most_members_is_used(driver) -> None:
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join(server_assignor="range")
+    driver.advance(1_000)
+    b.join(server_assignor="range")
+    settle(driver, [a, b])
+    assert (a.partitions(), b.partitions()) == ({*range(6)}, {*range(6, 12)})
+
+
+def test_the_configs_of_a_group_apply_at_the_next_heartbeat(driver) -> None:
+    a = ConsumerStub(driver, "a")
+    a.join()
+    own = GroupOverrides(consumer_session_timeout_ms=60_000, consumer_heartbeat_interval_ms=15_000)
+    driver.shard.configs_changed({"g": own}, driver.now)
+    assert a.beat().result.heartbeat_interval_ms == 15_000
+    driver.advance(59_999)
+    assert state(driver) == "Stable"
+    driver.advance(1)
+    assert state(driver) == "Empty"
+
+
+def test_everything_goes_on_after_a_restart(driver) -> None:
+    """docs/spec/edge-cases.md#edge-104; testOnLoaded."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b", instance_id="i")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    a.beat()
+    before = describe_consumer(driver)
+    driver.reload()
+    assert describe_consumer(driver) == before
+    assert a.beat().result.assignment is None
+    a.acknowledge()
+    b.beat()
+    driver.reload(from_fold=True)
+    assert (a.epoch, b.epoch) == (3, 3)
+    assert a.partitions() | b.partitions() == ALL
+    assert state(driver) == "Stable"
+    assert a.beat().error is b.beat().error is NONE
+    assert (a.epoch, b.epoch) == (3, 3)
+
+
+def test_the_interval_spans_a_restart(driver) -> None:
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.reload()
+    driver.advance(500)
+    b.join()
+    assert state(driver) == "Assigning"
+
+
+def test_a_topic_that_grew_while_we_were_down_is_noticed(driver) -> None:
+    a = ConsumerStub(driver, "a")
+    a.join()
+    driver.change_topics(TopicInfo("orders", ORDERS.topic_id, 13), PAYMENTS)
+    driver.reload()
+    driver.advance(1_000)
+    a.beat()
+    assert (a.epoch, a.partitions()) == (3, {*range(13)})
+
+
+def test_a_member_too_large_to_be_stored_is_refused_before_anything_changes(make_driver) -> None:
+    driver = make_driver(max_group_bytes=4_000)
+    a = ConsumerStub(driver, "a", topics=tuple(f"t{n:0200}" for n in range(20)))
+    assert a.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert driver.records == []
+    a.topics = ("orders",)
+    assert a.join().error is NONE
+
+
+def test_no_group_is_created_above_the_limit(make_driver) -> None:
+    driver = make_driver(max_groups=1)
+    assert ConsumerStub(driver, "a").join().error is NONE
+    other = ConsumerStub(driver, "a", group_id="other").join()
+    assert other.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert driver.send(a_consumer_heartbeat("other", member_epoch=5)).error is (
+        ErrorCode.GROUP_ID_NOT_FOUND
+    )

@@ -1,0 +1,109 @@
+"""Static members of consumer groups (docs/spec/consumer-groups.md#static-members)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberEvicted, MemberJoin
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
+from tests.helpers.core.shard_driver import CLIENT
+
+if TYPE_CHECKING:
+    from tests.helpers.core.shard_driver import ShardDriver
+
+NONE = ErrorCode.NONE
+
+
+def two_members(driver: ShardDriver) -> tuple[ConsumerStub, ConsumerStub]:
+    a, b = ConsumerStub(driver, "a", instance_id="i"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    settle(driver, [a, b])
+    return a, b
+
+
+def test_a_static_member_that_comes_back_gets_its_partitions_without_an_epoch(driver) -> None:
+    a, b = two_members(driver)
+    held = a.partitions()
+    call = a.leave(-2)
+    assert (call.result.member_epoch, call.result.assignment) == (-2, None)
+    b.beat()
+    assert b.epoch == 3
+    again = ConsumerStub(driver, "a2", instance_id="i")
+    assert again.join().error is NONE
+    assert (again.epoch, again.partitions()) == (3, held)
+    assert driver.events_of(MemberJoin)[-1].replaces == "a"
+    assert describe_consumer(driver).state == "Stable"
+    assert a.send(member_epoch=3).error is ErrorCode.FENCED_INSTANCE_ID
+    a.instance_id = None
+    assert a.send(member_epoch=3).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_same_id_may_come_back_too(driver) -> None:
+    a, _ = two_members(driver)
+    held = a.partitions()
+    a.leave(-2)
+    a.join()
+    assert (a.epoch, a.partitions()) == (3, held)
+
+
+def test_a_member_that_left_for_now_keeps_what_it_has_until_its_session_ends(driver) -> None:
+    """docs/spec/edge-cases.md#edge-93 and #edge-95; testSessionTimeoutExpirationStaticMember."""
+    a, b = two_members(driver)
+    a.leave(-2)
+    assert a.send(member_epoch=3).error is ErrorCode.FENCED_MEMBER_EPOCH
+    settle(driver, [b], rounds=40)
+    assert len(b.partitions()) == 6
+    settle(driver, [b], rounds=6)
+    assert b.partitions() == {*range(12)}
+    assert [event.reason for event in driver.events_of(MemberEvicted)] == ["session_timeout"]
+
+
+def test_what_it_was_giving_up_is_free_at_once(driver) -> None:
+    a, b = ConsumerStub(driver, "a", instance_id="i"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    a.beat()
+    a.leave(-2)
+    b.beat()
+    assert len(b.partitions()) == 6
+
+
+def test_an_instance_id_in_use_is_refused(driver) -> None:
+    """docs/spec/edge-cases.md#edge-94."""
+    two_members(driver)
+    other = ConsumerStub(driver, "c", instance_id="i")
+    assert other.join().error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert other.send(member_epoch=3).error is ErrorCode.FENCED_INSTANCE_ID
+    other.instance_id = "j"
+    assert other.send(member_epoch=3).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_whose_only_member_left_for_now_is_not_empty(driver) -> None:
+    """docs/spec/edge-cases.md#edge-108."""
+    a = ConsumerStub(driver, "a", instance_id="i")
+    a.join()
+    a.leave(-2)
+    assert driver.send(DeleteGroup("g", CLIENT)).result is ErrorCode.NON_EMPTY_GROUP
+
+
+def test_a_static_member_may_leave_for_good(driver) -> None:
+    a, b = two_members(driver)
+    a.leave()
+    settle(driver, [b], rounds=2)
+    assert b.partitions() == {*range(12)}
+    c = ConsumerStub(driver, "c", instance_id="i")
+    assert c.join().error is NONE
+
+
+def test_a_restart_keeps_who_left_for_now(driver) -> None:
+    a, _ = two_members(driver)
+    held = a.partitions()
+    a.leave(-2)
+    driver.reload()
+    a.join()
+    assert a.partitions() == held
