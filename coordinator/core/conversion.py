@@ -112,8 +112,7 @@ def _upgraded(shard: ShardState, group: ClassicGroup) -> ConsumerGroupRecord | H
     ]
     if len(owned) > len(set(owned)):
         # docs/spec/edge-cases.md#edge-120
-        message = f"A partition has two members in group {group.group_id}."
-        return HeartbeatRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+        return HeartbeatRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, None)
     return _whole(group, members)
 
 
@@ -237,9 +236,9 @@ def _classic(shard: ShardState, group_id: str) -> ClassicGroup:
     return group
 
 
-def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> None:
+def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     """Convert a consumer group in which only classic members are left
-    (docs/spec/migration.md#downgrade).
+    (docs/spec/migration.md#downgrade). Return True if it was converted.
 
     ``by_replacement``: a classic member took the place of a static one, and all may go on if the
     target is up to date. Otherwise a rebalance begins.
@@ -252,12 +251,12 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> None:
         and all(member.fields.classic is not None for member in members)
     )
     if not fits:
-        return
+        return False
     trial = _downgraded(shard, group)
     assigned = [encoded_bytes(len(member.assignment)) for member in trial.members.values()]
     size_bytes = trial.size_bytes + sum(assigned)
     if size_bytes > min(shard.limits.max_step_bytes, shard.limits.max_group_bytes):
-        return
+        return False
     goes_on = by_replacement and not group.epochs.needs_target()
     for deadline in group.deadlines():
         shard.deadlines.clear(deadline)
@@ -272,6 +271,7 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> None:
     shard.report_groups()
     if not goes_on:
         rebalance.prepare(shard, classic, "downgrade", classic.leader_id or "")
+    return True
 
 
 def _downgraded(shard: ShardState, group: ConsumerGroup) -> ClassicGroup:

@@ -70,8 +70,8 @@ class Shard(ShardState):
     def new_group(self, group_id: str, group_type: GroupType) -> Group:
         return BEHAVIOUR_OF[group_type].create(group_id, self.tally)
 
-    def members_removed(self, group: Group, *, by_replacement: bool = False) -> None:
-        conversion.downgrade(self, group, by_replacement=by_replacement)
+    def members_removed(self, group: Group, *, by_replacement: bool = False) -> bool:
+        return conversion.downgrade(self, group, by_replacement=by_replacement)
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         """Handle a request. Its ticket is answered in this step or, if it is parked, in a later

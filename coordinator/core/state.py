@@ -250,9 +250,9 @@ class ShardState:
         """Return a new group without adding it to the shard. ``Shard`` implements this."""
         raise NotImplementedError
 
-    def members_removed(self, group: Group, *, by_replacement: bool = False) -> None:
-        """Convert a consumer group if only classic members are left. ``Shard`` implements this: it
-        knows both types.
+    def members_removed(self, group: Group, *, by_replacement: bool = False) -> bool:
+        """Convert a consumer group if only classic members are left. Return True if it was
+        converted. ``Shard`` implements this: it knows both types.
         """
         raise NotImplementedError
 

@@ -26,7 +26,7 @@ class HeartbeatRefusal(NamedTuple):
     """Why a heartbeat is refused."""
 
     error: ErrorCode
-    message: str
+    message: str | None
 
 
 def refusal(

@@ -50,17 +50,17 @@ def leave(
 def remove(
     shard: ShardState, group: ConsumerGroup, members: Sequence[ConsumerGroupMember], reason: str
 ) -> None:
-    """Remove members, and begin one new epoch without them."""
+    """Remove members. One new epoch begins without them, unless the group becomes a classic one."""
     for member in members:
         for deadline in member.deadlines():
             shard.deadlines.clear(deadline)
         answer_parked(shard, member, ErrorCode.UNKNOWN_MEMBER_ID)
         shard.record(ConsumerMemberRemoved(group.group_id, member.member_id))
         forget_pattern(shard, group, member.subscription.pattern)
-    rebalance.bump(shard, group, reason, members[0].member_id)
     shard.report_metadata()
     shard.report_assigned()
-    shard.members_removed(group)
+    if not shard.members_removed(group):
+        rebalance.bump(shard, group, reason, members[0].member_id)
 
 
 def forget_pattern(shard: ShardState, group: ConsumerGroup, pattern: str | None) -> None:

@@ -43,6 +43,15 @@ UNORDERED = frozenset(
         ("delete_topics", "responses"),
         ("describe_configs", "results.configs"),
         ("list_config_resources", "config_resources"),
+        ("consumer_group_heartbeat", "assignment.topic_partitions"),
+        ("consumer_group_heartbeat", "assignment.topic_partitions.partitions"),
+        ("consumer_group_describe", "groups"),  # by shard
+        ("consumer_group_describe", "groups.members"),
+        ("consumer_group_describe", "groups.members.subscribed_topic_names"),
+        ("consumer_group_describe", "groups.members.assignment.topic_partitions"),
+        ("consumer_group_describe", "groups.members.assignment.topic_partitions.partitions"),
+        ("consumer_group_describe", "groups.members.target_assignment.topic_partitions"),
+        ("consumer_group_describe", "groups.members.target_assignment.topic_partitions.partitions"),
     }
 )
 """API and array whose order is that of a hash map in Kafka."""
@@ -124,6 +133,10 @@ class Comparison:
     def stands_for(self, kafka: str, ours: str) -> bool:
         """Say whether two ids are known to be one, without making them so."""
         return UUID.sub(lambda m: self._to_ours.get(m[0], "?"), kafka) == ours
+
+    def of_side(self, kafka: str, side: int) -> str:
+        """The id of a side that is Kafka's id of the other, if that is known."""
+        return kafka if side == 0 else self._to_ours.get(kafka, kafka)
 
     def compare(
         self, request: str, api: str, version: int, kafka: Any, ours: Any, *, given_up_by: str = ""

@@ -88,6 +88,7 @@ def start(*, small: bool) -> Servers:
             settings={
                 **settings.of_ours(small=small),
                 "kafka.cluster_id": settings.CLUSTER_ID,
+                "group.rebalance_protocols": ["classic", "consumer"],
                 "storage.append_timeout_ms": settings.MIN_SESSION_MS - 100,
             },
         ),

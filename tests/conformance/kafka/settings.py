@@ -22,6 +22,8 @@ NEVER_MS = 86_400_000
 """A pass that no run lives to see: each side would come to a group in another moment."""
 INITIAL_DELAY_MS = 1_000
 MAX_SIZE = 2
+MIN_HEARTBEAT_MS = 100
+ASSIGNMENT_INTERVAL_MS = 1_000
 CHECK_INTERVAL_MS = 1_000
 
 
@@ -54,6 +56,25 @@ TABLE = (
         NEVER_MS,
         CHECK_INTERVAL_MS,
     ),
+    Setting(
+        "group.consumer.min.session.timeout.ms",
+        "group.consumer_min_session_timeout_ms",
+        MIN_SESSION_MS,
+        MIN_SESSION_MS,
+    ),
+    Setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer_min_heartbeat_interval_ms",
+        MIN_HEARTBEAT_MS,
+        MIN_HEARTBEAT_MS,
+    ),
+    Setting(
+        "group.consumer.assignment.interval.ms",
+        "group.consumer_assignment_interval_ms",
+        0,
+        ASSIGNMENT_INTERVAL_MS,
+    ),
+    Setting("group.consumer.max.size", "group.consumer_max_size", 2**31 - 1, MAX_SIZE),
     Setting("offset.metadata.max.bytes", "offsets.metadata_max_bytes", 4_096, 4_096),
     Setting("offsets.topic.num.partitions", "offsets.topic_num_partitions", 50, 50),
     Setting("node.id", "kafka.node_id", 1, 1),

@@ -10,6 +10,7 @@ from tests.conformance.kafka import (
     bodies,
     changes_of_topics,
     configs,
+    consumer_groups,
     joining,
     odd_values,
     offsets,
@@ -24,7 +25,10 @@ from tests.conformance.kafka.runner import Outcome
 
 pytestmark = pytest.mark.differential
 
-SUITES = (joining, syncing, static, offsets, configs, topics, changes_of_topics, bodies, odd_values)
+SUITES = (
+    *(joining, syncing, static, offsets, configs, topics, changes_of_topics, bodies, odd_values),
+    consumer_groups,
+)
 
 CHOSEN = [
     pytest.param(scripted, level, id=f"{scripted.name}-{level}")
