@@ -11,6 +11,9 @@ from tests.conformance.kafka.pair import Person, Ref
 from tests.conformance.kafka.sent import Answer
 from tests.conformance.kafka.settings import LONG_MS, SHORT_MS, TOPIC
 
+SESSION_MS = 2 * SHORT_MS
+TOPIC_KNOWN_MS = 1_500
+"""The pair of servers with small limits has made the topic just now."""
 UNCHANGED: dict[str, Any] = {
     "instance_id": None,
     "rack_id": None,
@@ -157,6 +160,7 @@ def the_first_member_of_a_consumer_group(case: Case) -> None:
 
 @edge(87, small=True)
 def a_second_member_within_the_assignment_interval(case: Case) -> None:
+    case.wait(TOPIC_KNOWN_MS)
     a, b = members(case, "a", "b")
     a.join()
     b.join()
@@ -282,14 +286,14 @@ def a_static_member_leaves_for_a_short_time(case: Case) -> None:
 
 def keep_alive(case: Case, member: Member) -> None:
     """Let the session of all others end. No heartbeat is close to that moment."""
-    for wait_ms in (SHORT_MS // 3, SHORT_MS // 3, SHORT_MS * 2 // 3):
+    for wait_ms in (SESSION_MS // 3, SESSION_MS // 3, SESSION_MS * 2 // 3):
         case.wait(wait_ms)
         member.heartbeat()
 
 
 @edge(95)
 def a_static_member_does_not_come_back(case: Case) -> None:
-    configure(case, session=SHORT_MS, heartbeat=300)
+    configure(case, session=SESSION_MS, heartbeat=300)
     a = Member(case, "a", instance="i")
     b = Member(case, "b")
     a.join()
@@ -302,7 +306,7 @@ def a_static_member_does_not_come_back(case: Case) -> None:
 
 @edge()
 def a_silent_member_is_fenced(case: Case) -> None:
-    configure(case, session=SHORT_MS, heartbeat=300)
+    configure(case, session=SESSION_MS, heartbeat=300)
     a, b = members(case, "a", "b")
     a.join()
     b.join()
@@ -351,6 +355,7 @@ def members_without_topics(case: Case) -> None:
 
 @edge(98, small=True)
 def a_member_leaves_right_after_its_join(case: Case) -> None:
+    case.wait(TOPIC_KNOWN_MS)
     a, b = members(case, "a", "b")
     a.join()
     b.join()
@@ -642,6 +647,7 @@ def a_member_drops_the_topic_that_it_keeps(case: Case) -> None:
 
 @edge(114, 122, small=True)
 def a_consumer_group_that_is_full(case: Case) -> None:
+    case.wait(TOPIC_KNOWN_MS)
     a, b = Member(case, "a", instance="i"), Member(case, "b")
     a.join()
     b.join()
