@@ -144,3 +144,16 @@ def test_a_daemon_that_is_fenced_stops(daemon: Groupkeeper) -> None:
     daemon.start()
     with RawClient(daemon.port) as client:
         assert committed(client, "g") == {(TOPIC, 0): 7}
+
+
+def test_a_moved_log_dir_is_told_and_groups_are_served(daemon: Groupkeeper) -> None:
+    daemon.start()
+    log_dir = daemon.directory / "groupkeeper-log"
+    with RawClient(daemon.port) as client:
+        commit(client, "g", TOPIC, {0: 7})
+        wait_until(lambda: log_dir.is_dir(), daemon)
+        log_dir.rename(log_dir.with_name("elsewhere"))
+        wait_until(lambda: "log_dir_moved" in [line["event"] for line in lines(daemon)], daemon)
+        assert commit(client, "g", TOPIC, {0: 8}) == {0: ErrorCode.NONE}
+    assert not log_dir.exists()
+    assert daemon.get("/readyz")[0] == 200

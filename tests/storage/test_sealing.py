@@ -479,3 +479,59 @@ async def test_a_directory_that_cannot_be_made_is_refused_with_what_to_do(tmp_pa
     store.log_dir.write_text("in the way")
     with pytest.raises(StorageError, match=r"cannot be made .*log.sealing"):
         await store.owner()
+
+
+# --- a log.dir that is moved ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_log_dir_that_is_moved_is_noticed_and_goes_on_once_it_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    monkeypatch.setattr("groupkeeper.storage.event_log.sealing.storage.RETRY_S", 0.01)
+    store = SealedStore(tmp_path)
+    owner = await filled(store)
+    store.now_ms += AGE_MS
+    await until(lambda: len(store.live_seqs()) == 1)
+    elsewhere = tmp_path / "elsewhere"
+    with capture_logs() as logs:
+        store.log_dir.rename(elsewhere)
+        if replaced:
+            store.log_dir.mkdir()
+        await until(lambda: any(line["event"] == "log_dir_moved" for line in logs))
+        for number in range(3):
+            await store.append(owner, 0, [commit("g0", 200 + number)])
+        store.now_ms += AGE_MS
+        seen = len(logs)
+        await until(lambda: len(logs) > seen + 3)
+        assert list(store.log_dir.rglob("*")) == [], "it was begun anew"
+        assert store.live_seqs() == [23, 24, 25, 26]
+    assert {line["log_level"] for line in logs} == {"error"}
+    said = logs[0]["reason"]
+    assert f"log.dir: {store.log_dir}: was {'replaced' if replaced else 'moved'}" in said
+    if replaced:
+        store.log_dir.rmdir()
+    elsewhere.rename(store.log_dir)
+    await until(lambda: store.live_seqs() == [26])
+    assert store.read() == store.appended
+    await owner.storage.close()
+
+
+async def test_no_row_is_deleted_if_its_segment_may_be_elsewhere(tmp_path: Path) -> None:
+    """The directory is replaced in the moment in which a segment was written."""
+    store = SealedStore(tmp_path)
+    owner = await filled(store)
+
+    def replace(step: str) -> None:
+        if step == "listed":
+            store.at_step = lambda _: None
+            store.log_dir.rename(tmp_path / "elsewhere")
+            store.log_dir.mkdir()
+
+    with capture_logs() as logs:
+        store.at_step = replace
+        store.now_ms += AGE_MS
+        await until(lambda: any(line["event"] == "log_dir_moved" for line in logs))
+        await owner.storage.close()
+    assert store.live_seqs() == list(range(1, 24))
+    assert list(store.log_dir.iterdir()) == []

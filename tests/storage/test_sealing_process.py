@@ -123,6 +123,7 @@ def test_what_fails_in_it_is_told_and_it_goes_on(sealing: SealingProcess, tmp_pa
     with pytest.raises(SealingFailed, match="log"):
         sealing.step()
     day.unlink()
+    (tmp_path / "elsewhere").rename(day)
     sealing.settle()
     sealing.finish(10.0)
     assert pid_of(sealing) == pid

@@ -74,7 +74,7 @@ class SegmentWriter:
         self._gzip = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
         folder = directory / f"dt={self.day}"
         if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)  # not a directory that was moved
             sync_directory(directory)
         # The name is unique, so that a writer whose thread hung cannot rename the file of a later
         # writer.
@@ -179,6 +179,7 @@ def write_segments(
     A new segment begins with another log, with another day, after a gap, and at ``segment_bytes``.
     Tests and imports use this to write a whole log at once. A daemon uses ``Sealer``.
     """
+    directory.mkdir(parents=True, exist_ok=True)
     sealed: list[Segment] = []
     writer: SegmentWriter | None = None
     try:

@@ -24,6 +24,7 @@ from groupkeeper.storage.base import (
     StoreIdentity,
 )
 from groupkeeper.storage.event_log.log_clock import LogReason, wall_clock_ms
+from groupkeeper.storage.event_log.sealing.log_place import LogDirMoved, LogPlace
 from groupkeeper.storage.event_log.sealing.process import SealingProcess, reason_of
 from groupkeeper.storage.event_log.sealing.sealer import (
     CLOSE_S,
@@ -85,6 +86,7 @@ class SealedStorage:
         self._poll_s = poll_s
         self._address = None if in_process else self._source.address
         """Where the process that seals finds the rows; None if a thread seals."""
+        self._place: LogPlace | None = None
         self._sealing: Sealing | None = None
         self._sealing_thread: JobThread | None = None
         self._sealing_task: asyncio.Task[None] | None = None
@@ -118,6 +120,7 @@ class SealedStorage:
         directory = self._settings.directory
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            self._place = LogPlace(directory)
         except OSError as error:
             kind = StoreBusy if error.errno in FULL else StorageError
             raise kind(
@@ -166,7 +169,7 @@ class SealedStorage:
             await asyncio.wait([task])
         if thread is None or self._sealing is None:
             return
-        finishing = thread.submit(partial(self._sealing.finish, CLOSE_S / 2))
+        finishing = thread.submit(partial(self._finish, self._sealing))
         closing = thread.submit(self._sealing.close)
         thread.stop()
         await asyncio.wait([finishing, closing], timeout=CLOSE_S)
@@ -177,6 +180,12 @@ class SealedStorage:
         if has_finished and finishing.exception() is None and task is not None:
             with suppress(StorageError):
                 await self._note()
+
+    def _finish(self, sealing: Sealing) -> None:
+        """Seal what is left, on the thread."""
+        assert self._place is not None, "not open"
+        self._place.check()
+        sealing.finish(CLOSE_S / 2)
 
     def stats(self) -> dict[str, float]:
         """Return the numbers of the store, and those of sealing."""
@@ -221,6 +230,10 @@ class SealedStorage:
         """
         try:
             await work()
+        except LogDirMoved as error:
+            self.sealing_failures += 1
+            _log.error("log_dir_moved", reason=str(error), retry_s=RETRY_S)
+            return False
         except Exception as error:  # noqa: BLE001 - every failure is retried
             self.sealing_failures += 1
             _log.warning(
@@ -233,7 +246,9 @@ class SealedStorage:
         return True
 
     async def _work(self) -> None:
+        await self._check_place()
         is_behind = await self._on_thread(self._sealed().step)
+        await self._check_place()  # before rows are deleted whose segments may be elsewhere
         await self._note()
         has_more = await self._trim()
         if not is_behind:
@@ -241,6 +256,7 @@ class SealedStorage:
         await asyncio.sleep(0 if is_behind or has_more else self._poll_s)
 
     async def _retain(self) -> None:
+        await self._check_place()
         for lost in await self._on_thread(self._sealed().retain):
             _log.error(
                 "segment_lost_by_retention",
@@ -251,6 +267,7 @@ class SealedStorage:
             )
 
     async def _settle(self) -> None:
+        await self._check_place()
         found: Found = await self._on_thread(self._sealed().settle)
         for file in found.put_aside:
             _log.warning("segment_was_damaged", file=file, kept_as="_broken-…")
@@ -276,6 +293,10 @@ class SealedStorage:
             self._hook("trimmed")
             await asyncio.sleep(TRIM_PAUSE_S)
         return True
+
+    async def _check_place(self) -> None:
+        assert self._place is not None, "not open"
+        await self._on_thread(self._place.check)
 
     def _sealed(self) -> Sealing:
         assert self._sealing is not None, "not open"

@@ -66,7 +66,6 @@ class SealingWork:
         )
 
     def settle(self) -> Found:
-        self._settings.directory.mkdir(parents=True, exist_ok=True)
         self._sealer.discard()
         if self._rows is not None:
             self._rows.close()
