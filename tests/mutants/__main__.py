@@ -34,9 +34,11 @@ WARM = ("aiokafka.protocol.types", "kio.schema.index", "pytest_asyncio.plugin", 
 
 def run_world(seed: int) -> None:
     """Imported by the child, whose project has the mutant in it."""
+    from tests.simulation.consumer_worlds import run_consumer_world
     from tests.simulation.worlds import run_world
 
     run_world(seed)
+    run_consumer_world(seed)
 
 
 def main() -> int:

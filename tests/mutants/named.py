@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.check import Named
+from tests.mutants.named_consumers import CONSUMERS
 
 CORE: Final = "coordinator/core"
 RUNTIME: Final = "coordinator/runtime"
@@ -400,4 +401,4 @@ LATE: Final = (
     ),
 )
 
-NAMED: Final = (*TIMERS, *FENCES, *FOLDS, *LIMITS, *DURABILITY, *DISK, *WIRE, *LATE)
+NAMED: Final = (*TIMERS, *FENCES, *FOLDS, *LIMITS, *DURABILITY, *DISK, *WIRE, *LATE, *CONSUMERS)

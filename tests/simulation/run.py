@@ -22,11 +22,15 @@ from itertools import count
 from typing import NamedTuple
 
 from tests.helpers.daemon.asked_numbers import RefusedError, as_minutes, whole_number
+from tests.simulation import worlds
+from tests.simulation.consumer_worlds import run_consumer_world
 from tests.simulation.seeds import IN_TESTS
-from tests.simulation.worlds import Figures, be_quiet, run_world
+from tests.simulation.worlds import Figures, be_quiet
 
 PROGRESS_S = 60.0
 """Seconds between two lines of progress if the output is not a terminal."""
+
+CONSUMERS_EVERY = 3
 
 CHUNK = 5
 """How many worlds a process runs between two reports."""
@@ -37,6 +41,15 @@ class Report(NamedTuple):
 
     figures: list[Figures]
     failures: list[tuple[int, str]]
+
+
+def run_world(seed: int) -> Figures:
+    """Run the world of a seed. Some seeds have a world of consumer groups, too."""
+    figures = worlds.run_world(seed)
+    if seed % CONSUMERS_EVERY == 0:
+        for what, number in run_consumer_world(seed).items():
+            figures.faults[f"{what} (consumer groups)"] += number
+    return figures
 
 
 def run_worlds(seeds: list[int]) -> Report:

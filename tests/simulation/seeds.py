@@ -32,3 +32,12 @@ the worlds themselves, each cause has one or more.
 A change of the worlds turns every seed into another world. An old seed is then a world like others.
 Everything found in the coordinator has a test of its own as well.
 """
+
+CONSUMERS_IN_TESTS: Final = 12
+"""The number of worlds of consumer groups in every ``make test``."""
+
+CONSUMERS_FOUND: Final[Mapping[int, str]] = {
+    63: "what a member had acknowledged did not count if its heartbeat had to wait for an "
+    "assignment",
+}
+"""As ``FOUND``, for worlds of consumer groups."""

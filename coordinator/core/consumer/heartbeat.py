@@ -195,11 +195,12 @@ def _accept(
     changed = settle_subscription(shard, group, member, before)
     leaving.answer_parked(shard, member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     restart_session(shard, group, member)
-    if not rebalance.update_target(shard, group):
-        member.parked = ticket  # answered by ``work_done``
-        return
+    has_target = rebalance.update_target(shard, group)
     owned = None if request.owned is None else owned_set(request.owned)
     moved = rebalance.follow(shard, group, member, owned, subscription_changed=changed)
+    if not has_target:  # what it has acknowledged so far counts: it does not say so again
+        member.parked = ticket  # answered by ``work_done``
+        return
     is_told = moved or request.member_epoch == JOIN_EPOCH or _is_full(request)
     shard.reply(ticket, _result(shard, group, member, with_assignment=is_told))
 

@@ -36,6 +36,7 @@ from groupkeeper.coordinator.core.requests.offsets import (
     OffsetFetch,
 )
 from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.core.work import Work, WorkOutcome
 from tests.helpers.core.invariants import check, check_alarm, due_at, parked_tickets
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ class ShardDriver:
         self.records: list[Record] = []
         self.events: list[Event] = []
         self.steps: list[Step] = []
+        self.work: list[Work] = []
+        """What the shard asked for, and has no outcome yet."""
         self._open: set[Call] = set()
         self._minted: Counter[str] = Counter()
         self.shard = Shard(0, self.limits, self.image)
@@ -291,6 +294,10 @@ class ShardDriver:
         self.image = TopicImage.of(*topics)
         return self._take(self.shard.topics_changed(self.image, self.now))
 
+    def finish_work(self, outcome: WorkOutcome) -> Step:
+        """Give the shard the outcome of what it asked for first."""
+        return self._take(self.shard.work_done(self.work.pop(0), outcome, self.now))
+
     # --- Time ------------------------------------------------------------------------------------
 
     def advance(self, ms: int) -> None:
@@ -341,6 +348,7 @@ class ShardDriver:
         self.records += step.records
         self.events += step.events
         self.steps.append(step)
+        self.work += step.work
         parked = parked_tickets(self.shard)
         assert len(parked) == len(self._open), (parked, self._open)
         assert set(parked) == self._open

@@ -1,0 +1,105 @@
+"""One world of consumer groups from one seed, from its start to its last check."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from groupkeeper.coordinator.core.consumer import assignment_work
+from tests.helpers.runtime.virtual_loop import run_virtual
+from tests.simulation.consumer_clients import ConsumerClient
+from tests.simulation.consumer_world import ConsumerWorld, new_topic
+
+GROUPS = 3
+ROUNDS = 15
+PEACE_S = 300
+MOST_TURNS = 300_000
+SUBSCRIPTIONS: tuple[tuple[tuple[str, ...], str | None], ...] = (
+    (("orders",), None),
+    (("orders", "extra"), None),
+    (("later-1", "orders"), None),
+    ((), "orders|later-.*"),
+    (("extra",), "later-[12]"),
+)
+
+
+def run_consumer_world(seed: int) -> Counter[str]:
+    """Run the world of a seed. Return how often each answer and fault happened.
+
+    Raises AssertionError if something did not hold, and EndlessError if it never ended.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        world = ConsumerWorld(seed)
+        if world.computes_elsewhere:
+            patch.setattr(assignment_work, "LARGE_US", -1)
+        return run_virtual(_run(world), MOST_TURNS)
+
+
+async def _run(world: ConsumerWorld) -> Counter[str]:
+    random = world.random
+    await world.start()
+    for number in range(GROUPS):
+        for position in range(random.randrange(1, 5)):
+            _add(world, f"group-{number}", f"static-{number}" if position == 0 else None)
+    for _ in range(ROUNDS):
+        await asyncio.sleep(random.choice((0.1, 2.0, 10.0, 60.0)) * random.random())
+        await _trouble(world)
+        world.check()
+    world.is_at_peace, world.trouble = True, 0.0
+    await _replace_fenced(world)
+    await asyncio.sleep(PEACE_S)
+    world.check()
+    world.check_peace()
+    for client in world.clients:
+        await client.crash()
+    await world.check_stored()
+    world.check()
+    return world.seen
+
+
+def _add(world: ConsumerWorld, group_id: str, instance_id: str | None = None) -> None:
+    topics, pattern = world.random.choice(SUBSCRIPTIONS)
+    world.clients.append(ConsumerClient(world, group_id, instance_id, topics, pattern))
+
+
+async def _trouble(world: ConsumerWorld) -> None:
+    """Cause one fault, or one change."""
+    random = world.random
+    world.trouble = random.choice((0.0, 0.0, 0.0, 0.1, 0.5))
+    match random.randrange(8):
+        case 0:
+            await world.kill()
+            await asyncio.sleep(random.choice((0.1, 5.0, 100.0)))
+            await world.start()
+        case 1:
+            await _replace(world, is_clean=False)
+        case 2:
+            await _replace(world, is_clean=True)
+        case 3:
+            _add(world, f"group-{random.randrange(GROUPS)}")
+        case 4:
+            random.choice(world.clients).subscribe(*random.choice(SUBSCRIPTIONS))
+        case 5:
+            world.partitions["orders"] += 1
+            await world.change_topics(grow=(("orders", world.partitions["orders"]),))
+        case 6:
+            name = f"later-{random.randrange(1, 4)}"
+            await world.change_topics(create=(new_topic(world, name, random.randrange(1, 4)),))
+        case 7:
+            await world.change_topics(delete=((f"later-{random.randrange(1, 4)}", ""),))
+
+
+async def _replace(world: ConsumerWorld, *, is_clean: bool) -> None:
+    """End a client. Another one may come in its place, with its instance id."""
+    client = world.clients.pop(world.random.randrange(len(world.clients)))
+    await (client.leave() if is_clean else client.crash())
+    if client.instance_id is not None or len(world.clients) < GROUPS or world.random.random() < 0.7:
+        _add(world, client.group_id, client.instance_id)
+
+
+async def _replace_fenced(world: ConsumerWorld) -> None:
+    for client in [client for client in world.clients if client.is_fenced]:
+        world.clients.remove(client)
+        _add(world, client.group_id)

@@ -1,0 +1,84 @@
+"""Members that subscribe to patterns (docs/spec/consumer-groups.md#regex). What matches is found
+outside the core.
+"""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches, PatternWork
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.work import WorkFailed, WorkFailure
+from tests.helpers.core.consumer_members import ConsumerStub
+from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, ShardDriver
+
+MIN_INTERVAL_MS = 10_000
+REFRESH_MS = 600_000
+
+
+def join(driver: ShardDriver, member_id: str, pattern: str, **changes) -> ConsumerStub:
+    member = ConsumerStub(driver, member_id, topics=None)
+    member.join(subscribed_topic_names=(), subscribed_topic_regex=pattern, **changes)
+    return member
+
+
+def test_a_member_has_nothing_until_its_pattern_is_resolved(driver):
+    a = join(driver, "a", "o.*")
+    assert (a.epoch, a.held) == (1, {})
+    (work,) = driver.work
+    assert work == PatternWork(group_id="g", epoch=1, patterns=("o.*",))
+    driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
+    a.beat()
+    assert (a.epoch, set(a.held)) == (2, {ORDERS.topic_id})
+
+
+def test_all_patterns_of_a_group_are_resolved_together(driver):
+    join(driver, "a", "o.*")
+    driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
+    b = join(driver, "b", "p.*")
+    assert driver.work == [], "the last resolution began just now"
+    driver.advance(MIN_INTERVAL_MS + 1)
+    b.beat()
+    (work,) = driver.work
+    assert work.patterns == ("o.*", "p.*")
+
+
+def test_topics_that_match_since_begin_a_new_epoch(driver):
+    a = join(driver, "a", ".*")
+    driver.finish_work(PatternMatches(0, {".*": ("orders",)}))
+    a.beat()
+    for _ in range(20):
+        driver.advance(REFRESH_MS // 20)
+        a.beat()
+    driver.finish_work(PatternMatches(0, {".*": ("orders", "payments")}))
+    a.beat()
+    assert (a.epoch, set(a.held)) == (3, {ORDERS.topic_id, PAYMENTS.topic_id})
+
+
+def test_a_failed_resolution_keeps_what_was_resolved_and_is_tried_again(driver):
+    a = join(driver, "a", "o.*")
+    driver.finish_work(WorkFailed(WorkFailure.REFUSED, "too many wait"))
+    a.beat()
+    assert driver.work == []
+    driver.advance(MIN_INTERVAL_MS + 1)
+    a.beat()
+    assert len(driver.work) == 1
+
+
+def test_a_pattern_that_does_not_compile_is_refused_with_the_reason(driver):
+    a = ConsumerStub(driver, "a", topics=None)
+    call = a.join(subscribed_topic_names=(), subscribed_topic_regex="(", pattern_error="missing )")
+    assert call.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert call.result.message == (
+        "SubscribedTopicRegex `(` is not a valid regular expression: missing )."
+    )
+
+
+def test_more_patterns_than_a_group_may_have_are_refused():
+    driver = ShardDriver(limits=CoreLimits(max_group_patterns=2))
+    join(driver, "a", "o.*")
+    join(driver, "b", "p.*")
+    c = ConsumerStub(driver, "c", topics=None)
+    call = c.join(subscribed_topic_names=(), subscribed_topic_regex="q.*")
+    assert call.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "2 different patterns at most" in call.result.message
+    assert join(driver, "d", "p.*").epoch > 0, "it is one that the group has"
