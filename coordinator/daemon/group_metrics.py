@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -123,9 +123,16 @@ class MetricsWalk:
         self._partitions = detail == "partitions"
 
     def fill(self, snapshot: Snapshot) -> Iterator[None]:
-        """Add every topic and group. Groups created or deleted during the walk may be left out."""
+        """Add every topic and group. Groups created or deleted during the walk may be left out.
+
+        If there is not enough room, topics come first up to half of it, then groups, then the
+        remaining topics. So neither many partitions nor many groups leave the others out.
+        """
         done = 0
-        for series in chain(self._add_topics(snapshot), self._add_groups(snapshot)):
+        kept = snapshot.room // 2
+        topics = self._add_topics(snapshot)
+        some = takewhile(lambda _: snapshot.room > kept, topics)
+        for series in chain(some, self._add_groups(snapshot), topics):
             done += series
             if done >= PIECE_SERIES:
                 done = 0

@@ -102,6 +102,25 @@ async def test_series_beyond_the_cap_are_left_out_and_counted() -> None:
     assert shown[0] == f"groupkeeper_metrics_dropped_series_total {all_of_them - 16:.1f}"
 
 
+def test_many_partitions_leave_room_for_groups_and_many_groups_for_topics() -> None:
+    wide = [TopicInfo(f"wide{n}", f"wide-{n}", 100) for n in range(20)]
+    driver = ShardDriver(image=TopicImage.of(ORDERS, *wide))
+    driver.commit("billing", {"orders": {0: 4, 1: 100}})
+    snapshot = Snapshot(100)
+    for _ in walk(driver).fill(snapshot):
+        pass
+    assert len(snapshot.rows["kafka_consumergroup_lag"]) == 2
+    shown = sum(len(rows) for rows in snapshot.rows.values())
+    assert (shown, snapshot.dropped) == (100, 21 + 2 * 2_002 + 1 + 2 + 4 - 100), "room is unused"
+    for number in range(200):
+        driver.commit(f"g{number}", {"orders": {0: 4}})
+    snapshot = Snapshot(100)
+    for _ in walk(driver).fill(snapshot):
+        pass
+    assert snapshot.rows["kafka_topic_partitions"]
+    assert sum(len(rows) for name, rows in snapshot.rows.items() if "topic_" in name) <= 52
+
+
 async def test_a_group_with_an_endless_id_is_left_out_and_counted() -> None:
     driver = ShardDriver()
     driver.commit("g" * 249, {"orders": {0: 5}})
