@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
+
+from groupkeeper.coordinator.core.group_type import GroupType
 
 
 class GroupState(StrEnum):
@@ -17,3 +21,22 @@ class GroupState(StrEnum):
     """A consumer group whose target assignment is older than its members."""
     RECONCILING = "Reconciling"
     """A consumer group with members that have not reached the target."""
+
+
+STATES_OF: Final[Mapping[GroupType, tuple[GroupState, ...]]] = {
+    GroupType.CLASSIC: (
+        GroupState.EMPTY,
+        GroupState.PREPARING_REBALANCE,
+        GroupState.COMPLETING_REBALANCE,
+        GroupState.STABLE,
+        GroupState.DEAD,
+    ),
+    GroupType.CONSUMER: (
+        GroupState.EMPTY,
+        GroupState.ASSIGNING,
+        GroupState.RECONCILING,
+        GroupState.STABLE,
+        GroupState.DEAD,
+    ),
+}
+"""The states that a group of each type can have."""

@@ -163,7 +163,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "groups",
         "gauge",
         "Groups, by type and state.",
-        "A group that stays in PreparingRebalance waits for a member that does not come back.",
+        "A classic group that stays in PreparingRebalance waits for a member that does not come "
+        "back, a consumer group in Reconciling for one that does not give up its partitions.",
         labels=("type", "state"),
     ),
     Definition(

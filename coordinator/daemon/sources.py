@@ -81,8 +81,8 @@ def _server_sources(stats: ServerStats) -> dict[str, Source]:
 def _group_sources(coordinator: GroupCoordinator) -> dict[str, Source]:
     return {
         "groups": lambda: {
-            ("classic", state.value): float(count)
-            for state, count in coordinator.groups_by_state().items()
+            (group_type.value, state.value): float(count)
+            for (group_type, state), count in coordinator.groups_by_type().items()
         },
         "groups_refused": lambda: coordinator.groups_refused,
         "members": coordinator.member_count,

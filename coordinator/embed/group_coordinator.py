@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -21,7 +22,8 @@ from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.declarations import ShardRoute
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.census import Census
+from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.groups.census import Census, Tally
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import NO_OFFSET, OffsetsAdopted
 from groupkeeper.coordinator.core.requests.admin import (
@@ -479,12 +481,18 @@ class GroupCoordinator:
     # --- For metrics ------------------------------------------------------------------------------
 
     def groups_by_state(self) -> dict[GroupState, int]:
-        """Return the number of groups in each state."""
+        """Return the number of groups of all types in each state."""
         counts = dict.fromkeys(GroupState, 0)
-        for shard in self._shards():
-            for state, count in shard.groups_by_state().items():
-                counts[state] += count
+        for (_, state), count in self.groups_by_type().items():
+            counts[state] += count
         return counts
+
+    def groups_by_type(self) -> dict[tuple[GroupType, GroupState], int]:
+        """Return the number of groups of each type in each of its states."""
+        counts = Counter(Tally().by_state)
+        for shard in self._shards():
+            counts.update(shard.groups_by_type())
+        return dict(counts)
 
     def offset_count(self) -> int:
         """Return the number of committed offsets."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
-from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.group_state import STATES_OF, GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
@@ -42,7 +42,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.by_state: dict[tuple[GroupType, GroupState], int] = dict.fromkeys(
-            [(group_type, state) for group_type in GroupType for state in GroupState], 0
+            [(group_type, state) for group_type, states in STATES_OF.items() for state in states], 0
         )
         self.members = 0
         self.metadata_bytes = 0

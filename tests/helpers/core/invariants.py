@@ -11,8 +11,7 @@ from groupkeeper.coordinator.core.classic.group import MAX_GENERATION, ClassicGr
 from groupkeeper.coordinator.core.classic.member import encoded_bytes, metadata_bytes
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.deadlines import Deadline
-from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.group_state import STATES_OF, GroupState
 from groupkeeper.coordinator.core.groups.group import (
     SAVED_OFFSET_BYTES,
     Group,
@@ -52,7 +51,9 @@ def _check_counts(shard: ShardState) -> None:
     states = Counter((group.group_type, group.state_name()) for group in shard.groups.values())
     where = f"shard {shard.shard_id}"
     assert shard.tally.by_state == {
-        (each, state): states[each, state] for each in GroupType for state in GroupState
+        (each, state): states[each, state]
+        for each, of_type in STATES_OF.items()
+        for state in of_type
     }, f"{where}: {shard.tally.by_state} is counted, {states} are held"
     known = shard.census.groups_of.get(shard.shard_id, 0)
     assert known == len(shard.groups), f"{where}: the census has {known} of {len(shard.groups)}"

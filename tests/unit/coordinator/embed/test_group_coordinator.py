@@ -164,6 +164,14 @@ async def test_counts_for_metrics() -> None:
             "Stable": 1,
             "Empty": 1,
         }
+        by_type = coordinator.groups_by_type()
+        assert {key: n for key, n in by_type.items() if n} == {
+            ("classic", "Stable"): 1,
+            ("classic", "Empty"): 1,
+        }
+        assert {state for group_type, state in by_type if group_type == "consumer"} == {
+            *("Empty", "Assigning", "Reconciling", "Stable", "Dead")
+        }
         assert coordinator.offset_count() == 2
         assert coordinator.member_count() == 2
         assert coordinator.stats.commits_accepted == 2
