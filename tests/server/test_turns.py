@@ -122,6 +122,25 @@ def test_what_a_call_adds_waits_for_the_next_turn() -> None:
     run_virtual(scenario())
 
 
+def test_a_turn_uses_its_time_and_ends_when_it_is_used_up() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        turns, called = busy.server.shared.turns, 0
+
+        def work() -> None:
+            nonlocal called
+            called += 1
+            busy.now_s += ServerLimits().max_turn_s / 4
+
+        for _ in range(12):
+            turns.soon(work)
+        for turn in range(1, 4):
+            await busy.turn()
+            assert called == 4 * turn, "the fourth ends exactly at the limit"
+
+    run_virtual(scenario())
+
+
 def test_what_was_whole_before_a_bad_frame_is_answered_in_a_full_turn_as_well() -> None:
     async def scenario() -> None:
         busy = Busy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.index import load_request_schema
@@ -105,6 +106,29 @@ def test_who_may_not_see_topics_is_told_of_none_when_asking_for_all(version: int
     frame = struct.pack(">i", len(body)) + body
     _, channel = begin_frame(make_services(), frame, Routes(APIS_SERVED, denied))
     assert decode("metadata", version, channel.replies[0])["topics"] == []
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_who_may_not_see_a_topic_learns_no_name_by_its_id(version: int) -> None:
+    schema = load_request_schema(3, version)
+    (topic, *_) = sample(schema).topics
+    unknown = UUID(int=4_711)
+    asked = tuple(
+        replace(topic, topic_id=topic_id, name=None) for topic_id in (ORDERS_UUID, unknown)
+    )
+    header = kio_bytes(
+        schema.__header_schema__(
+            request_api_key=3, request_api_version=version, correlation_id=77, client_id="app"
+        )
+    )
+    body = header + kio_bytes(replace(sample(schema), topics=asked))
+    frame = struct.pack(">i", len(body)) + body
+    _, channel = begin_frame(make_services(), frame, Routes(APIS_SERVED, denied))
+    told = decode("metadata", version, channel.replies[0])["topics"]
+    assert [(t["error_code"], t["name"], t["topic_id"]) for t in told] == [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, str(ORDERS_UUID)),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, str(unknown)),
+    ]
 
 
 def test_it_is_asked_once_who_speaks_and_what_for() -> None:

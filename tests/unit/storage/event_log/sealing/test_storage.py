@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import read_manifest
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
@@ -52,4 +53,35 @@ async def test_a_close_that_is_cancelled_leaves_the_store_free(tmp_path: Path) -
     with pytest.raises(asyncio.CancelledError):
         await closing
     await Owner(storage).start()
+    await storage.close()
+
+
+class SlowToClose(SqliteOffsetStorage):
+    """Closes when ``may_close`` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.may_close = asyncio.Event()
+
+    async def close(self) -> None:
+        await self.may_close.wait()
+        await super().close()
+
+
+async def test_an_open_waits_for_the_close_that_its_caller_no_longer_waited_for(
+    tmp_path: Path,
+) -> None:
+    store = SlowToClose(tmp_path / "store.db")
+    storage = SealedStorage(store, SealSettings(directory=tmp_path / "log"), poll_s=0.001)
+    await Owner(storage).start()
+    closing = asyncio.create_task(storage.close())
+    await turns(1)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    opening = asyncio.create_task(Owner(storage).start())
+    await turns(5)
+    store.may_close.set()
+    owner = await opening
+    await owner.append(0, [commit("g", 1)])
     await storage.close()
