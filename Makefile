@@ -80,11 +80,11 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 
 # What says the same for all versions. First rules about the sources, and tests of our own checks.
 # Then what meets no library but msgspec, which the unit tests decode with: simulated worlds. Then what
-# kills a daemon or breaks its files, which are SQLite's and the kernel's. Last the README's
-# commands, which install versions of their own.
+# kills a daemon or breaks its files, which are SQLite's and the kernel's. Then a protocol that the
+# oldest librdkafka does not speak. Last the README's commands, which install versions of their own.
 SAME_FOR_ALL := $(addprefix tests/,house mutants fuzz soak conformance/kafka \
   simulation property/test_persistent_worlds.py \
-  conformance/test_kill9.py conformance/test_stopped_process.py server/test_sealing.py \
+  conformance/test_kill9.py conformance/test_stopped_process.py conformance/test_consumer_protocol.py server/test_sealing.py \
   server/test_broken_store.py server/test_moved_store.py storage/test_sqlite_crash.py \
   storage/test_unreadable_rows.py storage/test_write_order.py storage/test_store_files.py \
   examples/test_newcomers_steps.py)

@@ -37,6 +37,9 @@ def emit(name: str, event: str, **values: Any) -> None:
 class Member:
     """What the three have in common: the set of partitions held, and the commands."""
 
+    is_assigned_by_server = False
+    """True for a member of a consumer group (KIP-848)."""
+
     def __init__(self, bootstrap: str, command: dict[str, Any]) -> None:
         self.bootstrap = bootstrap
         self.name: str = command["name"]
@@ -46,7 +49,7 @@ class Member:
         self.instance: str | None = command.get("instance")
         self.session_ms: int = command.get("session_ms", 10_000)
         self.heartbeat_ms: int = command.get("heartbeat_ms", 500)
-        self.cooperative = self.assignor == "cooperative-sticky"
+        self.cooperative = self.assignor == "cooperative-sticky" or self.is_assigned_by_server
         self.held: Partitions = set()
         self.calls: queue.Queue[dict[str, Any]] = queue.Queue()
         self.closing = threading.Event()
@@ -136,6 +139,9 @@ def named(offsets: Offsets) -> dict[str, int]:
 
 
 class LibrdkafkaMember(Member):
+    def protocol_settings(self) -> dict[str, Any]:
+        return {**librdkafka_settings(self), "partition.assignment.strategy": self.assignor}
+
     def identity(self) -> dict[str, Any]:
         return {"member_id": self.consumer.memberid()}
 
@@ -143,8 +149,7 @@ class LibrdkafkaMember(Member):
         from confluent_kafka import Consumer
 
         settings: dict[str, Any] = {
-            **librdkafka_settings(self),
-            "partition.assignment.strategy": self.assignor,
+            **self.protocol_settings(),
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 30_000,
@@ -211,6 +216,17 @@ class LibrdkafkaMember(Member):
                     self.answer(command, self.identity())
             except Exception as error:  # noqa: BLE001 - the test decides what it means
                 self.refuse(command, error)
+
+
+class ConsumerProtocolMember(LibrdkafkaMember):
+    """Of a consumer group: the server assigns, and knows the timeouts."""
+
+    is_assigned_by_server = True
+
+    def protocol_settings(self) -> dict[str, Any]:
+        settings = {**librdkafka_settings(self), "group.protocol": "consumer"}
+        del settings["session.timeout.ms"], settings["heartbeat.interval.ms"]
+        return settings
 
 
 class KafkaPythonMember(Member):
@@ -416,6 +432,7 @@ class AiokafkaMember(Member):
 CLIENTS: dict[str, type[Member]] = {
     "aiokafka": AiokafkaMember,
     "librdkafka": LibrdkafkaMember,
+    "librdkafka-consumer": ConsumerProtocolMember,
     "kafka-python": KafkaPythonMember,
 }
 
