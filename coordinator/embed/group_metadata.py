@@ -23,9 +23,12 @@ class MemberState(StrEnum):
     """
 
     JOINING = "Joining"
-    """Its JoinGroup waits for the end of the join phase."""
+    """Its JoinGroup waits for the end of the join phase, or its ConsumerGroupHeartbeat for an
+    assignment."""
     AWAITING_SYNC = "AwaitingSync"
     """The generation is complete, but the leader's assignments or its own SyncGroup are missing."""
+    RECONCILING = "Reconciling"
+    """In a consumer group: it has not reached its target assignment."""
     STABLE = "Stable"
     LEAVING = "Leaving"
     """A rebalance waits for it, and removes it at its end unless the member joins again."""
@@ -81,8 +84,13 @@ _STATES: Final = {
     GroupState.COMPLETING_REBALANCE: MemberState.AWAITING_SYNC,
     GroupState.STABLE: MemberState.STABLE,
     GroupState.DEAD: MemberState.LEAVING,
+    GroupState.ASSIGNING: MemberState.STABLE,
+    GroupState.RECONCILING: MemberState.STABLE,
 }
-"""The state of a member whose JoinGroup is not parked."""
+"""The state of a member whose request is not parked. Members of consumer groups may also be
+``RECONCILING``.
+"""
+_CONSUMER_STATES: Final = (GroupState.ASSIGNING, GroupState.RECONCILING)
 
 
 def group_metadata(view: GroupView) -> GroupMetadata:
@@ -110,7 +118,7 @@ def _member(state: GroupState, view: MemberView, is_consumer: bool) -> MemberMet
         group_instance_id=view.group_instance_id,
         client_id=view.client.client_id,
         client_host=view.client.client_host,
-        state=MemberState.JOINING if view.is_joining else _STATES[state],
+        state=_state(state, view),
         subscription=topics,
         assignment=_assignment(view.assignment) if is_consumer else None,
         owned_partitions=owned,
@@ -120,6 +128,14 @@ def _member(state: GroupState, view: MemberView, is_consumer: bool) -> MemberMet
         rebalance_timeout_ms=view.rebalance_timeout_ms,
         join_time_ms=view.join_time_ms,
     )
+
+
+def _state(state: GroupState, view: MemberView) -> MemberState:
+    if view.is_joining:
+        return MemberState.JOINING
+    if view.is_syncing and state in _CONSUMER_STATES:
+        return MemberState.RECONCILING
+    return _STATES[state]
 
 
 def _subscription(data: bytes) -> tuple[list[str], dict[str, list[int]]]:

@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
+from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.storage.event_log.check import verify
-from tests.helpers.storage.released_data import DATA, opened, told
+from tests.helpers.storage.released_data import (
+    CONSUMER_GROUP,
+    CONSUMERS,
+    DATA,
+    consumer_heartbeat,
+    opened,
+    told,
+)
 
 VERSIONS = sorted(path.name for path in DATA.iterdir())
 STORES = [(version, how) for version in VERSIONS for how in ("killed", "stopped")]
@@ -31,6 +39,7 @@ async def test_the_files_of_a_version_load_with_all_that_was_in_them(
     await coordinator.start()
     found = json.loads(json.dumps(await told(coordinator, directory)))
     assert found["groups"] == expected["groups"]
+    assert found.get("consumer_groups") == expected.get("consumer_groups")
     written = len(expected["events"])
     assert found["events"][:written] == expected["events"]
     assert coordinator.topics is not None
@@ -43,3 +52,26 @@ async def test_the_files_of_a_version_load_with_all_that_was_in_them(
     assert coordinator.group_configs.of("billing") == {"commit.monotonic": "true"}
     await coordinator.stop()
     assert verify(directory / "log").is_sound
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+async def test_a_consumer_group_goes_on_where_it_was_and_nobody_notices(
+    how: str, tmp_path: Path
+) -> None:
+    directory = tmp_path / how
+    shutil.copytree(DATA / "0.2.0.dev5" / how, directory)
+    coordinator = opened(directory)
+    await coordinator.start()
+    assert coordinator.topics is not None
+    orders = coordinator.topics.image.by_name["orders"].topic_id
+    first, second = CONSUMERS
+    assert (await coordinator.ask(consumer_heartbeat(second, 3))).assignment is None
+    answer = await coordinator.ask(
+        consumer_heartbeat(first, 2, group_instance_id="till-2", owned=((orders, (0, 1, 2)),))
+    )
+    assert (answer.error, answer.member_epoch, answer.assignment) == (ErrorCode.NONE, 3, None)
+    answer = await coordinator.ask(consumer_heartbeat(second, 3))
+    assert (answer.member_epoch, answer.assignment) == (3, ((orders, (3, 4, 5)),))
+    (group,) = [g for g in await coordinator.list_groups() if g.group_id == CONSUMER_GROUP]
+    assert group.state == "Stable"
+    await coordinator.stop()

@@ -112,7 +112,9 @@ class MemberView(NamedTuple):
     is_joining: bool
     """Its JoinGroup is parked."""
     is_syncing: bool
-    """The generation is complete, but the member has not sent its SyncGroup."""
+    """The generation is complete, but the member has not sent its SyncGroup. In a consumer group:
+    it has not reached its target assignment.
+    """
     last_heard_ms: int | None
     """Wall clock. None if the member has no session."""
     join_time_ms: int | None

@@ -20,7 +20,12 @@ import msgspec
 
 from groupkeeper import read_events
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupDescribe,
+    ConsumerGroupHeartbeat,
+)
 from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
     ChangeTopics,
@@ -45,6 +50,7 @@ DATA = ROOT / "tests" / "data"
 WRITTEN_IN = Path("/var/tmp/groupkeeper")
 TOPICS = [ConfiguredTopic("orders", 6), ConfiguredTopic("payments", 2)]
 NOBODY_EXPIRES_MS = 10**12
+NOBODY_LEAVES_MS = 2**31 - 1
 PART_BYTES = 1_000
 """Of a group that is folded in parts: little, so that the files stay small."""
 CLIENT = Client("administrator", "/127.0.0.1")
@@ -60,6 +66,7 @@ def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
         initial_rebalance_delay_ms=0,
         max_session_timeout_ms=2**31 - 1,
         offsets_retention_ms=NOBODY_EXPIRES_MS,
+        consumer_assignment_interval_ms=0,
     )
     plain = SqliteOffsetStorage(directory / "store.db", part_bytes=PART_BYTES)
     storage = SealedStorage(plain, seal, poll_s=0.01)
@@ -69,7 +76,11 @@ def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
 async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]:
     """What a coordinator tells of its groups, and its log of what happened."""
     groups: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     for group in await coordinator.list_groups():
+        found = await coordinator.ask(ConsumerGroupDescribe(group.group_id))
+        if found.error is ErrorCode.NONE:
+            described[group.group_id] = msgspec.to_builtins(found)
         fetched = await coordinator.fetch_offsets(OffsetFetchRequest(group_id=group.group_id))
         groups[group.group_id] = {
             "state": group.state,
@@ -84,7 +95,8 @@ async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]
             },
         }
     events = list(read_events(directory / "store.db", log_dir=directory / "log"))
-    return {"groups": dict(sorted(groups.items())), "events": events}
+    told = {"groups": dict(sorted(groups.items())), "events": events}
+    return told | ({"consumer_groups": described} if described else {})
 
 
 async def _live_without_topics(coordinator: GroupCoordinator) -> None:
@@ -109,6 +121,54 @@ async def _live(coordinator: GroupCoordinator) -> None:
     (await coordinator.commit_offsets(request)).raise_for_error()
     await _commit(coordinator, "short-lived", "orders", 5)
     await coordinator.delete_groups("short-lived")
+    await _begin_to_reconcile(coordinator)
+
+
+CONSUMER_GROUP = "reconciling"
+CONSUMERS = ("a", "b")
+
+
+def consumer_heartbeat(member_id: str, epoch: int, **changes: Any) -> ConsumerGroupHeartbeat:
+    """A heartbeat of a member of the consumer group; one with epoch 0 joins."""
+    joins = {"rebalance_timeout_ms": NOBODY_LEAVES_MS, "subscribed_topic_names": ("orders",)}
+    unchanged = dict.fromkeys(
+        (
+            *("group_instance_id", "rack_id", "subscribed_topic_names", "subscribed_topic_regex"),
+            *("pattern_error", "server_assignor", "owned"),
+        )
+    )
+    return ConsumerGroupHeartbeat(
+        group_id=CONSUMER_GROUP,
+        member_id=member_id,
+        member_epoch=epoch,
+        new_member_id="",
+        client=CLIENT,
+        **{
+            **unchanged,
+            "rebalance_timeout_ms": -1,
+            **(joins | {"owned": ()} if epoch == 0 else {}),
+            **changes,
+        },
+    )
+
+
+async def _begin_to_reconcile(coordinator: GroupCoordinator) -> None:
+    """Leave a consumer group in which one member has not given up the partitions of the other."""
+    first, second = CONSUMERS
+    joined = await coordinator.ask(consumer_heartbeat(first, 0, group_instance_id="till-2"))
+    assert joined.error is ErrorCode.NONE
+    await coordinator.ask(consumer_heartbeat(second, 0))
+    told = await coordinator.ask(consumer_heartbeat(first, joined.member_epoch))
+    assert told.assignment is not None
+    offsets = {"orders": {0: OffsetCommitData(70)}}
+    request = OffsetCommitRequest(
+        group_id=CONSUMER_GROUP,
+        offsets=offsets,
+        member_id=first,
+        generation_id=told.member_epoch,
+        client_id="app",
+    )
+    (await coordinator.commit_offsets(request)).raise_for_error()
 
 
 async def _live_on(coordinator: GroupCoordinator) -> None:
