@@ -29,6 +29,10 @@ if TYPE_CHECKING:
         installed_assignors,
     )
     from groupkeeper.coordinator.embed.commit_log import OffsetCommitLog, replay
+    from groupkeeper.coordinator.embed.consumer_messages import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
     from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
     from groupkeeper.coordinator.embed.group_metadata import (
         GroupMetadata,
@@ -94,6 +98,8 @@ __all__ = [
     "AssignorPluginError",
     "ConfiguredTopic",
     "ConsumerAssignment",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
     "ConsumerProtocolError",
     "CoordinatorConfig",
     "ErrorCode",
@@ -176,6 +182,9 @@ _NAMES: dict[str, str] = {
         "AssignorPluginError get_assignor installed_assignors"
     ),
     "groupkeeper.coordinator.embed.commit_log": "OffsetCommitLog replay",
+    "groupkeeper.coordinator.embed.consumer_messages": (
+        "ConsumerGroupHeartbeatRequest ConsumerGroupHeartbeatResponse"
+    ),
     "groupkeeper.coordinator.embed.group_coordinator": "GroupCoordinator",
     "groupkeeper.coordinator.embed.group_metadata": "GroupMetadata MemberMetadata MemberState",
     "groupkeeper.coordinator.embed.messages": (

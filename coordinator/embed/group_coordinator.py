@@ -19,6 +19,7 @@ from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.assignors.types import Assignment, TopicPartition
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
+from groupkeeper.coordinator.core.consumer.validation import heartbeat_error
 from groupkeeper.coordinator.core.declarations import ShardRoute
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.group_state import GroupState
@@ -33,11 +34,16 @@ from groupkeeper.coordinator.core.requests.admin import (
     ReadGroup,
     ReadGroupResult,
 )
+from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupHeartbeatResult
 from groupkeeper.coordinator.core.requests.offsets import OffsetDeleteResult
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.embed.consumer_messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from groupkeeper.coordinator.embed.group_assignment import assign
 from groupkeeper.coordinator.embed.group_metadata import GroupMetadata, group_metadata
 from groupkeeper.coordinator.embed.life import Life
@@ -140,6 +146,7 @@ class GroupCoordinator:
         )
         make_groups = group_shards(self._census, are_topics_stored=storage.limits.keeps_topics)
         makers |= dict.fromkeys(range(self.config.shards), make_groups)
+        self._observer = observer
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
         self.workshop = self._owner.workshop
         """What the core asked to compute, and the patterns of all groups."""
@@ -368,6 +375,24 @@ class GroupCoordinator:
         """Remove a member from its group. The others rebalance at once."""
         asked = checked_request(request, LeaveGroupRequest).to_core()
         return LeaveGroupResponse.of(await self._ask(asked))
+
+    async def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Join a consumer group, stay in it or leave it. Needs topics, and ``consumer`` among the
+        ``rebalance_protocols``.
+        """
+        request = checked_request(request, ConsumerGroupHeartbeatRequest)
+        pattern_error = request.pattern and self.workshop.patterns.error(request.pattern)
+        asked = request.to_core(self._observer.image, pattern_error or None)
+        wrong = heartbeat_error(asked, self.config.consumer_assignors, client_makes_id=True)
+        if "consumer" not in self.config.rebalance_protocols:
+            result = ConsumerGroupHeartbeatResult(ErrorCode.UNSUPPORTED_VERSION)
+        elif wrong is not None:
+            result = ConsumerGroupHeartbeatResult(wrong.error, wrong.message)
+        else:
+            result = await self._ask(asked)
+        return ConsumerGroupHeartbeatResponse.of(result, self._observer.image)
 
     async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Store offsets. Those without an error are durable when this returns."""

@@ -1,0 +1,111 @@
+"""The heartbeat of a host's member of a consumer group (KIP-848).
+
+Topics have names here, and ids in the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+)
+from groupkeeper.coordinator.core.wire_values import Int32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeatRequest:
+    """Join a consumer group, stay in it, or leave it. A field with None is unchanged."""
+
+    group_id: str
+    member_id: str
+    """The client makes it, and keeps it for its whole life."""
+    member_epoch: Int32
+    """That of the last answer. 0 to join, -1 to leave, -2 for a static member that will be back."""
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: Int32 = -1
+    """How long it may take to give up partitions. -1: unchanged. A join names it."""
+    topics: Collection[str] | None = None
+    """The topics that it subscribes to. A join names them, or a pattern."""
+    pattern: str | None = None
+    """It also subscribes to the topics that match this regular expression (RE2). "" clears it."""
+    server_assignor: str | None = None
+    owned_partitions: Mapping[str, Collection[int]] | None = None
+    """The partitions that it has, by topic. A join names none: {}."""
+    client_id: str = ""
+    client_host: str = ""
+
+    def to_core(self, image: TopicImage, pattern_error: str | None) -> ConsumerGroupHeartbeat:
+        """Translate the names of topics. Owned partitions of unknown topics are left out."""
+        owned = self.owned_partitions
+        return ConsumerGroupHeartbeat(
+            self.group_id,
+            self.member_id,
+            self.member_epoch,
+            self.group_instance_id,
+            self.rack_id,
+            self.rebalance_timeout_ms,
+            None if self.topics is None else tuple(self.topics),
+            self.pattern,
+            pattern_error,
+            self.server_assignor,
+            None
+            if owned is None
+            else tuple(
+                [
+                    (image.by_name[topic].topic_id, tuple(partitions))
+                    for topic, partitions in owned.items()
+                    if topic in image.by_name
+                ]
+            ),
+            "",
+            Client(self.client_id, self.client_host),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeatResponse:
+    """The epoch and the partitions of the member, or an error. After UNKNOWN_MEMBER_ID and
+    FENCED_MEMBER_EPOCH the member gives up all partitions and joins again.
+    """
+
+    error_code: ErrorCode
+    error_message: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    """When to send the next heartbeat."""
+    assignment: dict[str, list[int]] | None
+    """The partitions by topic; None if they are as before. The member first gives up those that
+    are missing here, and then sends what it has left (``owned_partitions``).
+    """
+
+    def raise_for_error(self) -> ConsumerGroupHeartbeatResponse:
+        """Return the response; raise GroupError if the request was refused."""
+        if self.error_code is not ErrorCode.NONE:
+            raise GroupError(self.error_code)
+        return self
+
+    @classmethod
+    def of(
+        cls, result: ConsumerGroupHeartbeatResult, image: TopicImage
+    ) -> ConsumerGroupHeartbeatResponse:
+        assignment = result.assignment
+        return cls(
+            error_code=result.error,
+            error_message=result.message,
+            member_epoch=result.member_epoch,
+            heartbeat_interval_ms=result.heartbeat_interval_ms,
+            assignment=None
+            if assignment is None
+            else {
+                image.by_id[topic_id].name: list(partitions)
+                for topic_id, partitions in assignment
+                if topic_id in image.by_id
+            },
+        )
