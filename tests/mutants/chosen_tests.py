@@ -285,6 +285,7 @@ LAYERS: Final[Mapping[str, Sequence[str]]] = {
         "tests/server/test_bad_input.py",
         "tests/server/test_limits.py",
         "tests/server/test_budget.py",
+        "tests/server/test_turns.py",
         "tests/server/test_loopback.py",
         "tests/unit/coordinator/server/test_watch.py",
     ),

@@ -163,6 +163,24 @@ FOLDS: Final = (
         "a topic that its table lacks counts as folded",
     ),
     Named(
+        "storage/backends/sqlite/fold_write.py",
+        "        left = MAX_DELETED_PARTS\n",
+        "        left = 1_000_000\n",
+        "all parts of a deleted group go at once, and the append behind them times out",
+    ),
+    Named(
+        "storage/backends/sqlite/tables.py",
+        "SELECT ?1, ?2, (?3 = 0) + coalesce(",
+        "SELECT ?1, ?2, 1 + 0 * (?3 = 0) * coalesce(",
+        "a new set of parts has the number of one that is not deleted yet",
+    ),
+    Named(
+        "storage/event_log/sealing/storage.py",
+        "await self._check_place()  # before rows are deleted whose segments",
+        "pass  # before rows are deleted whose segments",
+        "rows are deleted although log.dir was replaced while their segment was written",
+    ),
+    Named(
         "storage/backends/sqlite/tables.py",
         "state = excluded.state, part_set = 0",
         "state = excluded.state",

@@ -72,7 +72,7 @@ CONSUMERS: Final = (
     Named(
         f"{CONSUMER}/leaving.py",
         "    rebalance.bump(shard, group, reason, members[0].member_id)\n",
-        "",
+        "    pass\n",
         "what a removed member had is assigned to nobody",
     ),
     Named(
