@@ -2,6 +2,8 @@
 
 The daemon counts in plain integers and ``Histogram``. ``exposition`` reads them at each scrape,
 through the sources that the composition root passes.
+
+Long because it is one table: every metric with its help and its advice.
 """
 
 from __future__ import annotations
@@ -215,6 +217,35 @@ DEFINITIONS: tuple[Definition, ...] = (
         "After a rejected commit the client repeats its work. requests_total has the errors, the "
         "event log has the groups.",
         labels=("result",),
+    ),
+    Definition(
+        "consumer_assignments",
+        "counter",
+        "Assignments of consumer groups that the other process computed, or did not: computed, "
+        "raised, invalid, died, timed_out, refused.",
+        "Alert on all outcomes but computed: assignment_failed in the log says why.",
+        labels=("assignor", "outcome"),
+    ),
+    Definition(
+        "consumer_assignment_seconds",
+        "counter",
+        "Seconds that computed assignments took in the other process, with its start.",
+        "If it grows faster than the clock, groups wait for each other's assignments.",
+        labels=("assignor",),
+    ),
+    Definition(
+        "consumer_work_waiting",
+        "gauge",
+        "Consumer groups that wait for an assignment of the other process, or for the topics of "
+        "their patterns.",
+        "If it stays high, see consumer_assignment_seconds.",
+        labels=("work",),
+    ),
+    Definition(
+        "consumer_patterns",
+        "gauge",
+        "Different patterns that members of consumer groups subscribe to.",
+        "Compare with group.max_patterns.",
     ),
     Definition(
         "offset_rewinds",

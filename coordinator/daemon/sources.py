@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.process import LoopLag
     from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
     from groupkeeper.coordinator.runtime.stats import Stats
+    from groupkeeper.coordinator.runtime.workshop import Workshop
     from groupkeeper.coordinator.server.stats import ServerStats
     from groupkeeper.coordinator.server.watch import CallbackWatch
     from groupkeeper.storage.base import OffsetStorage
@@ -48,6 +49,7 @@ def metric_sources(
         "ready": lambda: float(coordinator.is_ready),
         **_server_sources(server),
         **_group_sources(coordinator),
+        **_work_sources(coordinator.workshop),
         **_runtime_sources(coordinator.stats),
         **_storage_sources(coordinator, storage, backend),
     }
@@ -88,6 +90,23 @@ def _group_sources(coordinator: GroupCoordinator) -> dict[str, Source]:
         "members": coordinator.member_count,
         "offsets": coordinator.offset_count,
         "offset_rewinds": lambda: 0 if coordinator.topics is None else coordinator.topics.rewinds,
+    }
+
+
+def _work_sources(workshop: Workshop) -> dict[str, Source]:
+    assignments, patterns = workshop.assignments, workshop.patterns
+    return {
+        "consumer_assignments": lambda: {
+            outcome: float(count) for outcome, count in assignments.outcomes.items()
+        },
+        "consumer_assignment_seconds": lambda: {
+            (assignor,): seconds for assignor, seconds in assignments.seconds.items()
+        },
+        "consumer_work_waiting": lambda: {
+            ("assignment",): float(assignments.waiting),
+            ("patterns",): float(patterns.waiting),
+        },
+        "consumer_patterns": lambda: patterns.patterns,
     }
 
 
