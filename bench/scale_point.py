@@ -31,6 +31,7 @@ from bench.core_bench import CLIENT  # noqa: E402
 from bench.hot_bench import Wire  # noqa: E402
 from bench.server_bench import plain_commit  # noqa: E402
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics  # noqa: E402
+from groupkeeper.coordinator.core.errors import ErrorCode  # noqa: E402
 from groupkeeper.coordinator.core.requests.membership import (  # noqa: E402
     JoinGroup,
     JoinGroupResult,
@@ -52,6 +53,11 @@ AT_ONCE = 64
 ROUNDS = 160
 FILL = 500
 """Groups that join at once while the coordinator is filled."""
+LARGE_BYTES = 1_000
+FEW_EVENTS = 1_000
+"""So that the events which the store keeps are not counted as memory of members and offsets."""
+CROWD = 5_000
+"""The most members of one group. With these sizes, a step of the store holds a bit more."""
 
 Rows = list[tuple[int, int, int, str | None]]
 
@@ -62,7 +68,8 @@ class Population:
     def __init__(self) -> None:
         topics = Topics([ConfiguredTopic("orders", 1_000)])
         config = CoordinatorConfig(default_session_timeout_ms=1_200_000)
-        self.coordinator = GroupCoordinator(MemoryOffsetStorage(), config, topics)
+        storage = MemoryOffsetStorage(max_events=FEW_EVENTS)
+        self.coordinator = GroupCoordinator(storage, config, topics)
         server = KafkaServer(Services(coordinator=self.coordinator, topics=topics), ServerLimits())
         self.wires = [Wire(server, "") for _ in range(CONNECTIONS)]
         self.frames: dict[str, list[bytes]] = {}
@@ -88,6 +95,7 @@ class Population:
         ]
         ask = self.coordinator.ask
         joined = await asyncio.gather(*(ask(join) for join in joins))
+        assert all(each.member_id for each in joined), "a join was refused"
         generation = joined[0].generation_id
         assignments = tuple((each.member_id, bytes(40)) for each in joined)
         syncs = [
@@ -103,15 +111,18 @@ class Population:
             )
             for each in joined
         ]
-        await asyncio.gather(*(ask(sync) for sync in syncs))
+        synced = await asyncio.gather(*(ask(sync) for sync in syncs))
+        assert all(each.error is ErrorCode.NONE for each in synced), synced[0]
         return joined
 
     async def members(self, count: int) -> None:
-        """One group of many members."""
-        joined = await self.join("crowd", count)
-        await self.coordinator.ask(plain_commit("plain", "orders", offsets(10)))
-        wanted = [("crowd", each.generation_id, each.member_id) for each in spread(joined)]
-        self.requests(wanted, 10)
+        """Few groups of many members."""
+        wanted = []
+        for first in range(0, count, CROWD):
+            name = f"crowd-{first}"
+            joined = await self.join(name, min(CROWD, count - first))
+            wanted += [(name, each.generation_id, each.member_id) for each in joined]
+        self.requests(list(spread(wanted)), 10)
 
     async def groups(self, count: int) -> None:
         """Many groups of one member and ten offsets."""
@@ -191,12 +202,14 @@ class Population:
             executed += event == "opcode"
             return trace
 
-        for first in range(0, CONNECTIONS, AT_ONCE):
+        # tracing is slow, and a large request counts the same each time
+        count = AT_ONCE if len(frames[0]) > LARGE_BYTES else CONNECTIONS
+        for first in range(0, count, AT_ONCE):
             now = [frames[n % len(frames)] for n in range(first, first + AT_ONCE)]
             sys.settrace(trace)
             await self.send(first, now)
             sys.settrace(None)
-        return executed / CONNECTIONS
+        return executed / count
 
 
 def offsets(count: int) -> Rows:
@@ -252,6 +265,7 @@ async def point(curve: str, count: int) -> dict[str, float]:
     population = Population()
     await population.coordinator.start()
     gc.collect()
+    gc.freeze()  # as the daemon does after its load
     before = resident_bytes()
     fill: Callable[[int], Any] = getattr(population, curve)
     await fill(count)
