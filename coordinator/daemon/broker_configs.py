@@ -33,6 +33,7 @@ def _joined(value: int | str | tuple[str, ...]) -> int | str:
     return ",".join(value) if isinstance(value, tuple) else value
 
 
+# Kafka does not report group.consumer.regex.refresh.interval.ms, which is internal there.
 _CONSUMER: Final = (
     _consumers("consumer.session.timeout.ms"),
     _consumers("consumer.min.session.timeout.ms"),
@@ -46,7 +47,6 @@ _CONSUMER: Final = (
     _consumers("consumer.assignment.interval.ms"),
     _consumers("consumer.min.assignment.interval.ms"),
     _consumers("consumer.max.assignment.interval.ms"),
-    _consumers("consumer.regex.refresh.interval.ms"),
 )
 
 _KNOWN: Final = (

@@ -187,15 +187,13 @@ def _silence_error(configs: Mapping[str, str], limits: CoreLimits) -> str | None
     """A member that heartbeats no more often than its session lasts is evicted all the time
     (GroupConfig.validateValues).
     """
+    names = CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS
     session, heartbeat = (
-        int(configs.get(name) or default_value(CONFIG_KEYS[name], limits))
-        for name in (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS)
+        # accepted before, with all the spaces that Java trims
+        whole_number(configs.get(name) or default_value(CONFIG_KEYS[name], limits)) or 0
+        for name in names
     )
-    if session <= heartbeat:
-        return (
-            f"{CONSUMER_SESSION_TIMEOUT_MS} must be greater than {CONSUMER_HEARTBEAT_INTERVAL_MS}"
-        )
-    return None
+    return None if session > heartbeat else f"{names[0]} must be greater than {names[1]}"
 
 
 def normal_value(key: ConfigKey, value: str) -> str:

@@ -357,9 +357,9 @@ DECISIONS: tuple[Decision, ...] = (
         "ApiVersions, FindCoordinator",
         "all",
         "api_keys, features; the coordinator of transactions and of share groups",
-        "We do not serve share and streams groups, transactions and some APIs of admin tools. We "
-        "do not serve consumer groups yet. A client that does not find an API uses an older one, "
-        "or reports that it is missing. An API that works only partly would be worse.",
+        "We do not serve share and streams groups, transactions and some APIs of admin tools. A "
+        "client that does not find an API uses an older one, or reports that it is missing. An "
+        "API that works only partly would be worse.",
         (
             _rule("served_versions", "api_versions", "api_keys", served_keys),
             _rule(

@@ -16,7 +16,6 @@ NOT_SERVED = frozenset(
         *(22, 24, 25, 26, 27, 28, 61, 65, 66),  # transactions
         *(29, 30, 31, 38, 39, 40, 41, 48, 49, 50, 51),  # ACLs, tokens, quotas, users
         *(33, 55, 57, 64, 80, 81),  # AlterConfigs; quorum, features, brokers
-        *(68, 69),  # consumer groups
         75,  # DescribeTopicPartitions
         *(76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),  # share groups
         *(88, 89),  # streams groups
@@ -54,11 +53,26 @@ BROKER_CONFIGS: Mapping[str, Changed] = {
     "num.partitions": {},
     "default.replication.factor": {},
     "delete.topic.enable": {},
-    "group.coordinator.rebalance.protocols": {"value": ("classic,consumer,streams", "classic")},
+    "group.coordinator.rebalance.protocols": {
+        "value": ("classic,consumer,streams", "classic,consumer"),
+        "config_source": (5, 4),
+    },
     "group.min.session.timeout.ms": {},
     "group.max.session.timeout.ms": {},
     "group.initial.rebalance.delay.ms": {},
     "group.max.size": _FROM_FILE,
+    "group.consumer.session.timeout.ms": {},
+    "group.consumer.min.session.timeout.ms": {},
+    "group.consumer.max.session.timeout.ms": {},
+    "group.consumer.heartbeat.interval.ms": {},
+    "group.consumer.min.heartbeat.interval.ms": {},
+    "group.consumer.max.heartbeat.interval.ms": {},
+    "group.consumer.max.size": _FROM_FILE,
+    "group.consumer.assignors": {},
+    "group.consumer.migration.policy": {},
+    "group.consumer.assignment.interval.ms": {"read_only": (False, True)},
+    "group.consumer.min.assignment.interval.ms": {},
+    "group.consumer.max.assignment.interval.ms": {},
     "offset.metadata.max.bytes": _FROM_FILE,
     "offsets.retention.minutes": {},
     "offsets.retention.check.interval.ms": {},

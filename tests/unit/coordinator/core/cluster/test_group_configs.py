@@ -61,6 +61,10 @@ def test_ours_change_nothing_by_default():
     assert values["offsets.retention.minutes"] == "2"
 
 
+def test_control_characters_around_a_value_do_not_count_as_in_java():
+    assert config_error({"consumer.session.timeout.ms": "\x0446000\x1f"}, LIMITS) is None
+
+
 @pytest.mark.parametrize("name", CONFIG_KEYS)
 def test_every_default_is_a_valid_value(name):
     assert config_error({name: default_value(CONFIG_KEYS[name], LIMITS)}, LIMITS) is None
