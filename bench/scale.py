@@ -137,8 +137,8 @@ def written(found: Mapping[str, Rows], run: str) -> str:
         f"An offset takes {found['offsets'][-1]['bytes']:,.0f} bytes.",
         "A request does the same work with many members and many groups: its bytecodes grow by "
         f"{more:.0%} at most. Its time grows nevertheless: what it touches is then no longer in "
-        f"the processor's nearest caches. From {OWN:,} on, each of the 1,024 connections has a member or a group "
-        "of its own.",
+        f"the processor's nearest caches. From {OWN:,} on, each of the 1,024 connections has a "
+        "member or a group of its own.",
         f"The longest pause of the garbage collector while requests were served is "
         f"{longest:.1f} ms. A full collection takes up to {full:.0f} ms, and is rare. It walks "
         "only what came since the start.",
