@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Final
 
@@ -20,9 +21,11 @@ from pyspark.sql import SparkSession
 from groupkeeper.pipeline.log.segment_files import ABSENT, Lacking
 from groupkeeper.pipeline.spark.session import spark_session
 from groupkeeper.pipeline.tables.address import pattern_problem
+from groupkeeper.pipeline.tables.files import replace_local
 from groupkeeper.pipeline.tables.ingest import ingest, ingest_for_ever
 from groupkeeper.pipeline.tables.lake import Lake
-from groupkeeper.pipeline.tables.lake_lock import TablesBusy, only_writer
+from groupkeeper.pipeline.tables.lake_lock import TablesBusy, local_folder, only_writer
+from groupkeeper.pipeline.tables.last_run import FILE, Sight, content_of
 from groupkeeper.pipeline.tables.pointer import UnknownFormat
 from groupkeeper.pipeline.tables.publish import Publication, publish
 from groupkeeper.pipeline.tables.versions import KEEP_VERSIONS_HOURS
@@ -39,9 +42,13 @@ def run(  # noqa: PLR0913  the options of a command
     continuous: bool = False,
     accept_gaps: Collection[date] = (),
     keep_versions_hours: float = KEEP_VERSIONS_HOURS,
+    saw: Sight | None = None,
     say: Callable[[str], object],
 ) -> bool:
-    """Bring the tables up to date, once or for ever; returns True if there is no problem."""
+    """Bring the tables up to date, once or for ever; returns True if there is no problem.
+
+    ``saw`` is the log as it was before. With it, the next run can end before Spark starts.
+    """
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []
 
@@ -54,22 +61,33 @@ def run(  # noqa: PLR0913  the options of a command
             progress=say,
         )
         problems = problems_of_files(lacking, done)
-        lines = [*summary(done), *problems]
-        lines += [
+        remarks = problems + [
             f"--accept-gap {day}: no event of that day is missing"
             for day in accept_gaps
             if not any(gap.touches(day) for gap in done.accepted)
         ]
+        lines = [*summary(done), *remarks]
+        is_sound = not done.held_back and not problems
+        if saw is not None:
+            next_lines = [*summary(replace(done, published=[])), *remarks]
+            _note(saw, out, next_lines, is_sound=is_sound)
         if lines != last_said:  # not every minute in continuous mode
             for line in lines:
                 say(line)
         last_said[:] = lines
-        return not done.held_back and not problems
+        return is_sound
 
     say(f"reading sealed segments from {log_dir}")
     if continuous:
         ingest_for_ever(spark, log_dir, lake, publish_what_changed)
     return publish_what_changed(ingest(spark, log_dir, lake))
+
+
+def _note(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) -> None:
+    content = content_of(saw, out, lines, is_sound=is_sound)
+    folder = local_folder(out)
+    if content is not None and folder is not None:
+        replace_local(folder / FILE, content)
 
 
 def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:

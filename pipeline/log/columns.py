@@ -133,14 +133,6 @@ SEGMENT_SCHEMA: Final = struct_of(
 with ``log_started`` has the previous log and the time when its log began.
 """
 
-TICKET_SCHEMA: Final = struct_of(
-    (STRING, "file"),
-    (LONG, "file_bytes"),
-    (STRING, "sha256"),
-    (INT, "schema_version"),
-)
-"""A file of a log's folder that must be read, and what its manifest says about it."""
-
 VERDICT_SCHEMA: Final = struct_of(
     (STRING, "file"),
     (LONG, "file_bytes modified_ms"),

@@ -48,7 +48,7 @@ class Listed(NamedTuple):
 
 
 class ChangeTicket(NamedTuple):
-    """A file to examine; the columns of ``TICKET_SCHEMA``."""
+    """A file to examine."""
 
     file: str
     """The path below the log's folder."""

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from groupkeeper.pipeline.spark.launch import start
+from groupkeeper.pipeline.spark.user_settings import user_settings
 
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 """The errors of a failing job: Spark's own, and Java's for which Spark has none."""
@@ -22,26 +23,46 @@ DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"
 """Limits the JVM of a local run; Spark spills the rest to disk (docs/operate/pipeline.md)."""
 
+SMALL_BYTES: Final = 8 * 1024 * 1024
+"""Input below this is small: the JVM would spend more on compiling code than that code saves
+(docs/operate/pipeline.md#memory-and-size)."""
+
 _SETTINGS: Final = {
     # days are UTC days, wherever the job runs
     "spark.sql.session.timeZone": "UTC",
-    # the parts of an aggregation; adaptive execution joins small ones
-    "spark.sql.shuffle.partitions": "16",
     # each day's folder needs a writer; sorting every row by its day first costs more than these
     "spark.sql.maxConcurrentOutputFileWriters": "4",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.compression.codec": "zstd",
-    # one file of state per batch is enough
-    "spark.sql.streaming.minBatchesToRetain": "10",
+    # where in Python a column was made, asked of the JVM for each one
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
-_LOCAL_SETTINGS: Final = {
-    # a batch job need not avoid pauses, for which G1 uses a tenth of the processor time
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+_LARGE: Final = {
+    # the parts of an aggregation; adaptive execution joins small ones
+    "spark.sql.shuffle.partitions": "16",
+}
+
+_SMALL: Final = {
+    # interpreted, because the code of each query runs once
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # it plans each query several times
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+}
+
+_LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+
+# a batch job need not avoid pauses, for which G1 uses a tenth of the processor time
+_LARGE_JVM: Final = "-XX:+UseParallelGC"
+# the second compiler needs longer than a small job; its code fills the usual 48 MB
+_SMALL_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 
 def spark_session(
@@ -49,35 +70,50 @@ def spark_session(
     *,
     master: str | None = None,
     driver_memory: str = DEFAULT_DRIVER_MEMORY,
+    input_bytes: int | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return the session, and create it if there is none.
 
     Without ``master``, ``spark-submit`` chooses it, or else all cores of this machine are used.
-    ``driver_memory`` applies if this call starts the JVM. ``settings`` are Spark's own and override
-    ours. Raises SparkNotStarted if there is no Java, or the JVM cannot start.
+    ``driver_memory`` applies if this call starts the JVM. ``input_bytes`` is the size of the input,
+    if it is known. ``settings`` are Spark's own; these, those of ``spark-submit`` and those of
+    ``spark-defaults.conf`` override ours. Raises SparkNotStarted if there is no Java, or the JVM
+    cannot start.
     """
-    builder = SparkSession.builder.appName(f"groupkeeper {name}")
-    for key, value in _SETTINGS.items():
-        builder = builder.config(key, value)
-    if not _is_submitted():
+    is_submitted = _is_submitted()
+    if not is_submitted:
         master = master or DEFAULT_MASTER
-        builder = builder.config("spark.driver.memory", driver_memory)
+    is_here = master is not None and master.startswith("local")
+    is_small = input_bytes is not None and input_bytes < SMALL_BYTES
+    ours = our_settings(is_here=is_here, is_small=is_small)
+    if not is_submitted:
+        ours["spark.driver.memory"] = driver_memory
+    users = user_settings(is_submitted=is_submitted)
+    if driver_memory != DEFAULT_DRIVER_MEMORY:  # the user has chosen it for this run
+        users.pop("spark.driver.memory", None)
+    builder = SparkSession.builder.appName(f"groupkeeper {name}")
+    for key, value in {**ours, **users, **(settings or {})}.items():
+        builder = builder.config(key, value)
     if master is not None:
         builder = builder.master(master)
-        if master.startswith("local"):
-            # Spark starts its Python by the name python3, which would ignore a virtualenv
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            for key, value in _LOCAL_SETTINGS.items():
-                builder = builder.config(key, value)
-    for key, value in (settings or {}).items():
-        builder = builder.config(key, value)
-    is_here = master is not None and master.startswith("local")
+    if is_here:
+        # Spark starts its Python by the name python3, which would ignore a virtualenv
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = start(builder.getOrCreate, passes_on=not is_here)
     # a failure is raised too, and on this machine the log adds nothing
     is_local = str(spark.sparkContext.master).startswith("local")
     spark.sparkContext.setLogLevel("OFF" if is_local else "ERROR")
     return spark
+
+
+def our_settings(*, is_here: bool, is_small: bool) -> dict[str, str]:
+    """Return the settings that apply where the user has set none."""
+    chosen = {**_SETTINGS, **(_SMALL if is_small else _LARGE)}
+    if is_here:
+        chosen |= _LOCAL
+        chosen["spark.driver.extraJavaOptions"] = _SMALL_JVM if is_small else _LARGE_JVM
+    return chosen
 
 
 def _is_submitted() -> bool:

@@ -87,7 +87,7 @@ def write_batch(events: DataFrame, lake: Lake, batch_id: str | int) -> None:
     """Write one batch: events of ``EVENT_SCHEMA`` with their ``segment``.
 
     A batch with the same id is replaced, so repeating the call changes nothing. Numeric ids
-    are for the stream of segments; an import uses other ids.
+    are for segments; an import uses other ids.
     """
     write_held(events.sparkSession, lake, write_events(events, lake, batch_id))
 

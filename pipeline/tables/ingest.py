@@ -1,12 +1,9 @@
-"""The job that reads sealed segments into bronze, each once and after a check, as a stream.
+"""The job that reads sealed segments into bronze, each once and after a check.
 
-The stream reads tickets: lists of files that are new, or changed since they were read. Each list is
-one batch. The batch checks its files (``pipeline.log.segment_files``), Spark reads the correct
-ones, and a verdict on each file is written. So a good copy that replaces a bad file counts as a
-changed file and is read.
-
-The verdicts are written last, and show which batches are done. Spark's own checkpoint is used for
-one run only: it contains absolute paths, and tables may be moved.
+It lists the files that are new, or changed since they were read, and divides them into batches. A
+batch checks its files (``pipeline.log.segment_files``), Spark reads the correct ones, and a verdict
+on each file is written. So a good copy that replaces a bad file counts as a changed file and is
+read. The verdicts are written last, and show which batches are done.
 """
 
 from __future__ import annotations
@@ -16,16 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql import SparkSession
 
-from groupkeeper.pipeline.log.columns import LACKING_SCHEMA, TICKET_SCHEMA, VERDICT_SCHEMA
+from groupkeeper.pipeline.log.columns import LACKING_SCHEMA, VERDICT_SCHEMA
 from groupkeeper.pipeline.log.coverage import HeldSegment
 from groupkeeper.pipeline.log.segment_files import (
     ChangeTicket,
     Lacking,
-    Listed,
     is_new,
     lacking,
     parse_name,
@@ -44,18 +38,13 @@ from groupkeeper.pipeline.tables.bronze import (
 from groupkeeper.pipeline.tables.lake import (
     Lake,
     batches,
-    make_folder,
     remove_batch,
-    remove_folder,
     write_small,
 )
 from groupkeeper.pipeline.tables.log_folder import FolderContent, LogFile, LogFolder
 
 CONTINUOUS_INTERVAL_S: Final = 60.0
-"""How often the continuous trigger looks for segments; the daemon seals about as often."""
-
-TRIGGER_INTERVAL: Final = "5 seconds"
-"""How soon the continuous trigger reads a ticket."""
+"""How often ``--continuous`` looks for segments; the daemon seals about as often."""
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 """Limit of compressed segments in one batch, and so of the work that a crash repeats."""
@@ -69,46 +58,26 @@ def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
     """Read every correct segment that exists now. Return the missing and the damaged ones."""
     folder = LogFolder(spark, log_dir)
     first_batch = _begin(spark, lake)
-    _write_tickets(spark, folder, lake)
-    stream = _stream(spark, folder, lake, first_batch).trigger(availableNow=True)
-    stream.start().awaitTermination()
+    for number, tickets in enumerate(_new_batches(spark, folder, lake), first_batch):
+        _Batch(spark, folder, lake, str(number)).take(tickets)
     return _note_lacking(spark, folder, lake)
 
 
 def ingest_for_ever(
     spark: SparkSession, log_dir: str, lake: Lake, after_each: Callable[[list[Lacking]], object]
 ) -> None:
-    """Ingest every minute, in one stream, and then call ``after_each``. Ends when that raises."""
-    folder = LogFolder(spark, log_dir)
-    first_batch = _begin(spark, lake)
-    make_folder(spark, lake.tickets)
-    stream = _stream(spark, folder, lake, first_batch)
-    query = stream.trigger(processingTime=TRIGGER_INTERVAL).start()
-    try:
-        while True:
-            began = time.monotonic()
-            _write_tickets(spark, folder, lake)
-            query.processAllAvailable()
-            after_each(_note_lacking(spark, folder, lake))
-            _wait(query, CONTINUOUS_INTERVAL_S - (time.monotonic() - began))
-    finally:
-        query.stop()
-
-
-def _wait(query: StreamingQuery, seconds: float) -> None:
-    """Wait, or raise the stream's error."""
-    if seconds > 0:
-        query.awaitTermination(max(1, round(seconds)))
+    """Ingest every minute, and then call ``after_each``. Ends when that raises."""
+    while True:
+        began = time.monotonic()
+        after_each(ingest(spark, log_dir, lake))
+        time.sleep(max(0.0, CONTINUOUS_INTERVAL_S - (time.monotonic() - began)))
 
 
 def _begin(spark: SparkSession, lake: Lake) -> int:
-    """Remove the stream files and the unfinished batch of the last run; return the next batch
-    number.
+    """Remove the unfinished batch of the last run; return the next batch number.
 
     That is the number of the unfinished batch, if there is one.
     """
-    for folder in (lake.tickets, lake.checkpoint):
-        remove_folder(spark, folder)
     first_batch = 1 + max(_numbers(spark, lake.verdicts), default=-1)
     for table in (lake.events, lake.segments):
         for number in _numbers(spark, table):
@@ -118,36 +87,15 @@ def _begin(spark: SparkSession, lake: Lake) -> int:
 
 
 def _numbers(spark: SparkSession, path: str) -> set[int]:
-    """Return the batches of a table that this stream wrote; imports have other names."""
+    """Return the batches of a table that this job wrote; imports have other names."""
     return {int(batch) for batch in batches(spark, path) if batch.isdecimal()}
-
-
-def _stream(
-    spark: SparkSession, folder: LogFolder, lake: Lake, first_batch: int
-) -> DataStreamWriter:
-    """Return the stream, not started; Spark counts its batches from 0."""
-
-    def take(rows: DataFrame, batch_id: int) -> None:
-        tickets = {
-            row["file"]: ChangeTicket(
-                row["file"], Listed(row["file_bytes"], row["sha256"], row["schema_version"])
-            )
-            for row in rows.collect()
-        }
-        _Batch(spark, folder, lake, str(first_batch + batch_id)).take(sorted(tickets.values()))
-
-    reader = spark.readStream.schema(TICKET_SCHEMA).option("maxFilesPerTrigger", 1)
-    # Spark would ignore a file that is a week older than the newest
-    reader = reader.option("maxFileAge", "36500d").option("cleanSource", "delete")
-    writer = reader.json(lake.tickets).writeStream.foreachBatch(take)
-    return writer.option("checkpointLocation", lake.checkpoint).queryName("groupkeeper-bronze")
 
 
 # --- before a batch: what is to be read -----------------------------------------------------------
 
 
-def _write_tickets(spark: SparkSession, folder: LogFolder, lake: Lake) -> None:
-    """Write the lists of files to check, one list for each batch."""
+def _new_batches(spark: SparkSession, folder: LogFolder, lake: Lake) -> list[list[ChangeTicket]]:
+    """Return the files to check, divided into batches."""
     files = folder.files()
     manifest = folder.manifest(each.file for each in files)
     known = read_verdicts(spark, lake)
@@ -157,11 +105,10 @@ def _write_tickets(spark: SparkSession, folder: LogFolder, lake: Lake) -> None:
         if each.file not in manifest.removed
         and is_new(*each, manifest.of(each.file), known.get(each.file))
     ]
-    make_folder(spark, lake.tickets)  # the stream needs an existing folder
-    for batch in _batches(new):
-        rows = [(each.file, *manifest.of(each.file)) for each in batch]
-        table = spark.createDataFrame(rows, TICKET_SCHEMA).coalesce(1)
-        table.write.mode("append").json(lake.tickets)
+    return [
+        sorted(ChangeTicket(each.file, manifest.of(each.file)) for each in batch)
+        for batch in _batches(new)
+    ]
 
 
 def _batches(files: Iterable[LogFile]) -> list[list[LogFile]]:

@@ -55,16 +55,6 @@ class Lake:
         return f"{self.root}/bronze/lacking"
 
     @property
-    def tickets(self) -> str:
-        """The lists of files to read, which are the input of bronze's stream."""
-        return f"{self.root}/_tickets"
-
-    @property
-    def checkpoint(self) -> str:
-        """Spark's checkpoint of that stream, for one run only."""
-        return f"{self.root}/_checkpoint"
-
-    @property
     def pointer(self) -> str:
         """The file that names what is valid in silver, gold and ``_carried``."""
         return self.path(POINTER)
@@ -143,12 +133,6 @@ def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
     whole, _ = hadoop_path(spark, f"{beside}/_SUCCESS")
     if file_system.exists(whole) and not file_system.exists(place):
         file_system.rename(whole.getParent(), place)
-
-
-def make_folder(spark: SparkSession, path: str) -> None:
-    """Create a folder if it does not exist."""
-    folder, file_system = hadoop_path(spark, path)
-    file_system.mkdirs(folder)
 
 
 def remove_folder(spark: SparkSession, path: str) -> None:

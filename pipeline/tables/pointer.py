@@ -26,6 +26,8 @@ STALE: Final = "published earlier"
 HELD_BACK: Final = "held back"
 """Events were missing before the day was ever published: it has no tables."""
 
+HOUR_MS: Final = 3_600_000
+
 Span = tuple[str, int, int]
 """A store, and the first and last seq of a gap."""
 

@@ -25,6 +25,7 @@ from groupkeeper.pipeline.tables.lake import (
 )
 from groupkeeper.pipeline.tables.pointer import (
     HELD_BACK,
+    HOUR_MS,
     DayNote,
     Pointer,
     Replaced,
@@ -37,8 +38,6 @@ from groupkeeper.pipeline.tables.pointer import (
 
 KEEP_VERSIONS_HOURS: Final = 24.0
 """How long replaced folders stay: longer than any query over them takes."""
-
-HOUR_MS: Final = 3_600_000
 
 
 def read_pointer(spark: SparkSession, lake: Lake) -> Pointer:
@@ -175,6 +174,11 @@ def take_over(spark: SparkSession, lake: Lake) -> None:
 
 
 def forget_dev3(spark: SparkSession, lake: Lake) -> None:
-    """Remove the notes of 0.2.0.dev3, which the pointer replaces: they would be out of date."""
+    """Remove the notes of 0.2.0.dev3, which the pointer replaces: they would be out of date.
+
+    Also the files of its stream.
+    """
     for folder in (lake.publications, lake.new_publications):
         remove_folder(spark, folder)
+    for folder in ("_tickets", "_checkpoint"):
+        remove_folder(spark, lake.path(folder))

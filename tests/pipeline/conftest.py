@@ -51,8 +51,6 @@ SMALL_DATA = {
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "1",
     "spark.sql.ui.retainedExecutions": "1",
-    # a stream that waits for its next file looks this often
-    "spark.sql.streaming.pollingDelay": "100ms",
 }
 
 
@@ -63,7 +61,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from groupkeeper.pipeline.spark import session as jobs
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "_SETTINGS", {**jobs._SETTINGS, **SMALL_DATA})
+        ours = jobs.our_settings
+        patch.setattr(jobs, "our_settings", lambda **of: {**ours(**of), **SMALL_DATA})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # py4j's, while it starts the JVM
             session = jobs.spark_session(

@@ -17,6 +17,20 @@ def literal(address: str | Path | None) -> str | Path | None:
     return address
 
 
+def settings(given: list[str] | None) -> list[str]:
+    """Refuse what is no setting of Spark."""
+    for each in given or ():
+        key, is_set, _ = each.partition("=")
+        if not key or not is_set:
+            raise typer.BadParameter(f"{each} is not KEY=VALUE, such as spark.ui.enabled=true")
+    return given or []
+
+
+def as_settings(given: list[str] | None) -> dict[str, str]:
+    """Return settings of Spark by name."""
+    return dict(each.split("=", 1) for each in given or ())
+
+
 _TABLES_HELP: Final = "The directory of tables that `groupkeeper pipeline run` writes."
 
 # --- the event log, the tables, Spark -------------------------------------------------------------
@@ -41,6 +55,15 @@ MasterOption = Annotated[
 MemoryOption = Annotated[
     str,
     typer.Option("--memory", metavar="SIZE", help="The memory that Spark may use on this machine."),
+]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        callback=settings,
+        help="A setting of Spark, instead of ours; repeatable.",
+    ),
 ]
 
 # --- plans, and the servers that they are for -----------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,13 @@ from groupkeeper.coordinator.cli.failing import FAILED, fail
 from groupkeeper.coordinator.cli.stopping import signals_kept
 
 
-def start_spark(name: str, master: str | None, memory: str) -> Any:
+def start_spark(
+    name: str,
+    master: str | None,
+    memory: str,
+    input_bytes: int | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Any:
     """Return a Spark session. If Spark cannot start, print one line that says why, and exit."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         fail("Java 17 is needed, and there is no java on the PATH", FAILED)
@@ -26,7 +32,13 @@ def start_spark(name: str, master: str | None, memory: str) -> Any:
     given = (f"--master {master}" if master else "", f"--memory {memory}")
     try:
         with signals_kept():
-            return spark_session(name, master=master, driver_memory=memory)
+            return spark_session(
+                name,
+                master=master,
+                driver_memory=memory,
+                input_bytes=input_bytes,
+                settings=settings,
+            )
     except SparkNotStarted as error:
         fail(f"{error} ({', '.join(each for each in given if each)})", FAILED)
     except SPARK_ERRORS as error:

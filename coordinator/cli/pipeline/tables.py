@@ -6,7 +6,8 @@ Spark is imported only when one of these commands runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -19,8 +20,10 @@ from groupkeeper.coordinator.cli.failing import BUSY, FAILED, NOTHING_MATCHED, U
 from groupkeeper.coordinator.cli.pipeline.options import (
     LOG_DIR,
     TABLES_OR_OUT,
+    ConfOption,
     MasterOption,
     MemoryOption,
+    as_settings,
     literal,
 )
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
@@ -51,6 +54,7 @@ def run_command(  # noqa: PLR0913  the options of a command
     ] = _OUT,
     master: MasterOption = None,
     memory: MemoryOption = "2g",
+    conf: ConfOption = None,
     continuous: Annotated[
         bool, typer.Option("--continuous", help="Keep running, once a minute.")
     ] = False,
@@ -82,7 +86,16 @@ def run_command(  # noqa: PLR0913  the options of a command
         fail(f"{log_dir} does not exist", FAILED)
     accepted = [moment.date() for moment in accept_gap or ()]
     with the_only_writer(out):
-        spark = start_spark("pipeline", master, memory)
+        from groupkeeper.pipeline.tables.last_run import bytes_to_read, last_run, says, sight
+
+        last = last_run(out)
+        saw = sight(log_dir, accepted) if is_of_this_machine(master) and not continuous else None
+        now_ms = int(time.time() * 1000)
+        if (nothing_new := says(last, saw, out, keep_versions_hours, now_ms)) is not None:
+            _say_again(nothing_new.lines, is_sound=nothing_new.is_sound)
+            return
+        input_bytes = bytes_to_read(last, saw, out)
+        spark = start_spark("pipeline", master, memory, input_bytes, as_settings(conf))
         from groupkeeper.pipeline.run import run
 
         with failures_told():
@@ -93,6 +106,7 @@ def run_command(  # noqa: PLR0913  the options of a command
                 continuous=continuous,
                 accept_gaps=accepted,
                 keep_versions_hours=keep_versions_hours,
+                saw=saw,
                 say=_say,
             )
     if not whole:
@@ -124,6 +138,7 @@ def report_command(  # noqa: PLR0913  the options of a command
     ] = None,
     master: MasterOption = None,
     memory: MemoryOption = "2g",
+    conf: ConfOption = None,
 ) -> None:
     """Write reports: a page for people, and Parquet, CSV and JSON.
 
@@ -137,7 +152,10 @@ def report_command(  # noqa: PLR0913  the options of a command
             f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
             NOTHING_MATCHED,
         )
-    spark = start_spark("report", master, memory)
+    from groupkeeper.pipeline.tables.last_run import bytes_below
+
+    input_bytes = bytes_below(f"{tables}/gold") if is_of_this_machine(master) else None
+    spark = start_spark("report", master, memory, input_bytes, as_settings(conf))
     from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
     from groupkeeper.pipeline.reports.report import NoTables, Scope
     from groupkeeper.pipeline.tables.lake import Lake
@@ -177,9 +195,21 @@ def is_nowhere(folder: str, master: str | None) -> bool:
     """
     from groupkeeper.pipeline.tables.lake_lock import local_folder
 
-    is_here = (master or "local").startswith("local") and "HADOOP_CONF_DIR" not in os.environ
-    path = local_folder(folder) if is_here else None
+    path = local_folder(folder) if is_of_this_machine(master) else None
     return path is not None and not path.exists()
+
+
+def is_of_this_machine(master: str | None) -> bool:
+    """Return True if a plain path names a folder of this machine."""
+    return (master or "local").startswith("local") and "HADOOP_CONF_DIR" not in os.environ
+
+
+def _say_again(lines: Sequence[str], *, is_sound: bool) -> None:
+    """Say what a run says that finds nothing new."""
+    for line in lines:
+        _say(line)
+    if not is_sound:
+        raise typer.Exit(FAILED)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,0 +1,44 @@
+"""The settings of Spark that the user has made, which ours must not override."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+
+_LINE = re.compile(r"\s*([^#\s=:][^\s=:]*)\s*[\s=:]\s*(.*?)\s*")
+"""A line of ``spark-defaults.conf``, which is a file of Java properties."""
+
+
+def user_settings(*, is_submitted: bool) -> dict[str, str]:
+    """Return the settings of ``spark-submit``, or those that a JVM of ours will find."""
+    if is_submitted:
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    return {**_defaults(), **dict(_arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))}
+
+
+def _defaults() -> dict[str, str]:
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
+    place = Path(folder, "spark-defaults.conf")
+    if not place.is_file():
+        return {}
+    lines = map(_LINE.fullmatch, place.read_text().splitlines())
+    return {found[1]: found[2] for found in lines if found is not None}
+
+
+def _arguments(text: str) -> Iterator[tuple[str, str]]:
+    """Return the settings among the arguments of ``spark-submit``."""
+    words = iter(shlex.split(text))
+    for word in words:
+        if word in ("--conf", "-c"):
+            key, _, value = next(words, "").partition("=")
+            yield key, value
+        elif word.startswith("--conf="):
+            key, _, value = word.removeprefix("--conf=").partition("=")
+            yield key, value
