@@ -19,12 +19,14 @@ from groupkeeper.coordinator.cli.consul.commands import app as consul_app
 from groupkeeper.coordinator.cli.daemon import app
 from groupkeeper.coordinator.cli.group import app as group_app
 from groupkeeper.coordinator.cli.log import app as log_app
+from groupkeeper.coordinator.cli.offsets import app as offsets_app
 from groupkeeper.coordinator.cli.pipeline.commands import app as pipeline_app
 from groupkeeper.coordinator.cli.zookeeper.commands import app as zookeeper_app
 
 app.add_typer(consul_app, name="consul")
 app.add_typer(group_app, name="group")
 app.add_typer(log_app, name="log")
+app.add_typer(offsets_app, name="offsets")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(zookeeper_app, name="zookeeper")
 

@@ -133,9 +133,7 @@ class Coverage:
         self._branches = _branches(_by_base(self.segments))
         self._limits = self._branches.limits()
         self._counting = [part for each in self.segments if (part := self._what_counts(each))]
-        self._by_log: dict[str, list[HeldSegment]] = defaultdict(list)
-        for segment in self.segments:
-            self._by_log[segment.log_id].append(segment)
+        self._by_log = _by_log(self.segments)
         self._by_base = _by_base(self._counting)
 
     def stores(self) -> dict[str, str]:
@@ -294,8 +292,11 @@ class Coverage:
         return held
 
     def events(self, day: date) -> int:
-        """Return the number of a day's events in bronze, duplicates included."""
-        return sum(segment.events for segment in self.segments if segment.dt == day)
+        """Return the number of a day's events that count, each once."""
+        return sum(
+            _distinct_events([part for part in parts if part.dt == day])
+            for parts in _by_log(self._counting).values()
+        )
 
 
 def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
@@ -309,6 +310,23 @@ def base_log(log_id: str) -> str:
     """Return the log that a snapshot was taken from. Any other log is returned unchanged."""
     base, dot, seq = log_id.rpartition(".")
     return base if dot and seq.isdigit() else log_id
+
+
+def _by_log(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
+    found: dict[str, list[HeldSegment]] = defaultdict(list)
+    for segment in segments:
+        found[segment.log_id].append(segment)
+    return found
+
+
+def _distinct_events(parts: Iterable[HeldSegment]) -> int:
+    """Return how many events some segments of a log have, if those of equal seqs count once."""
+    count, last = 0, 0
+    for part in sorted(parts, key=lambda each: (each.first_seq, each.last_seq)):
+        new = part.last_seq - max(part.first_seq, last + 1) + 1
+        count += max(0, min(part.events, new))
+        last = max(last, part.last_seq)
+    return count
 
 
 def _by_base(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
@@ -407,13 +425,15 @@ def _lacking(
     begins = spans[0][0] if spans else through + 1
     gaps: list[Gap] = []
     reported_seq = 0
-    for part in sorted(expected, key=lambda s: (s.first_seq, s.last_seq)):
-        is_told = part.last_seq <= through and IN_NO_SNAPSHOT not in part.problem
-        if is_told and part.last_seq < begins:
-            continue  # retention deleted it, and the snapshot covers it
+    parts = [
+        part
+        for part in sorted(expected, key=lambda s: (s.first_seq, s.last_seq, s.problem))
+        # otherwise retention deleted it, and the snapshot covers it
+        if part.last_seq > through or IN_NO_SNAPSHOT in part.problem or part.last_seq >= begins
+    ]
+    for part in parts:
         for first, last in _uncovered(max(part.first_seq, reported_seq + 1), part.last_seq, spans):
-            problems = (part.problem,) if part.problem else ()
-            gap = Gap(part.log_id, first, last, part.dt, part.dt, "", problems)
+            gap = Gap(part.log_id, first, last, part.dt, part.dt)
             before = gaps[-1] if gaps else None
             if before and (before.log_id, before.last_seq + 1) == (part.log_id, first):
                 days = sorted((before.from_day, before.to_day, part.dt))
@@ -421,12 +441,23 @@ def _lacking(
                     first_seq=before.first_seq,
                     from_day=days[0],
                     to_day=days[-1],
-                    problems=tuple(dict.fromkeys((*before.problems, *problems))),
                 )
                 gaps.pop()
             gaps.append(gap)
         reported_seq = max(reported_seq, part.last_seq)
-    return gaps
+    return [gap._replace(problems=_problems(gap, parts)) for gap in gaps]
+
+
+def _problems(gap: Gap, expected: Iterable[HeldSegment]) -> tuple[str, ...]:
+    """Return the problems of all files that should have events of a gap, also of copies."""
+    about = (
+        part.problem
+        for part in expected
+        if part.log_id == gap.log_id
+        and part.first_seq <= gap.last_seq
+        and part.last_seq >= gap.first_seq
+    )
+    return tuple(dict.fromkeys(filter(None, about)))
 
 
 def _merged(held: Iterable[HeldSegment]) -> list[tuple[int, int]]:

@@ -22,6 +22,9 @@ from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
 
 MANIFEST: Final = "_manifest.jsonl"
 
+SEGMENT_GLOB: Final = "events-*.jsonl.gz"
+"""The names of sealed segments; an open segment has another name."""
+
 ABSENT: Final = "is in the manifest and not there"
 
 _NAME: Final = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
@@ -94,6 +97,27 @@ class Lacking(NamedTuple):
             return None  # without the snapshot the beginning of the log is reported missing anyway
         file = self.file.rpartition("/")[2]
         return HeldSegment(log_id, file, day, first, last, 0, 0, problem=str(self))
+
+
+def expected(lacking: Iterable[Lacking]) -> list[HeldSegment]:
+    """Return the segments that ``Coverage`` must expect.
+
+    A wrong copy outside the folders of days has the day of the file that it is a copy of, if that
+    is missing or wrong too.
+    """
+    found = list(lacking)
+    days = {_file_name(each.file): each.name.day for each in found if each.name and each.name.day}
+    parts = []
+    for each in found:
+        if each.name is not None and each.name.day is None:
+            day = days.get(_file_name(each.file))
+            each = each._replace(name=each.name._replace(day=day))
+        parts.append(each.as_expected())
+    return [part for part in parts if part is not None]
+
+
+def _file_name(file: str) -> str:
+    return file.rpartition("/")[2]
 
 
 def lost_problem(damaged: str) -> str:

@@ -1,25 +1,25 @@
-"""The committed offsets of a group at an earlier moment, from the event log, for a restore plan."""
+"""The committed offsets of a group at an earlier moment, by Spark, for a restore plan."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
-from groupkeeper.pipeline.log.segment_files import Lacking, parse_name
+from groupkeeper.pipeline.log.coverage import Coverage
+from groupkeeper.pipeline.log.kinds import SNAPSHOT_KIND
 from groupkeeper.pipeline.restore.plan import Committed, Partition
+from groupkeeper.pipeline.restore.sealed import NONE_LACKING, coverage_of_log, right_segments
+from groupkeeper.pipeline.restore.standing import (
+    IncompleteHistory,
+    KnownChanges,
+    RestoreError,
+    Standing,
+    why_nothing,
+)
 from groupkeeper.pipeline.tables.bronze import (
-    LOG_STARTED,
-    SEGMENT_GLOB,
     distinct_events,
     read_coverage,
     read_events,
@@ -27,104 +27,8 @@ from groupkeeper.pipeline.tables.bronze import (
     with_store,
     without_abandoned,
 )
-from groupkeeper.pipeline.tables.lake import DAY, Lake
+from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.offsets import offset_changes, standing
-
-SNAPSHOT_KIND: Final = "offset_snapshot"
-"""The kind of events with the offsets of a group at the time when older segments were deleted."""
-
-NAMED: Final = 5
-"""Gaps that a message names."""
-
-
-class RestoreError(Exception):
-    """No offsets can be restored; the message is one line."""
-
-
-class IncompleteHistory(RestoreError):
-    """Events that may have changed the group are missing."""
-
-    def __init__(self, missing: Iterable[object], place: object) -> None:
-        """``missing`` has one text for each gap; ``place`` names the history."""
-        texts = [str(each) for each in missing]
-        if len(texts) > NAMED:
-            texts = [*texts[:NAMED], f"and {len(texts) - NAMED} gaps more"]
-        self.what = f"the history in {place} is incomplete: {'; '.join(texts)}"
-        """The first sentence of the message."""
-        super().__init__(
-            f"{self.what}. Their changes are unknown, so a plan might restore or delete the wrong "
-            "offsets. Look for the missing segments (`groupkeeper log verify` names them; "
-            "--log-dir and --tables may be wrong, --store reads unsealed events), or plan without "
-            "them, with --accept-gaps"
-        )
-
-
-class Standing(NamedTuple):
-    """The committed offsets of a group at a moment."""
-
-    offsets: dict[Partition, Committed]
-    store: str
-    """The store that has them, by the id of its first log."""
-    last_ts_ms: int
-    """The time of the newest event read from that store. Offsets after this time are unknown."""
-    unknown: frozenset[Partition] = frozenset()
-    """Partitions of the group whose offset at that moment is unknown."""
-
-
-NONE_LACKING: Final[Mapping[str, str]] = {}
-
-
-def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) -> Coverage:
-    """Return the coverage of a local folder, from the names of its sealed segments.
-
-    ``lacking`` has the problem of each missing or damaged segment, by path.
-    """
-    expected = (Lacking(*each, parse_name(each[0])).as_expected() for each in lacking.items())
-    found = map(_held, _right(log_dir, lacking))
-    held = [each for each in found if each is not None]
-    return Coverage([*_with_previous(held, log_dir), *(each for each in expected if each)])
-
-
-def _right(log_dir: Path, lacking: Collection[str]) -> list[Path]:
-    """Return the undamaged segments of a folder. Raises RestoreError if it has no segment."""
-    found = [path for path in log_dir.glob(f"{DAY}=*/{SEGMENT_GLOB}") if _held(path)]
-    if not found:
-        raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
-    return [path for path in found if f"{path.parent.name}/{path.name}" not in lacking]
-
-
-def _held(path: Path) -> HeldSegment | None:
-    name = parse_name(f"{path.parent.name}/{path.name}")
-    if name is None:
-        return None
-    log_id, first, last, day = name
-    if day is None:
-        return None
-    return HeldSegment(log_id, path.name, day, first, last, events=last - first + 1, seq_sum=0)
-
-
-def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegment]:
-    """Add to the first segment of each log the log before it, if the segment names it."""
-    parts = sorted(held, key=lambda part: (part.log_id, part.first_seq))
-    completed, logs = [], set()
-    for part in parts:
-        if part.log_id not in logs:
-            logs.add(part.log_id)
-            previous, began_ms = _begin(log_dir / f"{DAY}={part.dt}" / part.segment)
-            part = part._replace(previous_log_id=previous, began_ms=began_ms)
-        completed.append(part)
-    return completed
-
-
-def _begin(path: Path) -> tuple[str, int]:
-    """Return the log before the one that begins with this segment, and the time when the new log
-    began. Return "" and 0 if the segment begins no log.
-    """
-    with suppress(OSError, EOFError, zlib.error, ValueError), gzip.open(path) as lines:
-        event = json.loads(lines.readline())
-        if event.get("kind") == LOG_STARTED:
-            return event["previous_log_id"] or "", event["ts_ms"]
-    return "", 0
 
 
 def events_of_log(
@@ -136,7 +40,7 @@ def events_of_log(
     it.
     """
     coverage = coverage_of_log(log_dir, lacking)
-    paths = map(str, _right(log_dir, lacking))
+    paths = map(str, right_segments(log_dir, lacking))
     events = without_abandoned(distinct_events(read_segments(spark, *paths)), coverage)
     return with_store(events, coverage.stores())
 
@@ -182,7 +86,8 @@ def group_as_of(
     )
     newest = found.where("at is not null").collect()
     if not newest:
-        raise RestoreError(_why_nothing(events.where(F.col("group") == group), group, as_of_ms))
+        known = _all_changes(events.where(F.col("group") == group))
+        raise RestoreError(why_nothing(known, group, as_of_ms))
     at = max(newest, key=lambda row: (row["at"], row["store"]))
     store, before = at["store"], changes.where(is_before)
     rows = standing(before.where(F.col("store") == store)).collect()
@@ -208,33 +113,10 @@ def _is_cut_off() -> Column:
     return is_first_commit | F.col("offset").isNull()
 
 
-def _why_nothing(events: DataFrame, group: str, as_of_ms: int) -> str:
-    """Return why a group has no offsets at a moment, as far as the log shows."""
+def _all_changes(events: DataFrame) -> KnownChanges:
+    """Return what is known of the changes of a group."""
     changes = offset_changes(events)
     first = changes.agg(F.min("ts_ms").alias("at")).collect()[0]["at"]
-    if first is None:
-        return (
-            f"the log has no event of group {group!r}: is its name right, and is it the log of "
-            "its coordinator?"
-        )
     horizon = events.where(F.col("kind") == SNAPSHOT_KIND).agg(F.min("ts_ms").alias("at"))
-    if horizon.collect()[0]["at"] == first:
-        return (
-            f"the offsets of group {group!r} at {_utc(as_of_ms)} are unknown: its events before "
-            f"{_utc(first)} are older than log.retention_minutes, and deleted. That is the first "
-            "moment that can be restored"
-        )
-    if not changes.where(_is_cut_off()).isEmpty():
-        return (
-            f"the offsets of group {group!r} at {_utc(as_of_ms)} are unknown: Kafka's compaction "
-            f"removed those before {_utc(first)}. That is the first moment that can be restored"
-        )
-    return (
-        f"group {group!r} had no committed offset at {_utc(as_of_ms)}: its first change in the log "
-        f"is at {_utc(first)}"
-    )
-
-
-def _utc(ts_ms: int) -> str:
-    at = datetime.fromtimestamp(ts_ms / 1000, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    are_cut_off = not changes.where(_is_cut_off()).isEmpty()
+    return KnownChanges(first, horizon.collect()[0]["at"], are_cut_off)

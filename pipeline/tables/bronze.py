@@ -25,21 +25,18 @@ from groupkeeper.pipeline.log.columns import (
     VERDICT_SCHEMA,
 )
 from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
+from groupkeeper.pipeline.log.kinds import LOG_STARTED
 from groupkeeper.pipeline.log.segment_files import (
+    SEGMENT_GLOB,
     Judged,
     Lacking,
     Verdict,
+    expected,
     judged,
     newest_verdicts,
     parse_name,
 )
 from groupkeeper.pipeline.tables.lake import DAY, Lake, read_table, write_days, write_small
-
-SEGMENT_GLOB: Final = "events-*.jsonl.gz"
-"""The names of sealed segments; an open segment has another name."""
-
-LOG_STARTED: Final = "log_started"
-"""The first event of a log that is not the first of its store."""
 
 _READ_OPTIONS: Final = {
     "pathGlobFilter": SEGMENT_GLOB,
@@ -154,8 +151,7 @@ def read_coverage(spark: SparkSession, lake: Lake) -> Coverage:
 
 
 def _coverage(found: Judged, lacking: Iterable[Lacking]) -> Coverage:
-    expected = (each.as_expected() for each in lacking)
-    return Coverage([*found.held, *(each for each in expected if each is not None)])
+    return Coverage([*found.held, *expected(lacking)])
 
 
 def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None = None) -> DataFrame:

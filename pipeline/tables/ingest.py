@@ -150,7 +150,7 @@ class _Batch:
 
     def take(self, tickets: Sequence[ChangeTicket]) -> None:
         """Read the correct files, and write a verdict on each file."""
-        held = {part.file: part for part in read_judged(self._spark, self._lake).held}
+        held = {(part.segment, part.sha256) for part in read_judged(self._spark, self._lake).held}
         contents = self._folder.contents([ticket.file for ticket in tickets])
         there = [ticket for ticket in tickets if ticket.file in contents]
         for ticket in there:
@@ -158,9 +158,9 @@ class _Batch:
             if problem := problem_of_file(ticket, content.file_bytes, content.sha256):
                 self._problems[ticket.file] = problem
         right = [ticket.file for ticket in there if ticket.file not in self._problems]
-        # the file was touched or copied again, with the same content
+        # otherwise it was touched, or is a copy with the same content
         new = [
-            file for file in right if file not in held or held[file].sha256 != contents[file].sha256
+            file for file in right if (file.rpartition("/")[2], contents[file].sha256) not in held
         ]
         parts = self._bring_in(new, contents)
         write_held(self._spark, self._lake, parts)

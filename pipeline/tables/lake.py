@@ -110,7 +110,12 @@ def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
     Repeating the call has the same result, so an interrupted job can repeat it.
     """
     writer = table.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    writer = writer.option("maxRecordsPerFile", MAX_FILE_ROWS)
     writer.partitionBy(DAY, *more_partitions).parquet(path)
+
+
+MAX_FILE_ROWS: Final = 5_000_000
+"""Rows in a file of a table, about 100 MB: readers of a day's largest tables can share the work."""
 
 
 def add_days(table: DataFrame, path: str, version: int) -> None:

@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from groupkeeper.pipeline.log.segment_files import MANIFEST, ManifestLines
-from groupkeeper.pipeline.tables.bronze import SEGMENT_GLOB, read_segments
+from groupkeeper.pipeline.log.segment_files import MANIFEST, SEGMENT_GLOB, ManifestLines
+from groupkeeper.pipeline.tables.bronze import read_segments
 from groupkeeper.pipeline.tables.files import read_file
 from groupkeeper.pipeline.tables.lake import DAY, hadoop_path
 

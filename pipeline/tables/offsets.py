@@ -12,14 +12,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from groupkeeper.pipeline.log.kinds import REMOVES_OFFSETS, SETS_OFFSETS
+
 OFFSET_KEY: Final = ("store", "group", "topic", "partition")
 """The key of a committed offset."""
-
-SETS_OFFSETS: Final = ("commit", "offset_snapshot")
-"""Kinds of events that set offsets. A snapshot repeats the offsets of deleted segments."""
-
-REMOVES_OFFSETS: Final = ("offset_expired", "offset_deleted")
-"""Kinds of events that remove offsets."""
 
 STANDING: Final = (
     "topic_id",

@@ -380,3 +380,21 @@ def test_logs_that_name_each_other_are_read_all_the_same():
     parts = [begun(51, 60, "a", "b"), begun(51, 80, "b", "a"), begun(7, 9, "c", "c")]
     assert Coverage(parts).stores()["c"] == "c"
     assert Coverage(parts).gaps()
+
+
+def test_the_events_of_a_day_are_counted_once():
+    parts = [held(1, 10), held(5, 12), held(5, 12, file="late/copy"), held(13, 20, TWO)]
+    assert Coverage(parts).events(ONE) == 12
+    assert Coverage([*parts, held(1, 10, log_id="b")]).events(ONE) == 22
+    assert Coverage([expected(1, 10), held(11, 20)]).events(ONE) == 10
+
+
+def test_events_that_a_replaced_store_wrote_do_not_count():
+    parts = [held(1, 10), held(6, 8, log_id="b", previous_log_id="a", began_ms=5)]
+    assert Coverage(parts).events(ONE) == 5 + 3
+
+
+def test_a_gap_names_every_file_that_should_have_its_events():
+    parts = [held(1, 5), expected(6, 9), expected(6, 9, problem="copy"), expected(10, 12)]
+    (gap,) = Coverage(parts).gaps()
+    assert sorted(gap.problems) == ["copy", "file 10", "file 6"]

@@ -182,6 +182,34 @@ def test_a_file_that_is_damaged_after_it_was_read_is_told_and_what_was_read_stan
     assert offsets(site) == [*range(1, 31)]
 
 
+def test_a_bad_late_copy_is_named_with_the_original_that_is_missing(site):
+    """It was said of the copy that no event is known to be missing because of it."""
+    whole = three_days(site)
+    late = site.log_dir / "late" / Path(MIDDLE).name
+    (site.log_dir / MIDDLE).unlink()
+    late.parent.mkdir()
+    late.write_bytes(older(whole[MIDDLE]))
+    is_sound, lines = run_says(site)
+    size = f"has {len(older(whole[MIDDLE]))} bytes, the manifest says {len(whole[MIDDLE])}"
+    assert not is_sound
+    assert [line for line in lines if "No event is known" in line] == []
+    assert (
+        f"events 11 to 20 of log log are missing ({MIDDLE} is in the manifest and not there; "
+        f"late/{late.name} {size})"
+    ) in lines[1]
+
+
+def test_a_copy_with_the_same_bytes_makes_nothing_be_computed_again(site):
+    whole = three_days(site)
+    site.run()
+    copy = site.log_dir / "late" / Path(MIDDLE).name
+    copy.parent.mkdir()
+    copy.write_bytes(whole[MIDDLE])
+    assert site.run().published == []
+    assert len(list(Path(site.lake.events).glob("dt=*/batch_id=*"))) == 3
+    assert offsets(site) == [*range(1, 31)]
+
+
 def test_a_file_that_is_replaced_by_another_right_one_is_read_again(site):
     """It had been written anew, with what was wrong before set right."""
     three_days(site, is_listed=False)

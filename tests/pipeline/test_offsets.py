@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
-from groupkeeper.pipeline.restore.restore import coverage_of_log
+from groupkeeper.pipeline.restore.sealed import coverage_of_log
 from groupkeeper.pipeline.tables.bronze import (
     distinct_events,
     read_events,

@@ -9,12 +9,8 @@ import pytest
 from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.reports.jobs import write_reports
 from groupkeeper.pipeline.reports.report import Scope
-from groupkeeper.pipeline.restore.restore import (
-    coverage_of_log,
-    events_of_log,
-    group_as_of,
-    require_whole,
-)
+from groupkeeper.pipeline.restore.restore import events_of_log, group_as_of, require_whole
+from groupkeeper.pipeline.restore.sealed import coverage_of_log
 from groupkeeper.pipeline.run import summary
 from groupkeeper.pipeline.tables.bronze import read_bronze, read_events
 from groupkeeper.pipeline.tables.offsets import offsets_as_of

@@ -12,7 +12,7 @@ import pytest
 from groupkeeper.pipeline import views
 from groupkeeper.pipeline.log.columns import NOTE_SCHEMA
 from groupkeeper.pipeline.reports.report import Scope
-from groupkeeper.pipeline.tables import publish, versions
+from groupkeeper.pipeline.tables import lake, publish, versions
 from groupkeeper.pipeline.tables.lake import add_days
 from groupkeeper.pipeline.tables.pointer import (
     HELD_BACK,
@@ -23,6 +23,7 @@ from groupkeeper.pipeline.tables.pointer import (
 )
 from groupkeeper.pipeline.tables.versions import read_pointer, write_pointer
 from tests.pipeline.conftest import Site, a_site
+from tests.pipeline.events import DAY_MS, commit
 from tests.pipeline.restore.conftest import command
 from tests.pipeline.second_reader import AlwaysLooking, Day, SecondReader, by_pointer, by_views
 from tests.pipeline.test_publish import Killed, rates, ten_commits
@@ -216,6 +217,17 @@ def test_the_finished_tasks_of_a_killed_job_are_not_in_the_next_table(site):
     add_days(rows, site.lake.path("gold/t"), 1)
     found = site.spark.read.parquet(site.lake.path("gold/t/dt=1970-01-01/v=1"))
     assert [row["n"] for row in found.collect()] == [1]
+
+
+def test_a_large_day_of_a_table_is_in_several_files(two_days, tmp_path, monkeypatch):
+    site = two_days.copied_to(tmp_path)
+    monkeypatch.setattr(lake, "MAX_FILE_ROWS", 1)
+    site.seal([commit(21, [("orders", n, n) for n in range(3)], ts_ms=DAY_MS + 90_000)])
+    assert site.run().published == [SECOND]
+    (folder,) = root_of(site).glob(f"gold/lag_1m/dt={SECOND}/v=2")
+    assert len(list(folder.glob("*.parquet"))) == len(
+        [row for row in site.gold("lag_1m") if row["dt"] == SECOND]
+    )
 
 
 # --- the pointer ----------------------------------------------------------------------------------

@@ -22,12 +22,8 @@ from groupkeeper.coordinator.cli.pipeline.plan_run import (
     refuse_with_plan,
 )
 from groupkeeper.coordinator.cli.pipeline.plan_view import counted, print_outcomes
-from groupkeeper.coordinator.cli.pipeline.restore import (
-    NO_DATA,
-    PLANS,
-    SPARK_MEMORY,
-    restore_command,
-)
+from groupkeeper.coordinator.cli.pipeline.restore import SPARK_MEMORY, restore_command
+from groupkeeper.coordinator.cli.pipeline.restoring import NO_DATA, PLANS
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
 from groupkeeper.coordinator.cli.pipeline.tables import the_only_writer
 from groupkeeper.coordinator.cli.plain_text import plain

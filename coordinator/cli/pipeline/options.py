@@ -66,6 +66,34 @@ ConfOption = Annotated[
     ),
 ]
 
+# --- the history of a group, and the moment ------------------------------------------------------
+
+AsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="TIME",
+        help="The moment to restore: 2026-11-21T20:15:00Z (no zone: UTC), or 15m for a "
+        "quarter of an hour ago (s, m, h, d).",
+    ),
+]
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="FILE",
+        help="The daemon's SQLite file, which is up to date. Add --log-dir if its segments "
+        "were moved.",
+    ),
+]
+TopicOption = Annotated[
+    list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
+]
+AcceptGapsOption = Annotated[
+    bool,
+    typer.Option("--accept-gaps", help="Plan even if events of the group may be missing."),
+]
+
 # --- plans, and the servers that they are for -----------------------------------------------------
 
 ServerOption = Annotated[

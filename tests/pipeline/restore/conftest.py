@@ -97,11 +97,11 @@ class Answer:
         return json.loads(self.out)
 
 
-def command(*arguments: object, code: int | None = 0) -> Answer:
+def command(*arguments: object, code: int | None = 0, tool: str = "pipeline") -> Answer:
     """Run ``groupkeeper pipeline …`` in this process, which has the one Spark session."""
     from groupkeeper.coordinator.cli.main import app
 
-    result = CliRunner().invoke(app, ["pipeline", *map(str, arguments)])
+    result = CliRunner().invoke(app, [tool, *map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     answer = Answer(result.exit_code, result.stdout, result.stderr)

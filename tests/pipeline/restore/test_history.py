@@ -16,15 +16,14 @@ from groupkeeper.coordinator.core.records import (
 from groupkeeper.pipeline.log.segment_files import ABSENT
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 from groupkeeper.pipeline.restore.restore import (
-    IncompleteHistory,
-    RestoreError,
     coverage_of_lake,
-    coverage_of_log,
     events_of_lake,
     events_of_log,
     group_as_of,
     require_whole,
 )
+from groupkeeper.pipeline.restore.sealed import coverage_of_log
+from groupkeeper.pipeline.restore.standing import IncompleteHistory, RestoreError
 from groupkeeper.storage.codec.events import Stamp, event_dict
 from groupkeeper.storage.event_log.manifest import MANIFEST
 from groupkeeper.storage.event_log.sealing.retention import LogRetention
@@ -199,9 +198,10 @@ def test_no_plan_is_made_of_a_history_with_a_gap(site, daemon, group, tmp_path, 
     assert "events 4 to 7 of log here are missing; planned without them" in accepted.err
 
 
+@pytest.mark.parametrize("tool", ["pipeline", "offsets"])
 @pytest.mark.parametrize("source", ["--log-dir", "--store"])
 async def test_what_the_manifest_lists_and_the_folder_has_not_can_be_done_without(
-    daemon, group, spark, tmp_path, source
+    daemon, group, spark, tmp_path, source, tool
 ):
     store = await four_days(tmp_path / "store", group)
     shutil.rmtree(sorted(store.log_dir.glob("dt=*"))[1])
@@ -213,8 +213,8 @@ async def test_what_the_manifest_lists_and_the_folder_has_not_can_be_done_withou
         log_id = store.appended[0]["log_id"]
         missing += f" (dt=2023-11-16/events-{log_id}-2-2.jsonl.gz is in the manifest and not there)"
     now = ["--as-of", "1m"]
-    assert missing in command(*asked, *now, code=1).err
-    accepted = command(*asked, *now, "--accept-gaps")
+    assert missing in command(*asked, *now, code=1, tool=tool).err
+    accepted = command(*asked, *now, "--accept-gaps", tool=tool)
     assert f"{missing}; planned without them" in accepted.err
     # the fourth commit, which names every partition but those that the daemon does not know
     plan = read_plan(tmp_path / "plan.json")
@@ -223,25 +223,27 @@ async def test_what_the_manifest_lists_and_the_folder_has_not_can_be_done_withou
     if source == "--store":
         # the manifest says when the missing one begins: a day after this
         before = ["--as-of", "2023-11-15T13:00:00Z", "--out", tmp_path / "before.json"]
-        assert "missing" not in command(*asked, *before).err
+        assert "missing" not in command(*asked, *before, tool=tool).err
 
 
-def test_a_segment_that_cannot_be_read_is_named(site, daemon, group):
+@pytest.mark.parametrize("tool", ["pipeline", "offsets"])
+def test_a_segment_that_cannot_be_read_is_named(site, daemon, group, tool):
     (path,) = site.seal(each | {"group": group} for each in WHOLE)
     path.write_bytes(path.read_bytes()[:-9])
     asked = ["restore", "--group", group, "--as-of", "1m", "--log-dir", site.log_dir]
     asked += ["--server", daemon.bootstrap]
-    listed = command(*asked, code=1).err
+    listed = command(*asked, code=1, tool=tool).err
     assert f"events 1 to 10 of log here are missing (dt=2023-11-14/{path.name} has " in listed
-    assert "has no event of group" in command(*asked, "--accept-gaps", code=4).err
+    assert "has no event of group" in command(*asked, "--accept-gaps", code=4, tool=tool).err
     (site.log_dir / MANIFEST).unlink()
-    unlisted = command(*asked, code=1).err
+    unlisted = command(*asked, code=1, tool=tool).err
     assert f"missing (dt=2023-11-14/{path.name} is not in the manifest, and " in unlisted
 
 
+@pytest.mark.parametrize("tool", ["pipeline", "offsets"])
 @pytest.mark.parametrize("source", ["--log-dir", "--store"])
 async def test_no_plan_is_made_with_a_segment_that_is_not_what_was_sealed(
-    daemon, group, spark, tmp_path, source
+    daemon, group, spark, tmp_path, source, tool
 ):
     store = await four_days(tmp_path / "store", group)
     first, second, *_ = sorted(store.log_dir.glob("dt=*/events-*"))
@@ -249,16 +251,17 @@ async def test_no_plan_is_made_with_a_segment_that_is_not_what_was_sealed(
     place = {"--store": store.path, "--log-dir": store.log_dir}[source]
     asked = ["restore", "--group", group, source, place, "--data", "none", "--as-of", "1m"]
     asked += ["--server", daemon.bootstrap, "--out", tmp_path / "plan.json"]
-    said = command(*asked, code=1).err
+    said = command(*asked, code=1, tool=tool).err
     assert re.search(rf"{second.name}:? (has \d+ bytes|(has not|its) .*checksum)", said)
     assert not (tmp_path / "plan.json").exists()
     second.unlink()
-    assert "planned without them" in command(*asked, "--accept-gaps").err
+    assert "planned without them" in command(*asked, "--accept-gaps", tool=tool).err
 
 
+@pytest.mark.parametrize("tool", ["pipeline", "offsets"])
 @pytest.mark.parametrize("source", ["--log-dir", "--store"])
 async def test_no_plan_is_made_of_a_snapshot_that_does_not_know_all(
-    daemon, group, spark, tmp_path, source
+    daemon, group, spark, tmp_path, source, tool
 ):
     """Retention could not read a day that it let go."""
     store = await four_days(tmp_path / "store", group)
@@ -271,10 +274,10 @@ async def test_no_plan_is_made_of_a_snapshot_that_does_not_know_all(
     place = {"--store": store.path, "--log-dir": store.log_dir}[source]
     asked = ["restore", "--group", group, source, place, "--data", "none", "--as-of", "1m"]
     asked += ["--server", daemon.bootstrap, "--out", tmp_path / "plan.json"]
-    said = command(*asked, code=1).err
+    said = command(*asked, code=1, tool=tool).err
     assert f"event 1 of log {log_id} is missing" in said
     assert not (tmp_path / "plan.json").exists()
-    assert "planned without them" in command(*asked, "--accept-gaps").err
+    assert "planned without them" in command(*asked, "--accept-gaps", tool=tool).err
 
 
 async def test_a_segment_after_the_moment_may_be_damaged(daemon, group, spark, tmp_path):

@@ -24,7 +24,8 @@ from groupkeeper.coordinator.cli.pipeline.plan_view import (
     print_plan,
     summary,
 )
-from groupkeeper.coordinator.cli.pipeline.restore import restore_command, wrong_segments
+from groupkeeper.coordinator.cli.pipeline.restore import restore_command
+from groupkeeper.coordinator.cli.pipeline.restoring import wrong_segments
 from groupkeeper.coordinator.cli.pipeline.tables import report_command
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.pipeline.log.segment_files import ABSENT, lost_problem

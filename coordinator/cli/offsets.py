@@ -1,0 +1,204 @@
+"""``groupkeeper offsets restore``: a group's offsets of an earlier moment, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand
+
+from groupkeeper.coordinator.cli.extras import lacking
+from groupkeeper.coordinator.cli.failing import NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption
+from groupkeeper.coordinator.cli.pipeline import options
+from groupkeeper.coordinator.cli.pipeline.restoring import (
+    History,
+    RestoreOptions,
+    accept,
+    restore,
+    wrong_segments,
+)
+from groupkeeper.coordinator.cli.stopping import stoppable
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.log.coverage import Coverage
+    from groupkeeper.pipeline.restore.standing import Standing
+    from groupkeeper.storage.event_log.segments import Segment
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+class _AdminCommand(TyperCommand):
+    """A command that checks for missing packages before it runs, and stops on a signal."""
+
+    def invoke(self, ctx: Any) -> Any:
+        if (lack := lacking("admin")) is not None:
+            fail(lack, USAGE)
+        with stoppable():
+            return super().invoke(ctx)
+
+
+@app.callback()
+def offsets() -> None:
+    """Committed offsets of earlier moments. Needs the extra `admin`, and no Spark."""
+
+
+@app.command("restore", cls=_AdminCommand)
+def restore_command(  # noqa: PLR0913  the options of a command
+    group: Annotated[str | None, typer.Option("--group", help="The group to restore.")] = None,
+    as_of: options.AsOfOption = None,
+    store: options.StoreOption = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log-dir", metavar="DIR", help="The daemon's log.dir, with its sealed segments."
+        ),
+    ] = None,
+    topic: options.TopicOption = None,
+    server: options.ServerOption = None,
+    data: options.DataOption = None,
+    plan: options.PlanOption = None,
+    undo: options.UndoOption = False,
+    apply: options.ApplyOption = False,
+    accept_gaps: options.AcceptGapsOption = False,
+    out: options.PlanOutOption = None,
+    output: OutputOption = Output.TABLE,
+    client_config: options.ClientConfigOption = None,
+    timeout: options.TimeoutOption = 30.0,
+) -> None:
+    """Restore a group's committed offsets as they were at an earlier moment.
+
+    Reads the daemon's store, or its segments, in this process. Writes a plan and prints it, as
+    `pipeline restore` does. --apply carries it out, now or later with --plan FILE. The group must
+    be empty, and the history up to the moment complete. --plan FILE --undo --apply undoes it. Exits
+    1 if it was refused.
+    """
+    is_new = plan is None and not undo and None not in (group, as_of, server)
+    if is_new and store is None and log is None:
+        fail("name the history: --store FILE or --log-dir DIR", USAGE)
+    asked = RestoreOptions(
+        *(group, as_of, store, log, None, topic or [], server, data, plan, undo, apply),
+        *(accept_gaps, out, output, client_config, timeout),
+    )
+    restore(asked, _found)
+
+
+def _found(history: History) -> Standing:
+    typer.echo("groupkeeper: reading the history", err=True)
+    store, log, _ = history.places
+    if store is not None:
+        return _of_store(store, log, history)
+    assert log is not None  # one of the two is named
+    return _of_log(log, history)
+
+
+def _of_store(store: Path, log: Path | None, history: History) -> Standing:
+    """Read sealed and unsealed events as one stream. Raises RestoreError."""
+    from groupkeeper.coordinator.cli.pipeline.store_history import gaps_before
+    from groupkeeper.pipeline.log.coverage import base_log, missing_text
+    from groupkeeper.pipeline.restore.standing import GroupHistory, IncompleteHistory
+    from groupkeeper.storage.event_log.reader import read_events
+    from groupkeeper.storage.open import rows_of
+
+    open_rows = rows_of(store)
+    gaps: list[tuple[int, int]] = []
+    found = GroupHistory(history.group, history.as_of_ms)
+    first_log, last_ts_ms = "", 0
+    for event in read_events(
+        open_rows,
+        log_dir=log,
+        group_id=history.group,
+        on_gap=lambda first_seq, last_seq: gaps.append((first_seq, last_seq)),
+        passes_absent=True,
+    ):
+        first_log = first_log or base_log(event["log_id"])
+        last_ts_ms = max(last_ts_ms, event["ts_ms"])
+        found.add(first_log, event)
+    missing = gaps_before(open_rows, log, gaps, history.as_of_ms) if gaps else []
+    if missing:
+        texts = [missing_text(*each) for each in missing]
+        accept(IncompleteHistory(texts, history), history)
+    if not first_log:
+        fail(f"{store} has no event of group {history.group!r}", NOTHING_MATCHED)
+    return found.standing(lambda _: last_ts_ms, history.topics)
+
+
+class _Segments(NamedTuple):
+    """The undamaged segments of a folder."""
+
+    log: Path
+    listed: list[Segment]
+    coverage: Coverage
+
+    def events(self, group: str) -> Iterator[dict[str, Any]]:
+        """Yield the events of a group that count, in any order, perhaps repeatedly."""
+        import msgspec
+
+        from groupkeeper.storage.event_log.segments import has_group, read_segment
+
+        limits = self.coverage.limits()
+        for segment in self.listed:
+            limit = limits.get(segment.log_id, segment.last_seq)
+            if limit < segment.first_seq or not has_group(self.log, segment.name, group):
+                continue
+            for event in read_segment(self.log / segment.file, msgspec.json.encode(group)):
+                if event["group"] == group and event["seq"] <= limit:
+                    yield event
+
+    def last_seqs(self, as_of_ms: int) -> dict[str, int]:
+        """Return the last seq at a moment of every log that had begun."""
+        limits = self.coverage.limits()
+        found: dict[str, int] = {}
+        for segment in self.listed:
+            last = self._last_seq(segment, as_of_ms, limits)
+            if last is not None:
+                found[segment.log_id] = max(last, found.get(segment.log_id, 0))
+        return found
+
+    def _last_seq(self, segment: Segment, as_of_ms: int, limits: Mapping[str, int]) -> int | None:
+        from groupkeeper.storage.event_log.segments import read_segment
+
+        limit = limits.get(segment.log_id, segment.last_seq)
+        if segment.sha256 and segment.last_ts_ms <= as_of_ms:
+            return min(limit, segment.last_seq) if segment.first_seq <= limit else None
+        if segment.sha256 and segment.first_ts_ms > as_of_ms:
+            return None
+        events = read_segment(self.log / segment.file)
+        seqs = (event["seq"] for event in events if event["ts_ms"] <= as_of_ms)
+        return max((seq for seq in seqs if seq <= limit), default=None)
+
+    def last_ts_ms(self, store: str) -> int:
+        """Return the time of the newest event of a store."""
+        from groupkeeper.storage.event_log.segments import describe
+
+        stores, limits = self.coverage.stores(), self.coverage.limits()
+        return max(
+            (each if each.sha256 else describe(self.log, each.name)).last_ts_ms
+            for each in self.listed
+            if stores.get(each.log_id) == store
+            and each.first_seq <= limits.get(each.log_id, each.first_seq)
+        )
+
+
+def _of_log(log: Path, history: History) -> Standing:
+    """Read the sealed segments of a folder. Raises RestoreError."""
+    from groupkeeper.pipeline.restore.sealed import coverage_of_log
+    from groupkeeper.pipeline.restore.standing import GroupHistory, IncompleteHistory
+    from groupkeeper.storage.event_log.manifest import listed_and_found
+
+    wrong = wrong_segments(log)
+    coverage = coverage_of_log(log, {each.file: wrong[each] for each in wrong})
+    there = listed_and_found(log).segments.values()
+    segments = _Segments(log, [each for each in there if each not in wrong], coverage)
+    # a segment that begins after the moment is not needed
+    before = [each for each in wrong if each.first_ts_ms <= history.as_of_ms]
+    needed = coverage_of_log(log, {each.file: wrong[each] for each in before})
+    if needed.gaps() and (missing := needed.gaps_as_of(segments.last_seqs(history.as_of_ms))):
+        accept(IncompleteHistory(missing, history), history)
+    stores = coverage.stores()
+    found = GroupHistory(history.group, history.as_of_ms)
+    for event in segments.events(history.group):
+        found.add(stores[event["log_id"]], event)
+    return found.standing(segments.last_ts_ms, history.topics)

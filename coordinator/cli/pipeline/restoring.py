@@ -1,0 +1,264 @@
+"""The common part of the commands that restore a group's offsets: from a history to a plan.
+
+``groupkeeper offsets restore`` reads the history in plain Python, ``groupkeeper pipeline restore``
+with Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.group import Output
+from groupkeeper.coordinator.cli.pipeline.inputs import (
+    file_name,
+    now_ms,
+    parse_moment,
+    read_properties,
+)
+from groupkeeper.coordinator.cli.pipeline.plan_run import (
+    Again,
+    carry_out,
+    opened_plan,
+    refuse_with_plan,
+)
+from groupkeeper.coordinator.cli.pipeline.plan_view import moment, write_plan
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.restore.cluster import Cluster, ClusterEndpoint
+    from groupkeeper.pipeline.restore.plan import Partition, Plan
+    from groupkeeper.pipeline.restore.standing import IncompleteHistory, Standing
+    from groupkeeper.storage.event_log.segments import Segment
+
+NO_DATA: Final = "none"
+"""``--data none``: no cluster holds the records, so nothing is clamped."""
+
+PLANS: Final = "groupkeeper-plan"
+"""The client id for reads; writes use the plan's client id."""
+
+
+class RestoreOptions(NamedTuple):
+    """The options of such a command."""
+
+    group: str | None
+    as_of: str | None
+    store: Path | None
+    log: Path | None
+    tables: str | None
+    topics: list[str]
+    server: str | None
+    data: str | None
+    plan: Path | None
+    undo: bool
+    apply: bool
+    accepts_gaps: bool
+    out: Path | None
+    output: Output
+    client_config: Path | None
+    timeout: float
+
+
+class History(NamedTuple):
+    """The wanted offsets, and the place of their history."""
+
+    group: str
+    as_of_ms: int
+    places: tuple[Path | None, Path | None, str | None]
+    """The store, the folder of segments, the tables."""
+    topics: list[str]
+    accepts_gaps: bool
+    """The user accepts a plan without the missing events."""
+
+    def names(self, partition: Partition) -> bool:
+        """Return True if the topic of a partition is wanted."""
+        return not self.topics or partition.topic in self.topics
+
+    def __str__(self) -> str:
+        return " and ".join(str(each) for each in self.places if each is not None)
+
+
+Find = Callable[[History], "Standing"]
+"""Reads the history, or raises RestoreError."""
+
+
+def restore(asked: RestoreOptions, find: Find) -> None:
+    """Make a plan or open one, and carry it out if that was asked."""
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
+
+    properties = read_properties(asked.client_config)
+    if asked.plan is not None:
+        refuse_with_plan(
+            {
+                "--group": asked.group,
+                "--as-of": asked.as_of,
+                "--store": asked.store,
+                "--log-dir": asked.log,
+                "--tables": asked.tables,
+                "--topic": asked.topics,
+                "--data": asked.data,
+                "--accept-gaps": asked.accepts_gaps,
+                "--out": asked.out,
+            }
+        )
+        made, path = opened_plan(asked.plan, asked.undo), asked.plan
+        target = ClusterEndpoint(asked.server or made.content.server, properties, asked.timeout)
+    else:
+        history, server = _history(asked)
+        target = ClusterEndpoint(server, properties, asked.timeout)
+        made = _planned(history, target, asked.data, find)
+        path = asked.out or Path(f"restore-{file_name(history.group)}-{made.id}.json")
+        write_plan(made, path)
+    again = Again(path, asked.server, asked.client_config)
+    carry_out(made, target, again, asked.apply, asked.output)
+
+
+def _history(asked: RestoreOptions) -> tuple[History, str]:
+    """Return the history and the server that the options name, or exit."""
+    if asked.undo:
+        fail("--undo undoes an applied plan: name it with --plan FILE", USAGE)
+    if asked.group is None or asked.as_of is None or asked.server is None:
+        fail("name --group, --as-of and --server, or an existing plan with --plan FILE", USAGE)
+    places = (asked.store, asked.log, asked.tables)
+    if asked.tables is None:
+        _require_history(asked.store, asked.log)
+    as_of_ms = parse_moment(asked.as_of, now_ms())
+    return History(asked.group, as_of_ms, places, asked.topics, asked.accepts_gaps), asked.server
+
+
+def _require_history(store: Path | None, log: Path | None) -> None:
+    """Exit if a place has no history, before anything else is asked."""
+    from groupkeeper.storage.event_log.reader import last_seq
+    from groupkeeper.storage.event_log.segments import segment_names
+    from groupkeeper.storage.open import rows_of
+
+    with reading(store or log):
+        if store is not None:
+            last_seq(rows_of(store))
+        elif log is not None and not segment_names(log):
+            fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
+
+
+@contextmanager
+def reading(place: object) -> Iterator[None]:
+    """Exit with one line if the history in a place cannot be read."""
+    from groupkeeper.storage.base import StorageError, StoreRefused
+    from groupkeeper.storage.event_log.segments import SegmentError
+
+    try:
+        yield
+    except StoreRefused as error:
+        fail(f"{error}. --store names the daemon's SQLite file", FAILED)
+    except SegmentError as error:
+        fail(
+            f"{error}. Replace the file with a good copy. If there is none, move the file "
+            "away and add --accept-gaps to plan without its events",
+            FAILED,
+        )
+    except (OSError, StorageError) as error:
+        fail(f"{place} cannot be read: {error}", FAILED)
+
+
+def wrong_segments(log: Path) -> dict[Segment, str]:
+    """Return the segments that do not match the manifest, each with its problem.
+
+    A segment that the manifest does not list must match its name.
+    """
+    from groupkeeper.pipeline.log.segment_files import ABSENT, lost_problem
+    from groupkeeper.storage.event_log.manifest import listed_and_found
+    from groupkeeper.storage.event_log.segments import file_problem
+
+    manifest = listed_and_found(log)
+    found = {each: lost_problem(each.damaged) for each in manifest.damaged.values()}
+    for segment in manifest.segments.values():
+        is_there = (log / segment.file).exists()
+        problem = file_problem if segment.sha256 else _problem_of_content
+        found[segment] = problem(log, segment) if is_there else ABSENT
+    return {segment: problem for segment, problem in found.items() if problem}
+
+
+def _problem_of_content(log: Path, segment: Segment) -> str:
+    """Read a whole segment that the manifest does not list; return its problem, or ""."""
+    from groupkeeper.storage.event_log.segments import SegmentError, describe
+
+    try:
+        describe(log, segment.name)
+    except SegmentError as error:
+        return f"is not in the manifest, and {str(error).removeprefix(f'{log / segment.file}: ')}"
+    return ""
+
+
+def accept(error: IncompleteHistory, history: History) -> None:
+    """Continue without the missing events and report it if the user accepts that; else raise."""
+    if not history.accepts_gaps:
+        raise error
+    typer.echo(f"groupkeeper: {error.what}; planned without them (--accept-gaps)", err=True)
+
+
+def _found(history: History, find: Find) -> Standing:
+    """Read the history, and say what is not known; exit with one line if that fails."""
+    from groupkeeper.pipeline.restore.standing import IncompleteHistory, RestoreError
+
+    try:
+        with reading(history):
+            found = find(history)
+    except IncompleteHistory as error:
+        fail(str(error), FAILED)
+    except RestoreError as error:
+        fail(str(error), NOTHING_MATCHED)
+    unknown = [each for each in sorted(found.unknown) if history.names(each)]
+    if unknown:
+        names = ", ".join(f"{each.topic}-{each.partition}" for each in unknown)
+        typer.echo(
+            f"groupkeeper: the offsets of {names} at that moment are unknown, since Kafka's "
+            "compaction may have removed them before the import: unchanged",
+            err=True,
+        )
+    if history.places[0] is None and found.last_ts_ms < history.as_of_ms:
+        typer.echo(
+            f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the requested "
+            "moment; later events are unknown here (are they sealed yet? --store FILE reads "
+            "unsealed events)",
+            err=True,
+        )
+    return found
+
+
+def _planned(history: History, target: ClusterEndpoint, data: str | None, find: Find) -> Plan:
+    from groupkeeper.pipeline.restore.apply import Purpose, make_plan
+    from groupkeeper.pipeline.restore.cluster import ClusterError
+    from groupkeeper.pipeline.restore.plan import PlanKind
+
+    try:
+        with ExitStack() as stack:
+            # checks that they answer before the history is read, which may take long
+            cluster = stack.enter_context(target.open(PLANS))
+            records: Cluster | None = cluster
+            if data == NO_DATA:
+                records = None
+            elif data is not None and data != target.address:
+                records = stack.enter_context(target._replace(address=data).open(PLANS))
+            found = _found(history, find)
+            purpose = Purpose(
+                PlanKind.RESTORE,
+                f"log {found.store} in {history}, up to {moment(found.last_ts_ms)}",
+                now_ms(),
+                history.as_of_ms,
+            )
+            wanted = {history.group: found.offsets}
+
+            def removes(partition: Partition) -> bool:
+                return history.names(partition) and partition not in found.unknown
+
+            plan = make_plan(cluster, wanted, records, purpose, removes=removes)
+    except ClusterError as error:
+        fail(str(error), FAILED)
+    touched = {each.topic for group in plan.content.groups for each in group.changes}
+    for topic in sorted(set(history.topics) - touched - {each.topic for each in found.unknown}):
+        none = f"{history.group!r} has no offset of topic {topic!r}, neither at that moment nor now"
+        typer.echo(f"groupkeeper: {none}: is the name right?", err=True)
+    return plan

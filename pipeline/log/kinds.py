@@ -1,0 +1,17 @@
+"""The kinds of events that the pipeline looks for by name (pure)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LOG_STARTED: Final = "log_started"
+"""The first event of a log that is not the first of its store."""
+
+SNAPSHOT_KIND: Final = "offset_snapshot"
+"""The kind of events with the offsets of a group at the time when older segments were deleted."""
+
+SETS_OFFSETS: Final = ("commit", SNAPSHOT_KIND)
+"""Kinds of events that set offsets. A snapshot repeats the offsets of deleted segments."""
+
+REMOVES_OFFSETS: Final = ("offset_expired", "offset_deleted")
+"""Kinds of events that remove offsets."""

@@ -1,0 +1,71 @@
+"""Which events the sealed segments in a local folder have. Plain Python, no Spark."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
+from groupkeeper.pipeline.log.kinds import LOG_STARTED
+from groupkeeper.pipeline.log.segment_files import SEGMENT_GLOB, Lacking, parse_name
+from groupkeeper.pipeline.restore.standing import RestoreError
+
+NONE_LACKING: Final[Mapping[str, str]] = {}
+
+
+def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) -> Coverage:
+    """Return the coverage of a local folder, from the names of its sealed segments.
+
+    ``lacking`` has the problem of each missing or damaged segment, by path.
+    """
+    expected = (Lacking(*each, parse_name(each[0])).as_expected() for each in lacking.items())
+    found = map(_held, right_segments(log_dir, lacking))
+    held = [each for each in found if each is not None]
+    return Coverage([*_with_previous(held, log_dir), *(each for each in expected if each)])
+
+
+def right_segments(log_dir: Path, lacking: Collection[str]) -> list[Path]:
+    """Return the undamaged segments of a folder. Raises RestoreError if it has no segment."""
+    found = [path for path in log_dir.glob(f"dt=*/{SEGMENT_GLOB}") if _held(path)]
+    if not found:
+        raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
+    return [path for path in found if f"{path.parent.name}/{path.name}" not in lacking]
+
+
+def _held(path: Path) -> HeldSegment | None:
+    name = parse_name(f"{path.parent.name}/{path.name}")
+    if name is None:
+        return None
+    log_id, first, last, day = name
+    if day is None:
+        return None
+    return HeldSegment(log_id, path.name, day, first, last, events=last - first + 1, seq_sum=0)
+
+
+def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegment]:
+    """Add to the first segment of each log the log before it, if the segment names it."""
+    parts = sorted(held, key=lambda part: (part.log_id, part.first_seq))
+    completed, logs = [], set()
+    for part in parts:
+        if part.log_id not in logs:
+            logs.add(part.log_id)
+            previous, began_ms = _begin(log_dir / f"dt={part.dt}" / part.segment)
+            part = part._replace(previous_log_id=previous, began_ms=began_ms)
+        completed.append(part)
+    return completed
+
+
+def _begin(path: Path) -> tuple[str, int]:
+    """Return the log before the one that begins with this segment, and the time when the new log
+    began. Return "" and 0 if the segment begins no log.
+    """
+    with suppress(OSError, EOFError, zlib.error, ValueError), gzip.open(path) as lines:
+        event = json.loads(lines.readline())
+        if event.get("kind") == LOG_STARTED:
+            return event["previous_log_id"] or "", event["ts_ms"]
+    return "", 0

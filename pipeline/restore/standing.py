@@ -1,0 +1,191 @@
+"""The committed offsets of a group at a moment, and why they are unknown. Plain Python, no Spark.
+
+``GroupHistory`` computes them from single events; ``restore`` computes the same with Spark, for
+tables and for many groups at once. A test holds them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from groupkeeper.pipeline.log.kinds import REMOVES_OFFSETS, SETS_OFFSETS, SNAPSHOT_KIND
+from groupkeeper.pipeline.restore.plan import Committed, Partition
+
+NAMED: Final = 5
+"""Gaps that a message names."""
+
+
+class RestoreError(Exception):
+    """No offsets can be restored; the message is one line."""
+
+
+class IncompleteHistory(RestoreError):
+    """Events that may have changed the group are missing."""
+
+    def __init__(self, missing: Iterable[object], place: object) -> None:
+        """``missing`` has one text for each gap; ``place`` names the history."""
+        texts = [str(each) for each in missing]
+        if len(texts) > NAMED:
+            texts = [*texts[:NAMED], f"and {len(texts) - NAMED} gaps more"]
+        self.what = f"the history in {place} is incomplete: {'; '.join(texts)}"
+        """The first sentence of the message."""
+        super().__init__(
+            f"{self.what}. Their changes are unknown, so a plan might restore or delete the wrong "
+            "offsets. Look for the missing segments (`groupkeeper log verify` names them; "
+            "--log-dir and --tables may be wrong, --store reads unsealed events), or plan without "
+            "them, with --accept-gaps"
+        )
+
+
+class Standing(NamedTuple):
+    """The committed offsets of a group at a moment."""
+
+    offsets: dict[Partition, Committed]
+    store: str
+    """The store that has them, by the id of its first log."""
+    last_ts_ms: int
+    """The time of the newest event read from that store. Offsets after this time are unknown."""
+    unknown: frozenset[Partition] = frozenset()
+    """Partitions of the group whose offset at that moment is unknown."""
+
+
+class KnownChanges(NamedTuple):
+    """What is known of the changes of a group, at any time."""
+
+    first_ts_ms: int | None
+    """The time of the first; None if there is none."""
+    horizon_ms: int | None
+    """The time of the first snapshot of the group, if there is one."""
+    are_cut_off: bool
+    """KnownChanges before the known ones of a partition may be missing (an import from Kafka)."""
+
+
+def why_nothing(changes: KnownChanges, group: str, as_of_ms: int) -> str:
+    """Return why a group has no offsets at a moment, as far as the log shows."""
+    if changes.first_ts_ms is None:
+        return (
+            f"the log has no event of group {group!r}: is its name right, and is it the log of "
+            "its coordinator?"
+        )
+    first = _utc(changes.first_ts_ms)
+    if changes.horizon_ms == changes.first_ts_ms:
+        return (
+            f"the offsets of group {group!r} at {_utc(as_of_ms)} are unknown: its events before "
+            f"{first} are older than log.retention_minutes, and deleted. That is the first "
+            "moment that can be restored"
+        )
+    if changes.are_cut_off:
+        return (
+            f"the offsets of group {group!r} at {_utc(as_of_ms)} are unknown: Kafka's compaction "
+            f"removed those before {first}. That is the first moment that can be restored"
+        )
+    return (
+        f"group {group!r} had no committed offset at {_utc(as_of_ms)}: its first change in the log "
+        f"is at {first}"
+    )
+
+
+def _utc(ts_ms: int) -> str:
+    at = datetime.fromtimestamp(ts_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_Order = tuple[int, int, int, int]
+"""The lease and seq of an event, and the places of the topic and the partition in it."""
+
+
+class _OfStore:
+    """The changes of the group in one store, up to the moment."""
+
+    def __init__(self) -> None:
+        self.last: dict[Partition, tuple[_Order, Committed | None]] = {}
+        self.at_ms: int | None = None
+        self.unknown: set[Partition] = set()
+
+
+class GroupHistory:
+    """The offsets of one group at a moment, from its events in any order. Repeated events do not
+    matter.
+    """
+
+    def __init__(self, group: str, as_of_ms: int) -> None:
+        self._group = group
+        self._as_of_ms = as_of_ms
+        self._stores: dict[str, _OfStore] = {}
+        self._first_ms: int | None = None
+        self._horizon_ms: int | None = None
+        self._are_cut_off = False
+
+    def add(self, store: str, event: Mapping[str, Any]) -> None:
+        """Apply an event of the group, if it changes offsets."""
+        kind, ts_ms = event["kind"], event["ts_ms"]
+        if kind == SNAPSHOT_KIND:
+            self._horizon_ms = _earlier(ts_ms, self._horizon_ms)
+        if kind not in SETS_OFFSETS and kind not in REMOVES_OFFSETS:
+            return
+        of_store = self._stores.setdefault(store, _OfStore())
+        is_before = ts_ms <= self._as_of_ms
+        for order, key, row in _changes(event):
+            self._first_ms = _earlier(ts_ms, self._first_ms)
+            is_cut_off = _is_cut_off(kind, row)
+            self._are_cut_off |= is_cut_off
+            if not is_before:
+                if is_cut_off:
+                    of_store.unknown.add(key)
+                continue
+            of_store.at_ms = max(ts_ms, of_store.at_ms or ts_ms)
+            known = of_store.last.get(key)
+            if known is None or known[0] <= order:
+                of_store.last[key] = order, _committed(row) if kind in SETS_OFFSETS else None
+
+    def standing(self, last_ts_ms: Callable[[str], int], topics: Collection[str] = ()) -> Standing:
+        """Return the offsets, of all topics or of the given ones.
+
+        Of several stores, the one with the last change before the moment counts. ``last_ts_ms``
+        returns the time of the newest event of a store. Raises RestoreError if none knows the
+        group.
+        """
+        knowing = [
+            (of_store.at_ms, store)
+            for store, of_store in self._stores.items()
+            if of_store.at_ms is not None
+        ]
+        if not knowing:
+            changes = KnownChanges(self._first_ms, self._horizon_ms, self._are_cut_off)
+            raise RestoreError(why_nothing(changes, self._group, self._as_of_ms))
+        _, store = max(knowing)
+        found = self._stores[store]
+        offsets = {
+            key: committed
+            for key, (_, committed) in found.last.items()
+            if committed is not None and (not topics or key.topic in topics)
+        }
+        return Standing(offsets, store, last_ts_ms(store), frozenset(found.unknown))
+
+
+def _earlier(ts_ms: int, known: int | None) -> int:
+    return ts_ms if known is None else min(ts_ms, known)
+
+
+def _changes(event: Mapping[str, Any]) -> Iterator[tuple[_Order, Partition, Mapping[str, Any]]]:
+    """Return each partition of an event. If a request names one twice, the later value counts."""
+    for in_event, topic in enumerate(event["topics"] or ()):
+        for in_topic, row in enumerate(topic["partitions"]):
+            order = event["lease_epoch"], event["seq"], in_event, in_topic
+            yield order, Partition(topic["topic"], row["partition"]), row
+
+
+def _committed(row: Mapping[str, Any]) -> Committed:
+    return Committed(row["offset"], row["leader_epoch"], row["metadata"])
+
+
+def _is_cut_off(kind: str, row: Mapping[str, Any]) -> bool:
+    """Return True for a change before which earlier changes of its partition may be missing.
+
+    This is so for the first known change in an import: Kafka's compaction may have removed earlier
+    ones. The first known change may also be a tombstone.
+    """
+    is_first_commit = kind == "commit" and row.get("previous_offset") is None
+    return is_first_commit or row.get("offset") is None

@@ -1,0 +1,167 @@
+"""Offsets of an earlier moment in plain Python: from segments, against what was answered then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from groupkeeper.coordinator.cli import offsets
+from groupkeeper.coordinator.cli.extras import BRINGS
+from groupkeeper.coordinator.cli.main import app
+from groupkeeper.coordinator.cli.pipeline.restoring import History
+from groupkeeper.coordinator.core import events as core
+from groupkeeper.pipeline.restore.plan import Committed, Partition
+from groupkeeper.pipeline.restore.standing import (
+    GroupHistory,
+    IncompleteHistory,
+    RestoreError,
+    Standing,
+)
+from groupkeeper.storage.event_log.manifest import MANIFEST
+from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
+from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
+from groupkeeper.storage.event_log.snapshot_logs import SnapshotLog
+from groupkeeper.storage.segment_lines import EventDict
+from tests.pipeline.events import DAY_MS, at, commit
+from tests.pipeline.histories import a_history
+
+
+def seal(log: Path, events: list[EventDict], segment_events: int = 10**9) -> None:
+    for start in range(0, len(events), segment_events):
+        write_segments(log, events[start : start + segment_events])
+
+
+def as_of(log: Path, as_of_ms: int, group: str = "g", **changes: object) -> Standing:
+    asked = History(group, as_of_ms, (None, log, None), [], accepts_gaps=False)
+    return offsets._of_log(log, asked._replace(**changes))
+
+
+def numbers(found: Standing) -> dict[int, int]:
+    return {key.partition: value.offset for key, value in found.offsets.items()}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_offsets_at_a_moment_are_those_that_the_coordinator_answered(
+    tmp_path: Path, seed: int
+) -> None:
+    history = a_history(seed)
+    seal(tmp_path, history.events, 7)
+    assert history.snapshots
+    for snapshot in history.snapshots:
+        groups = {group for group, *_ in snapshot.offsets}
+        for group in groups:
+            found = as_of(tmp_path, snapshot.ts_ms, group)
+            expected = {
+                Partition(topic, number): Committed(*value)
+                for (of, topic, number), value in snapshot.offsets.items()
+                if of == group
+            }
+            assert found.offsets == expected
+            assert found.last_ts_ms == history.events[-1]["ts_ms"]
+
+
+def ten(log_id: str = "log", first: int = 1) -> list[EventDict]:
+    return [
+        commit(seq, [("orders", 0, seq, seq - 1)], log_id=log_id)
+        for seq in range(first, first + 10)
+    ]
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_moment_after_a_gap_is_refused_and_one_before_it_is_not(
+    tmp_path: Path, is_listed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seal(tmp_path, [*ten()[:3]])
+    seal(tmp_path, [*ten()[7:]])
+    if not is_listed:
+        (tmp_path / MANIFEST).unlink()
+    for moment_ms in (3000, 9000):  # who knows when the fourth was
+        with pytest.raises(IncompleteHistory, match="events 4 to 7 of log log are missing"):
+            as_of(tmp_path, moment_ms)
+    assert numbers(as_of(tmp_path, 2500)) == {0: 2}
+    assert numbers(as_of(tmp_path, 9000, accepts_gaps=True)) == {0: 9}
+    assert "planned without them (--accept-gaps)" in capsys.readouterr().err
+
+
+def test_a_damaged_segment_is_missing_only_for_moments_after_it(tmp_path: Path) -> None:
+    seal(tmp_path, ten(), 5)
+    (damaged,) = tmp_path.glob("dt=*/events-log-6-10.*")
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert numbers(as_of(tmp_path, 5500)) == {0: 5}
+    with pytest.raises(IncompleteHistory, match="events 6 to 10 of log log are missing"):
+        as_of(tmp_path, 7000)
+
+
+def test_a_snapshot_stands_for_what_retention_deleted(tmp_path: Path) -> None:
+    stood = OffsetsAsOf()
+    for event in ten()[:5]:
+        stood.apply(event)
+    seal(tmp_path, list(stood.events(SnapshotLog("log", 5), 5000, 5)))
+    seal(tmp_path, ten()[5:])
+    assert numbers(as_of(tmp_path, 5500)) == {0: 5}
+    assert numbers(as_of(tmp_path, 8500)) == {0: 8}
+    with pytest.raises(RestoreError, match=r"older than log\.retention_minutes, and deleted"):
+        as_of(tmp_path, 3000)
+
+
+def test_events_of_a_replaced_store_do_not_count(tmp_path: Path) -> None:
+    seal(tmp_path, ten())
+    begin = at(
+        6,
+        core.LogStarted(reason="put_back", previous_log_id="log", previous_seq=5),
+        20_000,
+        log_id="new",
+    )
+    seal(tmp_path, [begin, commit(7, [("orders", 1, 70)], log_id="new", ts_ms=21_000)])
+    assert numbers(as_of(tmp_path, 30_000)) == {0: 5, 1: 70}
+
+
+def test_of_two_stores_the_one_that_the_group_changed_in_last_counts(tmp_path: Path) -> None:
+    seal(tmp_path, ten("one"))
+    seal(tmp_path, [commit(1, [("orders", 3, 33)], log_id="two", ts_ms=DAY_MS)])
+    assert numbers(as_of(tmp_path, 11_000)) == {0: 10}
+    assert numbers(as_of(tmp_path, DAY_MS)) == {3: 33}
+
+
+def test_a_group_without_offsets_is_told_why(tmp_path: Path) -> None:
+    seal(tmp_path, ten())
+    with pytest.raises(RestoreError, match="the log has no event of group 'x'"):
+        as_of(tmp_path, 5000, "x")
+    with pytest.raises(RestoreError, match=r"had no committed offset at 1970-01-01T00:00:00\.500Z"):
+        as_of(tmp_path, 500)
+
+
+def test_the_first_change_of_an_import_may_have_had_others_before_it() -> None:
+    def imported(seq: int, partition: int, **row: object) -> EventDict:
+        event = commit(seq, [("orders", partition, seq)])
+        event["topics"][0]["partitions"][0] |= {"previous_offset": None, **row}
+        return event
+
+    history = GroupHistory("g", 2500)
+    for event in (imported(1, 0), imported(3, 1), imported(4, 0), imported(2, 2)):
+        history.add("store", event)
+    found = history.standing(lambda _: 4000)
+    assert numbers(found) == {0: 1, 2: 2}
+    assert found.unknown == {Partition("orders", 1), Partition("orders", 0)}
+
+
+def test_of_a_partition_that_a_request_names_twice_the_later_value_counts() -> None:
+    history = GroupHistory("g", 5000)
+    history.add("store", commit(2, [("orders", 0, 7), ("clicks", 0, 1), ("orders", 0, 8)]))
+    history.add("store", commit(1, [("orders", 0, 5)]))  # in any order
+    assert history.standing(lambda _: 0).offsets[Partition("orders", 0)].offset == 8
+
+
+def test_a_history_and_its_package_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ["offsets", "restore", "--group", "g", "--as-of", "1s", "--server", "127.0.0.1:1"]
+    told = CliRunner().invoke(app, wanted)
+    assert (told.exit_code, told.stderr) == (
+        2,
+        "groupkeeper: name the history: --store FILE or --log-dir DIR\n",
+    )
+    monkeypatch.setitem(BRINGS, "admin", ("no_such_package",))
+    told = CliRunner().invoke(app, wanted)
+    assert told.exit_code == 2
+    assert "no_such_package: not installed" in told.stderr
