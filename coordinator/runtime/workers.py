@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
 import structlog
@@ -32,6 +33,8 @@ log = structlog.get_logger(__name__)
 COMMAND: Final = (sys.executable, "-m", "groupkeeper.coordinator.embed.assign")
 IDLE_S: Final = 60.0
 """How long the process stays without work. It starts in 0.3 s, and needs 25 MB."""
+END_S: Final = 1.0
+"""How long a process that has closed its end of the pipe may take to exit."""
 LINES: Final = 5
 WINDOW_S: Final = 60.0
 """At most so many lines about failures in this time, for each assignor."""
@@ -178,6 +181,9 @@ class Workers:
         process = self._process
         if process is None:
             return str(error)
+        with suppress(TimeoutError):  # to signal it now could take its exit code from the loop
+            async with asyncio.timeout(END_S):
+                await process.wait()
         await self._kill()
         return f"the process (pid {process.pid}) ended with {process.returncode}"
 
