@@ -118,7 +118,7 @@ def _is_steady(
         and not group.is_stale
         and member.fields.classic is None
         and member.parked is None
-        and not regexes.are_due(shard, group)
+        and not (group.subscriptions.pattern_total() and regexes.are_due(shard, group))
     )
 
 
