@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline clients
 
-.PHONY: help setup run demo test test-oldest test-compiled sim fuzz soak mutants differential test-clients test-registry test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-micro guard bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz soak mutants differential test-clients test-registry test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-micro guard bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -97,6 +97,9 @@ test-oldest: .venv/installed-for-tests .venv-oldest/installed ## `make unit` on 
 test-compiled: .venv/installed-for-tests ## The tests of the hot path, once more on it as mypyc compiles it; needs a C compiler
 	@command -v cc >/dev/null || { echo "make test-compiled needs a C compiler and Python's headers (Debian: apt install gcc libc6-dev python3-dev)." >&2; exit 1; }
 	WORKERS=$(WORKERS) $(PYTEST) -q -m compiled tests/conformance/test_compiled.py tests/house/test_image.py
+
+test-compiled-long: .venv/installed-for-tests ## Simulated worlds and the comparison with Kafka, on the compiled hot path; SEEDS=2000 for more
+	WORKERS=$(WORKERS) $(PYTEST) -q -s -m compiled_long tests/conformance/test_compiled.py
 
 sim: .venv/installed-for-tests ## Simulated worlds; SEEDS=2000 or MINUTES=60 for more, SEED=17 for one
 	@WORKERS=$(WORKERS) $(BIN)/python -m tests.simulation.run

@@ -17,6 +17,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.handlers.exchange import NO_THROTTLE_MS
 from groupkeeper.protocol.codec import write_elements, write_response
 from groupkeeper.protocol.versions import API_BY_KEY, APIS, FEATURES, ApiKey
 from groupkeeper.protocol.writer import Row, Written
@@ -56,7 +57,7 @@ def handle_unsupported(exchange: Exchange, _services: Services) -> None:
     api = API_BY_KEY[KEY]
     own = Row(api_key=KEY, min_version=api.advertised_min, max_version=api.max_version)
     values = {"error_code": exchange.error, "api_keys": [own]}
-    reply = write_response(KEY, 0, exchange.correlation_id, exchange.throttle_time_ms, values)
+    reply = write_response(KEY, 0, exchange.correlation_id, NO_THROTTLE_MS, values)
     exchange.send(reply)
 
 

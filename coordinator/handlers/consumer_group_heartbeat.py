@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.requests.consumer import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResult,
 )
+from groupkeeper.coordinator.handlers.exchange import NO_THROTTLE_MS
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.packed.consumer_group_heartbeat import (
     pack_consumer_group_heartbeat,
@@ -106,7 +107,7 @@ def render(result: ConsumerGroupHeartbeatResult, exchange: Exchange) -> bytes:
     if assignment is None and result.message is None:
         return pack_consumer_group_heartbeat(
             exchange.correlation_id,
-            exchange.throttle_time_ms,
+            NO_THROTTLE_MS,
             result.error,
             result.member_id,
             result.member_epoch,

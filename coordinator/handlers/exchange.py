@@ -25,6 +25,9 @@ Render: TypeAlias = Callable[[Any, "Exchange"], bytes | None]
 later.
 """
 
+NO_THROTTLE_MS: Final = 0
+"""How long the client must wait before its next request. There are no quotas yet."""
+
 INTERNAL_ERROR = "internal_error"
 """The reason that is logged and counted when a bug of ours closes a connection."""
 
@@ -138,7 +141,6 @@ class Exchange:
         "on_closed",
         "render",
         "reply",
-        "throttle_time_ms",
         "version",
     )
 
@@ -165,10 +167,6 @@ class Exchange:
         """The last requests of the connection."""
         self.render: Render = _not_set
         """Set by the handler before it submits."""
-        self.throttle_time_ms = 0
-        """How long the client must wait before its next request. Always 0: there are no quotas
-        yet.
-        """
         self.error = 0
         """The first error of the answer, for the metrics."""
         self.holds = True
@@ -206,7 +204,7 @@ class Exchange:
 
         Fields that the version lacks are left out.
         """
-        values["throttle_time"] = self.throttle_time_ms
+        values["throttle_time"] = NO_THROTTLE_MS
         return response_writer(self.key, self.version)(self.correlation_id, values)
 
     def write_part(self, path: str, items: Iterable[Any]) -> bytes:

@@ -10,9 +10,10 @@ request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from groupkeeper.coordinator.core.requests.membership import Heartbeat
+from groupkeeper.coordinator.handlers.exchange import NO_THROTTLE_MS
 from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, Repeated
 from groupkeeper.protocol.packed.heartbeat import pack_heartbeat, read_heartbeat
 
@@ -22,13 +23,18 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 
+_MOST_BYTES: Final = MAX_REPEATED_BYTES + 1
+"""A body that is cut off equals no remembered one."""
+
+
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit the heartbeat. It is usually answered before this returns.
 
     A member repeats the same heartbeat. So the request of the last one is used again if version,
     body and client are the same.
     """
-    body = exchange.frame[exchange.offset : exchange.offset + MAX_REPEATED_BYTES + 1]
+    offset = exchange.offset
+    body = exchange.frame[offset : offset + _MOST_BYTES]
     exchange.holds = False
     exchange.render = render
     last = exchange.last.heartbeat
@@ -57,6 +63,4 @@ def _read(exchange: Exchange, services: Services) -> Heartbeat:
 def render(result: ErrorCode, exchange: Exchange) -> bytes:
     """Return the reply frame in the version of the request, and set ``exchange.error``."""
     exchange.error = result
-    return pack_heartbeat(
-        exchange.version, exchange.correlation_id, exchange.throttle_time_ms, result
-    )
+    return pack_heartbeat(exchange.version, exchange.correlation_id, NO_THROTTLE_MS, result)

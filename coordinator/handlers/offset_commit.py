@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetCommitResult
+from groupkeeper.coordinator.handlers.exchange import NO_THROTTLE_MS
 from groupkeeper.protocol.packed.offset_commit import (
     CommitShape,
     CommitTopic,
@@ -69,7 +70,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 def render(result: OffsetCommitResult, exchange: Exchange) -> bytes:
     """Return the reply frame in the version of the request, and set ``exchange.error``."""
-    version, throttle_time_ms = exchange.version, exchange.throttle_time_ms
+    version, throttle_time_ms = exchange.version, NO_THROTTLE_MS
     topics = result.topics
     if topics is None:
         exchange.error = error = result.error

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.offsets import FetchTopic, OffsetFetch, OffsetFetchResult
 from groupkeeper.coordinator.core.stored_topics import StoredTopics
+from groupkeeper.coordinator.handlers.exchange import NO_THROTTLE_MS
 from groupkeeper.coordinator.handlers.gather import WINDOW_REQUESTS, Gather
 from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SLICE_ELEMENTS, SlicedReply, Slices
 from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, Repeated
@@ -100,7 +101,7 @@ def _submit_many(
         return b"".join(pack_fetched_group(version, group_id, topics, result.error))
 
     def render_all(parts: list[bytes | bytearray]) -> bytes:
-        head = exchange.correlation_id, exchange.throttle_time_ms
+        head = exchange.correlation_id, NO_THROTTLE_MS
         return pack_large_groups(*head, len(parts), parts)
 
     # An answer with all offsets of a group may be large: one at a time.
@@ -121,7 +122,7 @@ def render_stored(
     count = len(topics)
 
     def send(body: bytearray) -> None:
-        head = exchange.correlation_id, exchange.throttle_time_ms
+        head = exchange.correlation_id, NO_THROTTLE_MS
         if exchange.version >= MANY_GROUPS:
             before, after = fetched_group_ends(exchange.asked.group_id, count)
             exchange.send(pack_large_groups(*head, 1, [before, body, after]))
@@ -166,7 +167,7 @@ def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
     exchange.error = result.error if version < TOPIC_IDS else _first_error(result, version)
     # packing expects int where ErrorCode stands, and lists are invariant
     topics: Any = result.topics
-    correlation_id, throttle_time_ms = exchange.correlation_id, exchange.throttle_time_ms
+    correlation_id, throttle_time_ms = exchange.correlation_id, NO_THROTTLE_MS
     if version >= MANY_GROUPS:
         pieces = pack_fetched_group(version, request.group_id, topics, result.error)
         return pack_fetched_groups(correlation_id, throttle_time_ms, 1, pieces)

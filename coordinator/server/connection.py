@@ -116,15 +116,12 @@ class Connection:
             self._turning = True
             key, version, correlation_id, offset = head
             client = self.session.client
-            last = self._last
-            exchange = Exchange(self, key, version, correlation_id, client, data, offset, last)
+            exchange = Exchange(
+                self, key, version, correlation_id, client, data, offset, self._last
+            )
             answered_key = self._serve(exchange, begun_s, size_bytes)
             self._turning = False
-            out = self._out
-            if len(out) == 1 and not self._closed:
-                self._write(out.pop())
-            elif out:
-                self._flush()
+            self._flush()
             if self._doomed is not None:
                 self._close_when_answered()
         took_s = self._read_s() - begun_s
@@ -183,9 +180,7 @@ class Connection:
     # --- Called by exchanges ----------------------------------------------------------------------
 
     def answered(self, exchange: Exchange) -> None:
-        """Write the reply once the replies before it are written, and then ready replies behind
-        it.
-        """
+        """Write the reply, and ready replies behind it, once those before it are written."""
         if self._closed:
             return
         self._answers[exchange.key, exchange.version, exchange.error] += 1
@@ -206,6 +201,7 @@ class Connection:
                 self._account()
             return
         owed.popleft()
+        is_first = not self._out
         self._out.append(reply)
         while owed and (reply := owed[0].reply) is not None:
             owed.popleft()
@@ -213,13 +209,19 @@ class Connection:
             self.held.report_below = self.held.owed_bytes + 1  # a report is due
             self._out.append(reply)
         if not self._turning:
+            self._write_soon(is_first)
+
+    def _write_soon(self, is_first: bool) -> None:
+        """Write the replies in this turn of the loop: an append often answers several."""
+        held, owed = self.held, self._owed
+        if not owed:
             self._flush()
-            if self.held.reported_bytes and (
-                self.held.owed_bytes < self.held.report_below or not owed
-            ):
-                self._account()
-            # Not now: the caller may be in the middle of answering others.
-            self._continue_later()
+        elif is_first:
+            self._shared.loop.call_soon(self._flush)
+        if held.reported_bytes and (held.owed_bytes < held.report_below or not owed):
+            self._account()
+        # Not now: the caller may be in the middle of answering others.
+        self._continue_later()
 
     def _waited(self, exchange: Exchange) -> None:
         """Count a request that waited, or was gathered, and now has its answer."""
@@ -286,9 +288,7 @@ class Connection:
         self._transport.abort()
 
     def abort(self, reason: CloseReason) -> None:
-        """Close at once. Replies that are owed are dropped. Written bytes are sent if the peer
-        reads.
-        """
+        """Close at once, and drop the replies owed. Written bytes are sent if the peer reads."""
         if not self._closed:
             self._shared.count_closed(self.session, reason)
             self._flush()
@@ -358,8 +358,7 @@ class Connection:
     def _end_turn(self) -> None:
         """Write the replies in one piece."""
         self._turning = False
-        if self._out:
-            self._flush()
+        self._flush()
         if self._doomed is not None:
             self._close_when_answered()
 
@@ -454,11 +453,11 @@ class Connection:
         out = self._out
         if not out or self._closed:
             return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        self._write(data)
-
-    def _write(self, data: bytes) -> None:
+        if len(out) == 1:
+            data = out.pop()
+        else:
+            data = b"".join(out)
+            out.clear()
         self._stats.bytes_out += len(data)
         self._transport.write(data)
         if not self._writable:
@@ -485,8 +484,7 @@ class Connection:
             exchange.release()
 
     def _balance(self) -> None:
-        """Pause or resume reading: read only if there is room for more frames and the budget allows
-        it."""
+        """Read only if there is room for more frames and the budget allows it."""
         limits = self._shared.limits
         wanted = (
             self._doomed is None

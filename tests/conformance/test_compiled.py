@@ -1,4 +1,5 @@
-"""The hot path compiled by mypyc does what it does as Python (`make test-compiled`).
+"""The hot path compiled by mypyc does what it does as Python (`make test-compiled`, and
+`make test-compiled-long` with worlds and the comparison with Kafka).
 
 The same tests, once more, in a copy of the tree with the compiled modules beside their sources.
 """
@@ -41,6 +42,8 @@ TESTS = (
     "tests/unit/storage",
     "tests/scenarios",
     "tests/wire",
+    "tests/property/test_last_requests.py",
+    "tests/property/test_protocol_packed.py",
     "tests/server/test_connection.py",
     "tests/server/test_bad_input.py",
     "tests/embedding",
@@ -92,6 +95,21 @@ def test_the_compiled_modules_pass_the_tests_of_the_others(tree):
     workers = ("-n", os.environ.get("WORKERS", "2"))
     quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:benchmark")
     said = run("-m", "pytest", *quiet, *workers, *TESTS, cwd=tree, TESTS_OF_COMPILED="1")
+    assert " passed" in said
+
+
+@pytest.mark.compiled_long
+def test_the_compiled_modules_survive_simulated_worlds(tree):
+    said = run("-m", "tests.simulation.run", cwd=tree, TESTS_OF_COMPILED="1")
+    assert " worlds" in said
+    print(said)  # noqa: T201 - its last line has the figures
+
+
+@pytest.mark.compiled_long
+def test_the_compiled_modules_answer_as_kafka_does(tree):
+    quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:benchmark")
+    cases = ("-m", "differential", "tests/conformance/kafka")
+    said = run("-m", "pytest", *quiet, *cases, cwd=tree, TESTS_OF_COMPILED="1")
     assert " passed" in said
 
 

@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.requests.offsets import (
     OffsetFetchResult,
 )
 from groupkeeper.coordinator.core.requests.request import Request
+from groupkeeper.coordinator.server.stats import CloseReason
 from groupkeeper.protocol.reader import FREE_BYTES
 from tests.helpers.wire.connections import (
     Peer,
@@ -173,6 +174,31 @@ async def test_a_parked_join_holds_what_follows_it() -> None:
     assert peer.replies() == [1, 2, 3, 4]
 
 
+async def test_replies_that_one_append_releases_leave_in_one_write() -> None:
+    peer, coordinator = make_peer()
+    peer.send(*[commit(number) for number in range(5)])
+    for ticket in coordinator.tickets[:3]:
+        ticket.resolve(COMMITTED)
+    assert peer.transport.writes == [], "the next ticket of this turn may be another of these"
+    await turns()
+    assert (len(peer.transport.writes), peer.replies()) == (1, [0, 1, 2])
+    for ticket in coordinator.tickets[3:]:
+        ticket.resolve(COMMITTED)
+    assert (len(peer.transport.writes), peer.replies()) == (2, [0, 1, 2, 3, 4])
+    await turns()
+    assert len(peer.transport.writes) == 2
+
+
+async def test_a_reply_that_is_to_leave_with_others_leaves_before_a_close() -> None:
+    peer, coordinator = make_peer()
+    peer.send(commit(1), commit(2))
+    coordinator.tickets[0].resolve(COMMITTED)
+    peer.connection.abort(CloseReason.SHUTDOWN)
+    await turns()
+    assert peer.replies() == [1]
+    assert peer.transport.is_closed
+
+
 async def test_commits_are_pipelined_and_answered_in_order() -> None:
     peer, coordinator = make_peer()
     peer.send(commit(1), commit(2), heartbeat(3), commit(4))
@@ -186,6 +212,7 @@ async def test_commits_are_pipelined_and_answered_in_order() -> None:
     coordinator.tickets[1].resolve(COMMITTED)
     assert peer.replies() == []
     coordinator.tickets[0].resolve(COMMITTED)
+    await turns()
     assert peer.replies() == [1, 2, 3]
     assert len(peer.transport.writes) == 1
     coordinator.tickets[2].resolve(COMMITTED)
