@@ -49,6 +49,7 @@ class AnyRequest(msgspec.Struct, frozen=True):
     result: ClassVar[type[AnyResult] | type[ErrorCode]]
     """The type of its result. A refusal is made from an error code alone."""
     route: ClassVar[ShardRoute]
+    """A request that is not about one group has the class attribute ``group_id`` = None."""
     parks: ClassVar[bool]
     """Its answer may come in a later step. A request that never parks has another type of
     result.

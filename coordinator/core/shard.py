@@ -79,7 +79,7 @@ class Shard(ShardState):
         """
         self.now = now
         self.step = step = Step()
-        group = self.groups.get(request.group_id)  # type: ignore[union-attr]
+        group = self.groups.get(request.group_id)  # type: ignore[arg-type]
         handlers = ABSENT_GROUP if group is None else group.handlers
         handlers[type(request)](self, group, request, ticket)
         return step

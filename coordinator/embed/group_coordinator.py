@@ -86,8 +86,6 @@ from groupkeeper.storage.host_values import checked
 if TYPE_CHECKING:
     from groupkeeper.coordinator.embed.commit_log import OffsetCommitLog
 
-_GROUP: Final = ShardRoute.GROUP
-
 MAX_ROUTED_GROUPS: Final = 100_000
 """How many groups have a remembered shard. The hash of an id costs more than the rest of a
 heartbeat.
@@ -284,16 +282,17 @@ class GroupCoordinator:
         happens before ``submit`` returns. Before ``start`` every shard answers as if it were
         LOADING.
         """
-        if request.route is _GROUP:
-            try:
-                place = self._routed[request.group_id]  # type: ignore[union-attr]
-            except KeyError:
-                place = self._route(request.group_id)  # type: ignore[union-attr]
-            place.submit(request, ticket, self._clock.now())
-        elif request.route is ShardRoute.CLUSTER:
-            self._submit_to_cluster(request, ticket)
-        else:
-            self.submit_listing(request, Collected(ticket))  # type: ignore[arg-type]
+        try:
+            place = self._routed[request.group_id]  # type: ignore[index]
+        except KeyError:  # its group has no place yet, or it is not about one group
+            if request.route is ShardRoute.CLUSTER:
+                self._submit_to_cluster(request, ticket)
+                return
+            if request.route is ShardRoute.EVERY:
+                self.submit_listing(request, Collected(ticket))  # type: ignore[arg-type]
+                return
+            place = self._route(request.group_id)  # type: ignore[arg-type]
+        place.submit(request, ticket, self._clock.now())
 
     def submit_listing(self, request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
         """Start a listing of the groups of all shards. ``ticket`` gets them in parts. Return a

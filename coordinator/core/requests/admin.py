@@ -46,9 +46,7 @@ class ListGroups(AnyRequest, frozen=True):
     types: frozenset[str] = frozenset()
     among: tuple[str, ...] | None = None  # None: all
 
-    group_id: ClassVar = ""
-    """A shard looks up the group of each request. This one is about none, and its function ignores
-    what the shard finds."""
+    group_id: ClassVar = None  # as if for an absent group
     result = ListGroupsResult
     route = ShardRoute.EVERY
     parks = False

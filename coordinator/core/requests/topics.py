@@ -4,7 +4,7 @@
 # mypy: disable-error-code="mutable-override"
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from groupkeeper.coordinator.core.declarations import AnyRequest, AnyResult, Result, ShardRoute
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -26,6 +26,7 @@ class ClusterRequest(AnyRequest, frozen=True):
     """A request to the cluster shard."""
 
     client: Client
+    group_id: ClassVar = None
     route = ShardRoute.CLUSTER
     parks = False
     reads = False

@@ -40,6 +40,10 @@ def test_every_request_is_taken_by_a_function_of_the_core_and_declares_all() -> 
     assert set(FUNCTION_OF) | of_groups == set(get_args(Request)) == set(REQUESTS)
     for kind in get_args(Request):
         assert issubclass(kind, AnyRequest)
+        if kind.route is ShardRoute.GROUP:
+            assert "group_id" in kind.__struct_fields__
+        else:
+            assert kind.group_id is None, "it would be routed to the shard of a group"
         undeclared = [name for name in AnyRequest.__annotations__ if not hasattr(kind, name)]
         assert undeclared == []
 

@@ -70,6 +70,14 @@ async def test_listing_covers_all_shards_and_filters() -> None:
 
 
 @virtual_time
+async def test_a_listing_is_of_all_groups_beside_a_group_without_a_name():
+    async with a_coordinator() as world:
+        await world.until(*[world.commit(group_id) for group_id in ("", "a", "b", "c", "d")])
+        listed = await world.coordinator.ask(ListGroups())
+        assert {group.group_id for group in listed.groups} == {"", "a", "b", "c", "d"}
+
+
+@virtual_time
 async def test_listing_waits_for_what_is_under_way() -> None:
     async with a_coordinator() as world:
         gate = world.storage.hold_next_append()
