@@ -20,6 +20,7 @@ from groupkeeper.coordinator.embed.messages import (
 )
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.codec.records import FORMAT_VERSION
 from tests.helpers.runtime.coordinator import a_config
 
 COPY = """INSERT INTO log (first_seq, count, payload)
@@ -27,7 +28,7 @@ COPY = """INSERT INTO log (first_seq, count, payload)
 FROM_LATER = '{"record":"of_a_later_version","group_id":"g"}'
 UNREADABLE = {
     "a kind of record from later": 'replace(payload, \'"record":"\', \'"record":"later_\')',
-    "a format from later": "replace(payload, '\"version\":2', '\"version\":99')",
+    "a format from later": f"replace(payload, '\"version\":{FORMAT_VERSION}', '\"version\":99')",
     "half of it": "substr(payload, 1, length(payload) / 2)",
     "not UTF-8": "CAST(x'7b22ff22' AS TEXT)",
     "nested too deeply": "printf('%.*c', 100000, '[')",
