@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from groupkeeper.coordinator.core.compiling import mypyc_attr
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.session import Session
-from groupkeeper.coordinator.server.compiling import mypyc_attr
 from groupkeeper.coordinator.server.held import (
     GRAIN_BYTES,
     REQUEST_BYTES,

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+from groupkeeper.coordinator.core.compiling import mypyc_attr
 from groupkeeper.coordinator.core.consumer_records import ConsumerChange
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import HANDLERS, Handler
@@ -69,6 +70,7 @@ class OffsetExpiry(NamedTuple):
     """Topics whose offsets are kept, because members consume them."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # ConsumerGroupMember is not compiled
 class Member:
     """What a member of every type has: its identity, its client and its session."""
 
@@ -98,6 +100,7 @@ class Member:
         """
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # ConsumerGroup is not compiled
 class Group(ABC):
     """A group of any type."""
 
