@@ -50,7 +50,7 @@ def checked_number(what: str, number: int, most: int, least: int = 0) -> int:
 
 
 class GroupPaths(NamedTuple):
-    """The nodes of one group."""
+    """The paths of the nodes of one group in ZooKeeper."""
 
     root: str
     """The group's own node."""

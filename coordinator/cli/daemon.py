@@ -110,7 +110,7 @@ def check_config(config: ConfigOption = None) -> None:
 
 @app.command("health")
 def health(config: ConfigOption = None, timeout: TimeoutOption = 5.0) -> None:
-    """Ask the daemon with these settings whether it serves groups.
+    """Ask the daemon whether it serves groups. The settings give its address.
 
     Calls GET /readyz of http.listen, prints the answer, and exits 1 if the daemon is not ready.
     """

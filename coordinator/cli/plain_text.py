@@ -29,7 +29,10 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """Return the text with its line breaks, and each line plain."""
+    """Return text of several lines that is safe to print.
+
+    Line breaks stay. Other control characters are escaped as in ``plain``.
+    """
     return "\n".join(map(plain, text.split("\n")))
 
 

@@ -27,8 +27,6 @@ from groupkeeper.coordinator.server.limits import ServerLimits
 
 _SQLITE = "sqlite:///"
 _PORT = ServerLimits()
-_NAME = "coordinators_name"
-"""In a setting's JSON schema, the key for the name of the setting in ``CoordinatorConfig``."""
 _NAME = r"^[A-Za-z0-9._-]+$"
 _MOST_PARTITIONS = CoreLimits().max_partitions
 
@@ -361,7 +359,7 @@ class LoggingSettings(Section):
 
 
 class MetricsSettings(Section):
-    """The page /metrics."""
+    """Which series of groups the page /metrics has."""
 
     groups: Literal["off", "summary", "partitions"] = Field(
         default="off",

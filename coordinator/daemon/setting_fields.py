@@ -19,12 +19,12 @@ _DEFAULTS = {each.name: each.default for each in fields(CoordinatorConfig)}
 
 def coordinators_setting(name: str, *, description: str, **own: int) -> Any:
     """Declare a setting that ``CoordinatorConfig`` has too, under ``name``. It has the default and
-    bounds from there.
+    bounds from there. Raises KeyError for a number without bounds.
 
     ``own`` replaces the default or bounds that differ in a daemon.
     """
     declared: dict[str, Any] = {"default": _DEFAULTS[name]}
-    if name in _BOUNDS:
+    if name in _BOUNDS or type(declared["default"]) is int:
         declared["ge"], declared["le"] = _BOUNDS[name]
     declared |= own
     return Field(description=description, json_schema_extra={COORDINATORS_NAME: name}, **declared)

@@ -20,7 +20,9 @@ from groupkeeper.coordinator.core.wire_values import Int32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatRequest:
-    """Join a consumer group, stay in it, or leave it. A field with None is unchanged."""
+    """Join a consumer group, stay in it, or leave it. None leaves what the
+    member sent before.
+    """
 
     group_id: str
     member_id: str

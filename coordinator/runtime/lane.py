@@ -165,7 +165,7 @@ class Lane:
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
         """Add a step with records to the next append. If no append is in flight, the next one
-        starts at the end of this turn of the loop. So all requests of one turn share it.
+        starts in the next turn of the loop. So all requests of this turn share it.
         """
         append = self._gathering
         if append is None:

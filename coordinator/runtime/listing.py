@@ -1,4 +1,6 @@
-"""ListGroups over all shards, in short slices of the loop for any number of groups."""
+"""ListGroups over all shards. It works in short slices, so that no number of groups blocks the
+loop.
+"""
 
 from __future__ import annotations
 

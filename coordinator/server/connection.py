@@ -212,7 +212,10 @@ class Connection:
             self._write_soon(is_first)
 
     def _write_soon(self, is_first: bool) -> None:
-        """Write the replies in this turn of the loop: an append often answers several."""
+        """Write now if no other reply is owed, otherwise in the next turn of the loop.
+
+        An append often answers several requests.
+        """
         held, owed = self.held, self._owed
         if not owed:
             self._flush()

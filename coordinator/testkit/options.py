@@ -1,4 +1,7 @@
-"""The options of a coordinator for tests."""
+"""What a test may choose for its server, with its bounds.
+
+Most options are settings of the daemon, with defaults for short tests.
+"""
 
 from __future__ import annotations
 

@@ -95,10 +95,10 @@ class Chain:
         return linked
 
     def _through(self, log_id: str) -> int:
-        """Return the last seq that a snapshot of the log's store covers.
+        """Return the largest seq that a snapshot of this log's store covers; 0 if there is none.
 
-        If no file of the log is left, the logs that link it to its store may be deleted too. Then a
-        snapshot of any log may be of its store, so all snapshots count.
+        If no file of the log is left, we cannot know which store it belongs to. Then the snapshots
+        of all stores count.
         """
         linked = self._store(log_id) if log_id in self.ends else None
         through = (

@@ -156,10 +156,11 @@ class _Files:
         """Files that are listed and missing."""
 
     def events(self) -> Iterator[EventDict]:
-        """Yield the events.
+        """Yield the wanted events of the files.
 
-        If retention deletes a file while this runs, the next snapshot covers the file. So the first
-        time that a file is missing, the manifest is read again.
+        If retention deletes a file during the call, the manifest is read again: it then has a
+        snapshot that covers the file. Raises SegmentError if a file is still missing after that,
+        unless missing files are passed over.
         """
         missing = ""
         while True:

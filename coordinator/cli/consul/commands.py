@@ -101,7 +101,9 @@ def members_command(
 def read_command(  # noqa: PLR0913  the options of a command
     group: GroupArgument,
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    partitions: Annotated[int, typer.Option("--partitions", min=1, help="The topic's partitions.")],
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="The number of partitions.")
+    ],
     server: Annotated[
         str, typer.Option("--server", metavar="HOST:PORT", help="Brokers, separated by commas.")
     ] = "127.0.0.1:9092",

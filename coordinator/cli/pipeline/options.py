@@ -82,8 +82,8 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="FILE",
-        help="The daemon's SQLite file, which is up to date. Add --log-dir if its segments "
-        "were moved.",
+        help="The daemon's SQLite file. It has the newest events too. Add --log-dir if its "
+        "segments were moved.",
     ),
 ]
 TopicOption = Annotated[
@@ -109,8 +109,8 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="HOST:PORT",
-        help="The cluster that stores the messages. Each restored offset is kept within "
-        "the log of its partition there. "
+        help="The cluster that stores the messages. An offset outside the partition's "
+        "log there is moved to its nearest end. "
         "Use 'none' if there is no such cluster. Default: the coordinator, if it keeps messages.",
     ),
 ]

@@ -73,7 +73,7 @@ def run_command(  # noqa: PLR0913  the options of a command
             "--keep-versions-hours",
             metavar="HOURS",
             min=0,
-            help="How long tables stay after newer ones replaced them; longer than any query runs.",
+            help="How long replaced tables stay. Choose more than the longest query takes.",
         ),
     ] = 24,
 ) -> None:

@@ -306,7 +306,7 @@ def commit_command(  # noqa: PLR0913  the options of a command
 def delete_command(  # noqa: PLR0913  the options of a command
     group: GroupArgument,
     offsets_only: Annotated[
-        bool, typer.Option("--offsets", help="Delete its offsets, and leave the group.")
+        bool, typer.Option("--offsets", help="Delete only the offsets, not the group.")
     ] = False,
     apply: Annotated[
         bool, typer.Option("--apply", help="Delete. Without this nothing is changed.")

@@ -104,8 +104,8 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         bool,
         typer.Option(
             "--verify",
-            help="Report differences from the plan. With --to or --from, whichever made the plan, "
-            "also changes at the source since then.",
+            help="Report differences from the plan. Repeat the --to or --from of the plan to also "
+            "report changes at the source since then.",
         ),
     ] = False,
     apply: options.ApplyOption = False,

@@ -63,7 +63,9 @@ class StoreFiles:
 
     @property
     def is_lost(self) -> bool:
-        """True if a file was moved or replaced. The store is then not marked as closed."""
+        """True if a file was moved or replaced. Then a close leaves the mark of an unclean end, and the
+        next start checks the file.
+        """
         return bool(self._lost)
 
     def refuse_if_lost(self) -> None:
