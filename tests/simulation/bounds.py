@@ -47,7 +47,7 @@ class Room:
     def __init__(self, shard: ShardState, headcount: Headcount, request: Request) -> None:
         self._request = request
         self._groups = headcount.total()
-        self._group_id = getattr(request, "group_id", "")
+        self._group_id = request.group_id or ""
         self._is_there = self._group_id in shard.groups
         self._notes: dict[_Offset, int] = {}
         self._taken = 0

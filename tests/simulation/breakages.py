@@ -232,7 +232,7 @@ def metadata_is_lost(patch: Patch) -> None:
         topics = [
             msgspec.structs.replace(
                 topic,
-                partitions=[msgspec.structs.replace(p, metadata="") for p in topic.partitions],
+                partitions=[(*part[:4], "") for part in topic.partitions],
             )
             for topic in record.topics
         ]
@@ -246,9 +246,7 @@ def leader_epoch_is_not_stored(patch: Patch) -> None:
 
     def without(self: ShardState, made: Any, size_bytes: int = 0) -> None:
         for topic in made.topics if isinstance(made, OffsetsCommitted) else ():
-            topic.partitions[:] = [
-                msgspec.structs.replace(part, leader_epoch=-1) for part in topic.partitions
-            ]
+            topic.partitions[:] = [(*part[:3], -1, part[4]) for part in topic.partitions]
         record(self, made, size_bytes)
 
     patch.setattr(ShardState, "record", without)

@@ -59,7 +59,7 @@ class RollCall:
 
 def check_left(shard: ShardState, request: Request, result: Result | None) -> None:
     """Raise AssertionError if a LeaveGroup succeeded and its member is still there."""
-    group = shard.groups.get(getattr(request, "group_id", ""))
+    group = shard.groups.get(request.group_id or "")
     if group is None or not isinstance(result, LeaveGroupResult):
         return
     for left in result.members:

@@ -288,7 +288,7 @@ class World:
                 call.op.void_at = channel.node.lost_lease_at(self.durable, group_id)
         channel.send(calls)
         for request in requests:
-            self.check_node(channel.node, getattr(request, "group_id", ""))
+            self.check_node(channel.node, request.group_id or "")
         return [call.future for call in calls]
 
     def _call(self, channel: Channel, client: Client, request: Request) -> Call:
@@ -350,7 +350,7 @@ class World:
             self.durable.position,
             result,
         )
-        group_id = getattr(request, "group_id", "")
+        group_id = request.group_id or ""
         if op.void_at is None:
             op.void_at = node.lost_lease_at(self.durable, group_id)
         code = result if isinstance(result, ErrorCode) else result.error
@@ -435,7 +435,7 @@ class World:
 
     def check_all(self) -> None:
         """Check every group that was ever named. Stop at the first failure."""
-        named = {getattr(op.request, "group_id", "") for op in self.history}
+        named = {op.request.group_id or "" for op in self.history}
         for node in self.nodes.values():
             for group_id in sorted(named):
                 self.check_node(node, group_id)
