@@ -63,8 +63,8 @@ class StoreFiles:
 
     @property
     def is_lost(self) -> bool:
-        """True if a file was moved or replaced. Then a close leaves the mark of an unclean end, and the
-        next start checks the file.
+        """True if a file was moved or replaced. Then a close leaves the mark of an unclean end, and
+        the next start checks the file.
         """
         return bool(self._lost)
 
