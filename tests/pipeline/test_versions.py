@@ -109,7 +109,7 @@ def test_a_second_reader_never_sees_a_day_go_back_or_disappear(site, monkeypatch
         late.with_name("elsewhere").rename(late)
         for step in (1, 4, 9, 15):
             with pytest.raises(Killed):
-                site.run(progress=dies_at(step), keep_versions_hours=0)
+                site.run(progress=dies_at(step))
             stepwise.look()
         for place, call in (("switch", 1), ("write_view_files", 2)):  # before and after it counts
             with monkeypatch.context() as patch:
@@ -119,7 +119,7 @@ def test_a_second_reader_never_sees_a_day_go_back_or_disappear(site, monkeypatch
             stepwise.look()
         run()
         site.seal(parts[2])
-        run(keep_versions_hours=0)
+        run()
     assert reader.wrong == stepwise.wrong == []
     assert reader.looks > stepwise.looks / 2
     everything = {f"1970-01-0{day}": Day(10, 10, 10) for day in range(1, 4)}
