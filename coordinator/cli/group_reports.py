@@ -317,6 +317,8 @@ def _ask_described(
         group = answer.groups[0]
         if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             return None
+        if api_key == CONSUMER_GROUP_DESCRIBE and group.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            return None  # Kafka lists the API also if the consumer protocol is turned off
         if not group.error_code:
             return group
         cluster.wait_or_raise(group.error_code, f"group {group_id!r}")

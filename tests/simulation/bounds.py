@@ -75,8 +75,13 @@ class Room:
         taken, stored = _encoded_bytes(shard, self._group_id), _notes_of(shard, self._group_id)
         grown = sum(max(0, size - self._notes.get(key, -1)) for key, size in stored.items())
         assert taken <= bound or not grown, f"{self._group_id}: larger than {bound} bytes: {taken}"
-        most = self._taken + grown  # what it may have come to where an offset was refused
-        for (topic, number), size in _asked(shard, request, result).items():
+        # What it may have come to where an offset was refused. If a commit names a partition twice,
+        # its larger metadata counts, and the last one is stored.
+        most = self._taken + sum(
+            max(0, size - self._notes.get(key, -1))
+            for key, size in _sizes(shard, request, result, ErrorCode.NONE).items()
+        )
+        for (topic, number), size in _sizes(shard, request, result, _FULL).items():
             where = f"{self._group_id}: {topic} {number}"
             held = self._notes.get((topic, number), -1)
             assert size > held, f"{where} is refused, and takes less than before"
@@ -86,21 +91,21 @@ class Room:
 _FULL: Final = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
-def _asked(shard: ShardState, request: OffsetCommit, result: Any) -> dict[_Offset, int]:
-    """Return the size of the metadata of each refused offset. Of an offset that is named twice, the
-    larger one counts.
+def _sizes(
+    shard: ShardState, request: OffsetCommit, result: Any, code: ErrorCode
+) -> dict[_Offset, int]:
+    """Return the size of the metadata of each offset with this answer. Of an offset that is named
+    twice, the larger one counts.
     """
-    told = {
-        (t, i, n) for t, i, parts in result.topics or () for n, error in parts if error is _FULL
-    }
-    asked: dict[_Offset, int] = {}
+    told = {(t, i, n) for t, i, parts in result.topics or () for n, error in parts if error is code}
+    sizes: dict[_Offset, int] = {}
     for topic, topic_id, partitions in request.topics:
         info = shard.find_topic(topic, topic_id, by_id=request.by_topic_id)
         for number, _, _, metadata in partitions:
             if info is not None and (topic, topic_id, number) in told:
                 size = len((metadata or "").encode())
-                asked[info.name, number] = max(size, asked.get((info.name, number), 0))
-    return asked
+                sizes[info.name, number] = max(size, sizes.get((info.name, number), 0))
+    return sizes
 
 
 def _is_turned_away(result: Any) -> bool:

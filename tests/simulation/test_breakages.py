@@ -18,7 +18,7 @@ RARE = {
     35: "a member is silent for a session after its sync",
     350: "the same",
     36: "an append fails while the next one of its shard waits",
-    56: "the store fails within a fold of SQLite, of a group or of one of its parts, and "
+    74: "the store fails within a fold of SQLite, of a group or of one of its parts, and "
     "a load comes before its groups change",
 }
 """Seeds after the first ones which find breakages that few worlds find."""
@@ -29,7 +29,7 @@ SEEN_BY = {
     "a bound of a group that counts a replaced offset": 2,
     "a bound of groups that is met one too early": 6,
     "a bound of groups that turns away those that there are": 6,
-    "a fold that fails and is not told": 8,
+    "a fold that fails and is not told": 74,
     "a fold that runs ahead of the log": 2,
     "a group that is not read when it is named": 4,
     "a group without a bound": 4,
@@ -45,7 +45,7 @@ SEEN_BY = {
     "a load that forgets no route": 4,
     "a member that leaves by the answer alone": 3,
     "a member that never synced and stays": 97,
-    "a part that counts as its group": 2,
+    "a part that counts as its group": 26,
     "a renewal that is not heard": 5,
     "a retention of a commit that is ignored": 6,
     "a retention of a commit that never ends": 3,
