@@ -188,12 +188,12 @@ async def test_a_reader_keeps_its_locks_when_the_store_closes(path: Path) -> Non
         await owner.append(0, [commit("g", n)])
     with closing(read_events(path)) as events:
         next(events)
-        descriptors = len(os.listdir("/proc/self/fd"))
+        descriptors = held(path)
         await owner.storage.close()
         use_carelessly(path)
         assert beside(path, "-wal").exists()
         assert [event["seq"] for event in events] == [2, 3]
-    assert len(os.listdir("/proc/self/fd")) < descriptors
+    assert held(path) < descriptors
     assert not file_lock._spare
     await stored(path)
 
