@@ -194,7 +194,7 @@ async def test_a_reader_keeps_its_locks_when_the_store_closes(path: Path) -> Non
         assert beside(path, "-wal").exists()
         assert [event["seq"] for event in events] == [2, 3]
     assert held(path) < descriptors
-    assert file_lock.identity_of(path.stat()) not in file_lock._spare
+    assert spare_of(path) == []
     await stored(path)
 
 
@@ -203,6 +203,11 @@ def test_a_forked_child_keeps_no_lock(path: Path) -> None:
         assert host.line() == "forked"
         host.process.wait()
         asyncio.run(stored(path))  # while the child lives
+
+
+def spare_of(path: Path) -> list[int]:
+    """The descriptors of a file that wait for its readers to close."""
+    return file_lock._spare.get(file_lock.identity_of(path.stat()), [])
 
 
 def held(path: Path) -> int:
@@ -216,7 +221,7 @@ async def test_a_forked_child_keeps_no_descriptor_that_waits_for_a_reader(path: 
     owner = await Owner(SqliteOffsetStorage(path)).start()
     with closing(file_lock.connect_reading(path)):
         await owner.storage.close()
-        assert len(file_lock._spare[file_lock.identity_of(path.stat())]) == 1
+        assert len(spare_of(path)) == 1
         before = held(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads: it ends at once
