@@ -136,7 +136,10 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         return iterator
 
     async def changed(self) -> None:
-        """Wait until the share changes. Raises the error that ended the share."""
+        """Wait for the next change of the share. Raises the error that ended the share.
+
+        A change before the call does not count, so look at the share first.
+        """
         if self._error is None:
             self._change.clear()
             await self._change.wait()

@@ -105,8 +105,12 @@ async def test_what_an_assignor_does_wrong_is_an_outcome_and_the_next_one_is_com
 
 
 async def test_an_assignor_that_takes_too_long_is_killed_and_the_next_one_is_computed():
-    async with some_workers(timeout_ms=1) as workers:
+    async with some_workers() as workers:
+        await Asked(workers, a_work("in_order")).outcome
+        process = workers._process  # so the time is over while it computes, not while it starts
+        workers._timeout_ms = 50
         assert await Asked(workers, a_work("endless")).failure() is WorkFailure.TIMED_OUT
+        assert process.returncode is not None
         assert workers.killed == 1
         workers._timeout_ms = LONG_MS
         assert await Asked(workers, a_work("in_order")).outcome == [[0, 2, 4], [1, 3, 5]]
