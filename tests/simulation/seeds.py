@@ -25,6 +25,8 @@ FOUND: Final[Mapping[int, str]] = {
     53297: "the worlds: the same, with a heartbeat behind it",
     51766: "the worlds: offsets that expire with their group, the clock set back",
     51886: "the worlds: the same, of offsets committed after the group was empty",
+    146: "the worlds: a commit that names a partition twice, the first time with long metadata",
+    170: "the worlds: the same",
 }
 """Seed -> what it found. These are all that found something in the coordinator. Of the faults of
 the worlds themselves, each cause has one or more.

@@ -18,6 +18,7 @@ RARE = {
     35: "a member is silent for a session after its sync",
     350: "the same",
     36: "an append fails while the next one of its shard waits",
+    26: "a load comes between the parts of a group",
     74: "the store fails within a fold of SQLite, of a group or of one of its parts, and "
     "a load comes before its groups change",
 }
