@@ -17,6 +17,7 @@ from groupkeeper.coordinator.cli.pipeline.restoring import (
     History,
     RestoreOptions,
     accept,
+    accept_gaps,
     restore,
     wrong_segments,
 )
@@ -96,9 +97,8 @@ def _found(history: History) -> Standing:
 
 def _of_store(store: Path, log: Path | None, history: History) -> Standing:
     """Read sealed and unsealed events as one stream. Raises RestoreError."""
-    from groupkeeper.coordinator.cli.pipeline.store_history import gaps_before
-    from groupkeeper.pipeline.log.coverage import base_log, missing_text
-    from groupkeeper.pipeline.restore.standing import GroupHistory, IncompleteHistory
+    from groupkeeper.pipeline.log.coverage import base_log
+    from groupkeeper.pipeline.restore.standing import GroupHistory
     from groupkeeper.storage.event_log.reader import read_events
     from groupkeeper.storage.open import rows_of
 
@@ -116,10 +116,7 @@ def _of_store(store: Path, log: Path | None, history: History) -> Standing:
         first_log = first_log or base_log(event["log_id"])
         last_ts_ms = max(last_ts_ms, event["ts_ms"])
         found.add(first_log, event)
-    missing = gaps_before(open_rows, log, gaps, history.as_of_ms) if gaps else []
-    if missing:
-        texts = [missing_text(*each) for each in missing]
-        accept(IncompleteHistory(texts, history), history)
+    accept_gaps(open_rows, gaps, history)
     if not first_log:
         fail(f"{store} has no event of group {history.group!r}", NOTHING_MATCHED)
     return found.standing(lambda _: last_ts_ms, history.topics)

@@ -15,6 +15,7 @@ from groupkeeper.coordinator.cli.pipeline.restoring import (
     History,
     RestoreOptions,
     accept,
+    accept_gaps,
     restore,
     wrong_segments,
 )
@@ -123,18 +124,13 @@ def _events_of_store(
     store: Path, history: History, spark: SparkSession, scratch: Path
 ) -> DataFrame:
     """Read sealed and unsealed events as one stream. Raises RestoreError."""
-    from groupkeeper.coordinator.cli.pipeline.store_history import copy_group, gaps_before
-    from groupkeeper.pipeline.log.coverage import missing_text
+    from groupkeeper.coordinator.cli.pipeline.store_history import copy_group
     from groupkeeper.pipeline.restore.restore import events_of_log
-    from groupkeeper.pipeline.restore.standing import IncompleteHistory
     from groupkeeper.storage.open import rows_of
 
     log_dir, open_rows = history.places[1], rows_of(store)
     gaps = copy_group(open_rows, log_dir, history.group, scratch)
-    missing = gaps_before(open_rows, log_dir, gaps, history.as_of_ms) if gaps else []
-    if missing:
-        texts = [missing_text(*each) for each in missing]
-        accept(IncompleteHistory(texts, history), history)
+    accept_gaps(open_rows, gaps, history)
     if not any(scratch.iterdir()):
         fail(f"{store} has no event of group {history.group!r}", NOTHING_MATCHED)
     events: DataFrame = events_of_log(spark, scratch)

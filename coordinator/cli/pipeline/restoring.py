@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from groupkeeper.pipeline.restore.plan import Partition, Plan
     from groupkeeper.pipeline.restore.standing import IncompleteHistory, Standing
     from groupkeeper.storage.event_log.segments import Segment
+    from groupkeeper.storage.event_log.source import OpenRows
 
 NO_DATA: Final = "none"
 """``--data none``: no cluster holds the records, so nothing is clamped."""
@@ -197,6 +198,18 @@ def accept(error: IncompleteHistory, history: History) -> None:
     if not history.accepts_gaps:
         raise error
     typer.echo(f"groupkeeper: {error.what}; planned without them (--accept-gaps)", err=True)
+
+
+def accept_gaps(open_rows: OpenRows, gaps: list[tuple[int, int]], history: History) -> None:
+    """The same for gaps of a store, if one of them may hold events of the history."""
+    from groupkeeper.coordinator.cli.pipeline.store_history import gaps_before
+    from groupkeeper.pipeline.log.coverage import missing_text
+    from groupkeeper.pipeline.restore.standing import IncompleteHistory
+
+    log_dir = history.places[1]
+    missing = gaps_before(open_rows, log_dir, gaps, history.as_of_ms) if gaps else []
+    if missing:
+        accept(IncompleteHistory([missing_text(*each) for each in missing], history), history)
 
 
 def _found(history: History, find: Find) -> Standing:

@@ -105,12 +105,12 @@ def _admits_older_epoch(shard: ShardState, group: Group | None, request: OffsetC
         return False
     limit = shard.limits.offset_metadata_max_bytes
     by_name = shard.image.by_name
-    partitions = [
+    partitions = (  # a classic group looks at none of them
         (topic_id or (by_name[name].topic_id if name in by_name else ""), number)
         for name, topic_id, parts in request.topics
         for number, _, _, metadata in parts
         if not metadata or not _too_long(metadata, limit)
-    ]
+    )
     return group.admits_older_epoch(request, partitions)
 
 

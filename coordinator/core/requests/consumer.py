@@ -67,7 +67,7 @@ class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
     if_absent = GroupType.CONSUMER
 
     @property
-    def when_full(self) -> ErrorCode | None:  # type: ignore[override]
+    def when_full(self) -> ErrorCode | None:  # type: ignore[override]  # others: a constant
         """Return the refusal of a join or a leave. A refusal of any other heartbeat could expire
         the session, and few of them write."""
         if self.member_epoch > JOIN_EPOCH:
