@@ -17,6 +17,19 @@ def _moves(offset: DataType) -> DataType:
     return ArrayType(struct_of((STRING, "topic"), (INT, "partition"), (offset, "from to")))
 
 
+_ROUND: Final = (
+    (INT, "members_before"),
+    (LONG, "duration_ms"),
+    (ArrayType(STRING), "awaited"),
+    (INT, "members generation"),
+    (STRING, "protocol_name leader_id"),
+    (LONG, "completed_ms"),
+    (INT, "assigned moved"),
+    (_moves(STRING), "moves"),
+    (LONG, "assigned_ms"),
+)
+"""How a rebalance went."""
+
 _COMMITTED: Final = (
     (LONG, "position"),
     (STRING, "topic topic_id"),
@@ -65,15 +78,7 @@ SILVER_SCHEMAS: Final[Mapping[str, StructType]] = {
         (STRING, "store group"),
         (LONG, "seq started_ms"),
         (STRING, "reason member_id instance_id client_id client_host"),
-        (INT, "members_before"),
-        (LONG, "duration_ms"),
-        (ArrayType(STRING), "awaited"),
-        (INT, "members generation"),
-        (STRING, "protocol_name leader_id"),
-        (LONG, "completed_ms"),
-        (INT, "assigned moved"),
-        (_moves(STRING), "moves"),
-        (LONG, "assigned_ms"),
+        *_ROUND,
         (DATE, "dt"),
     ),
     "end_offsets": struct_of(
@@ -101,15 +106,7 @@ GOLD_SCHEMAS: Final[Mapping[str, StructType]] = {
         (STRING, "store group member_id"),
         (LONG, "seq started_ms"),
         (STRING, "reason instance_id client_id client_host"),
-        (INT, "members_before"),
-        (LONG, "duration_ms"),
-        (ArrayType(STRING), "awaited"),
-        (INT, "members generation"),
-        (STRING, "protocol_name leader_id"),
-        (LONG, "completed_ms"),
-        (INT, "assigned moved"),
-        (_moves(STRING), "moves"),
-        (LONG, "assigned_ms"),
+        *_ROUND,
         (STRING, "caused_by cause"),
         (ArrayType(STRING), "awaited_names"),
         (DATE, "dt"),

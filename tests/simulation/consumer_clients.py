@@ -20,6 +20,7 @@ from groupkeeper.coordinator.core.requests.consumer import (
     STATIC_LEAVE_EPOCH,
     ConsumerGroupHeartbeat,
 )
+from tests.helpers.core.consumer_members import a_consumer_heartbeat
 
 if TYPE_CHECKING:
     from tests.simulation.consumer_world import ConsumerWorld
@@ -149,24 +150,16 @@ class ConsumerClient:
         return self._request(self.epoch, **fields)
 
     def _request(self, epoch: int, **fields: Any) -> ConsumerGroupHeartbeat:
-        unchanged: dict[str, Any] = {
-            "rack_id": None,
-            "rebalance_timeout_ms": -1,
-            "subscribed_topic_names": None,
-            "subscribed_topic_regex": None,
-            "pattern_error": None,
-            "server_assignor": None,
-            "owned": None,
-            "new_member_id": "",
-            "client": self._client,
-        }
-        return ConsumerGroupHeartbeat(
+        request: ConsumerGroupHeartbeat = a_consumer_heartbeat(
             self.group_id,
             self.member_id,
-            epoch,
+            member_epoch=epoch,
             group_instance_id=self.instance_id,
-            **{**unchanged, **fields},
+            new_member_id="",
+            client=self._client,
+            **fields,
         )
+        return request
 
     def _owned(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         topics = sorted({topic for topic, _ in self.held})

@@ -44,14 +44,19 @@ async def test_events_in_memory_become_files_by_age_and_at_the_end(tmp_path: Pat
     assert verify(tmp_path / "log", reads_events=True).is_sound
 
 
-async def test_a_close_that_is_cancelled_leaves_the_store_free(tmp_path: Path) -> None:
-    storage = SealedStorage(MemoryOffsetStorage(), SealSettings(directory=tmp_path / "log"))
-    await Owner(storage).start()
+async def cancelled_close(storage: SealedStorage) -> None:
+    """Begin to close, and wait for the end no longer."""
     closing = asyncio.create_task(storage.close())
     await turns(1)
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
+
+
+async def test_a_close_that_is_cancelled_leaves_the_store_free(tmp_path: Path) -> None:
+    storage = SealedStorage(MemoryOffsetStorage(), SealSettings(directory=tmp_path / "log"))
+    await Owner(storage).start()
+    await cancelled_close(storage)
     await Owner(storage).start()
     await storage.close()
 
@@ -74,11 +79,7 @@ async def test_an_open_waits_for_the_close_that_its_caller_no_longer_waited_for(
     store = SlowToClose(tmp_path / "store.db")
     storage = SealedStorage(store, SealSettings(directory=tmp_path / "log"), poll_s=0.001)
     await Owner(storage).start()
-    closing = asyncio.create_task(storage.close())
-    await turns(1)
-    closing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await closing
+    await cancelled_close(storage)
     opening = asyncio.create_task(Owner(storage).start())
     await turns(5)
     store.may_close.set()
