@@ -7,7 +7,7 @@ its values.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -20,6 +20,11 @@ LeaseEpoch: TypeAlias = int
 
 CLUSTER_SHARD: ShardId = -1
 """The shard of records that belong to no group: topics, their ids, and configs."""
+
+
+ROUND_TRIPS: Final = "round_trips."
+"""``OffsetStorage.stats`` of a store on a server has keys of this prefix and the name of a call:
+the number of requests to the server."""
 
 
 class StorageError(Exception):
@@ -64,8 +69,8 @@ class StorageLimits(msgspec.Struct, frozen=True):
     max_step_bytes: int
     """Largest encoded size of one batch. The core refuses a request that would write more."""
     one_lane: bool
-    """True: one append writes all shards of the process. This is so for every backend here. False:
-    one append writes one shard, and each shard has a lane of its own."""
+    """True: one append writes all shards of the process. Every backend here does this. False: an
+    append writes one shard, so each shard has a lane of its own."""
     fold_after_requests: int = 0
     """An append folds groups only if more requests than this are unfolded. Otherwise the caller
     passes only the shards that write.
@@ -82,6 +87,10 @@ class StorageLimits(msgspec.Struct, frozen=True):
     max_group_bytes: int | None = None
     """Largest encoded size of the saved state of a group. The core refuses a request that would
     exceed it. None: the backend has no limit of its own."""
+    shared: bool = False
+    """True: several processes may use the store at the same time, each with shards of its own. The
+    runtime then loads some shards while it appends others. It drops only the shards that an append
+    names as fenced. The store must accept these calls in any order."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -92,12 +101,12 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class ShardAppend(NamedTuple):
-    """What one append writes for one shard."""
+    """The part of an append that concerns one shard."""
 
     shard: ShardId
     fence: LeaseEpoch
     batches: Sequence[Batch]
-    """May be empty: then nothing is written for this shard, but its groups may be folded. An append
+    """If it is empty, nothing is written for this shard, but its groups may be folded. An append
     folds the oldest groups of all its shards."""
     saved: Callable[[str], SavedGroup | None]
     """Returns the saved state of a group, or None if the group does not exist. The state contains
@@ -155,21 +164,30 @@ class OffsetStorage(LeaseStore, Protocol):
     def load(self, shards: Collection[ShardId]) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
         """Yield all durable records of the shards, in order within a group.
 
-        A folded group comes first as one SavedGroup and, if it is large, further SavedOffsets. The
-        records behind them may repeat what they contain: applying such a record again does not
-        change the result. A backend with one lane is loaded as a whole after every ``acquire``.
-        The runtime appends nothing to a lane while the lane is loaded.
+        A folded group comes first, as one SavedGroup. If it is large, further SavedOffsets follow.
+        Later records may repeat changes that these contain. To apply a change again has no effect.
+
+        A backend with one lane is loaded as a whole after every ``acquire``. The runtime appends
+        nothing to a lane while the lane is loaded.
+
+        A shared store (``StorageLimits.shared``) is loaded shard by shard. The runtime appends
+        other shards at the same time, and nothing for the shards that it loads. If a stored value
+        cannot be read, such a store raises StoreRefused. The runtime then loads each of the shards
+        by itself, so that only the shard with this value stays LOADING.
         """
         ...
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
         """Write records and events durably, in order. After the return they survive a crash.
 
-        Each item is written whole or not at all. Returns the fenced shards: a newer lease exists
-        for them, and nothing of their items was stored. Raises StorageError, or any exception, if
-        it is unknown whether the items were stored. The caller then drops its state, acquires the
-        shards and loads them again; it does the same after it cancels an append. The caller makes
-        one append at a time.
+        Each batch is written whole or not at all. Unless the store is shared, so is each item. A
+        shared store may split an append, but keeps the order of the batches of a shard. Returns the
+        fenced shards: a newer lease exists for them, and nothing of their items was stored. The
+        caller makes one append at a time.
+
+        Raises StorageError, or any exception, if it is unknown whether the items were stored. The
+        caller then drops its state, acquires the shards and loads them again. It does the same
+        after it cancels an append.
         """
         ...
 
@@ -208,6 +226,30 @@ class LoadsGroups(Protocol):
         several groups at once, and during an append of other shards. Raises StoreRefused if the
         data of the group is unusable: the waiting requests get UNKNOWN_SERVER_ERROR, which clients
         do not retry. After any other exception they get an error that clients retry.
+        """
+        ...
+
+
+@runtime_checkable
+class LimitsReads(Protocol):
+    """Optional part of the contract, for a store whose leases end by themselves after some time.
+
+    Another process may acquire the shards while this process is suspended, or cannot reach the
+    store. The store then refuses our writes. But reads do not reach the store, so the runtime must
+    stop answering them in time.
+    """
+
+    def read_time_left_ms(self) -> int:
+        """Return how long loaded shards may still answer reads. 0 means that they must wait until
+        the store has confirmed the leases. Cheap: it is called in each turn of the loop.
+        """
+        ...
+
+    def lost(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        """Return the shards whose lease is not ours any more, as far as this process knows.
+
+        If there is read time left, and a lease is not lost, nobody else has owned its shard since
+        the lease was acquired.
         """
         ...
 

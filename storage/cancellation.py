@@ -1,4 +1,4 @@
-"""Distinguish a cancelled task from a store that raises CancelledError by itself."""
+"""Distinguishes a cancelled task from a store that raises CancelledError by itself."""
 
 from __future__ import annotations
 

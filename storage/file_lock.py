@@ -44,10 +44,12 @@ def identity_of(status: os.stat_result) -> FileIdentity:
 
 
 class LockHeld(Exception):
-    """Raised if another process, or this one, holds the lock."""
+    """The lock is held by another process or by this one."""
 
     def __init__(self, holder: str, *, is_ours: bool) -> None:
-        """``holder`` is the file's text. ``is_ours`` is True if this process holds the lock."""
+        """``holder`` is the text in the file. ``is_ours`` is True if this process holds the
+        lock.
+        """
         super().__init__(holder)
         self.holder = holder
         self.is_ours = is_ours
@@ -85,14 +87,14 @@ class LockedFile:
                 _close_unless_in_use(fd, self.identity)
 
     def forget(self) -> None:
-        """Close the descriptor without releasing the lock, which the parent process keeps."""
+        """Close the descriptor in a forked child. The parent keeps the lock."""
         fd, self._fd = self._fd, -1
         os.close(fd)
 
 
 class FileLock:
-    """The lock on ``<file>.lock``. This file contains the holder's process id and host, for error
-    messages.
+    """The lock on ``<file>.lock``. This file contains the process id and host of the process that
+    holds the lock, for error messages.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,9 +1,10 @@
 """Check that objects from a host fit into Kafka's protocol.
 
+A host may pass any Python object. If one that does not fit were stored, no reply to a client could
+contain it. Values from a client always fit, because they were decoded from the protocol.
+
 This module checks objects that contain others. ``coordinator/core/wire_values`` checks single
-values. A host may pass any Python object. If one that does not fit were stored, no reply to a
-client could contain it. Values from a client always fit, because they were decoded from the
-protocol.
+values.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def _plain(value: Any) -> object:
 
 
 def collection_of_texts(name: str, value: object) -> list[str]:
-    """Return an argument that is a collection of strings. Raises TypeError for a single string."""
+    """Return an argument as a list of strings. Raises TypeError if it is not a collection, or is a
+    single string.
+    """
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be a collection of strings, not {value!r}")
     return [text(f"each of {name}", each) for each in value]

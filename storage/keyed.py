@@ -1,7 +1,7 @@
-"""Keep the last value of each key from a sequence of records (pure).
+"""Keeps the last value of each key from a sequence of records (pure).
 
-Records have keys, and the last write wins (``coordinator.core.records``). A backend without history
-can keep only these values. Loading any other backend must lead to the same state.
+Records have keys, and the last write wins (``coordinator.core.records``). A backend may keep only
+these last values. A load of them must lead to the same state as a load of all records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keep the last value of each key from the records of one consumer group (pure)."""
+"""Keeps the last value of each key from the records of one consumer group (pure)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ METADATA_RECORDS: Final = (*get_args(GroupMetadata), *get_args(ConsumerChange))
 """The types of records that set or change a group, but not its offsets."""
 
 _NOT_ASSIGNED = AssignedFields(0, 0, -1)
-"""What a member has before its first assignment."""
+"""The assignment of a member that has none yet."""
 
 
 class KeyedConsumerGroup:
-    """One consumer group, compacted."""
+    """The last record of each key of one consumer group, as Kafka's compaction keeps them."""
 
     def __init__(self, record: ConsumerGroupRecord) -> None:
         self._group_id = record.group_id
@@ -104,16 +104,16 @@ class KeyedConsumerGroup:
 
 
 KeptMetadata: TypeAlias = GroupRecord | KeyedConsumerGroup | None
-"""What is kept of a group of any type, beside its offsets."""
+"""The metadata that is kept of a group of any type: everything except its offsets."""
 
 
 def kept_metadata(metadata: GroupMetadata | None) -> KeptMetadata:
-    """Return what to keep of a group that was written as a whole."""
+    """Return the metadata of a record in the form to which later records can be applied."""
     return KeyedConsumerGroup(metadata) if isinstance(metadata, ConsumerGroupRecord) else metadata
 
 
 def changed_metadata(before: KeptMetadata, record: MetadataRecord) -> KeptMetadata:
-    """Return what to keep of a group after a record. The value from before may be changed."""
+    """Return the kept metadata after a record. ``before`` may be changed in place."""
     if isinstance(record, GroupRecord | ConsumerGroupRecord):
         return kept_metadata(record)
     if isinstance(before, KeyedConsumerGroup):
@@ -122,5 +122,5 @@ def changed_metadata(before: KeptMetadata, record: MetadataRecord) -> KeptMetada
 
 
 def saved_metadata(metadata: KeptMetadata) -> GroupMetadata | None:
-    """Return a kept group as it is written as a whole."""
+    """Convert kept metadata to the form in which a whole group is written."""
     return metadata.record() if isinstance(metadata, KeyedConsumerGroup) else metadata

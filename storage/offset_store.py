@@ -29,7 +29,7 @@ from groupkeeper.coordinator.core.records import (
 )
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.core.wire_values import INT32_MAX, Int32, text, whole_number
-from groupkeeper.storage.backends.host import OffsetAndMetadata, checked_offset
+from groupkeeper.storage.backends.metadata_store import OffsetAndMetadata, checked_offset
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
     Batch,
@@ -209,7 +209,7 @@ class OffsetStore:
                 )
 
     def _deleted(self, group_id: str, lost: Sequence[StoredOffset], is_all: bool) -> list[Event]:
-        """Return the same events as for a deletion through a coordinator."""
+        """Return the events of a deletion. They are the same as through a coordinator."""
         who: dict[str, Any] = {
             "group_id": group_id,
             "generation_id": NO_GENERATION,
@@ -262,7 +262,9 @@ class OffsetStore:
 
 
 def _given(offset: Any, metadata: str) -> OffsetAndMetadata:
-    """Return the offset to store. Raises for invalid values, because fetches would return them."""
+    """Return the offset to store. Invalid values are refused, because every later fetch would
+    return them.
+    """
     if isinstance(offset, OffsetAndMetadata):
         if metadata:
             raise TypeError("metadata is named twice: the OffsetAndMetadata has its own")

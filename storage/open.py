@@ -1,62 +1,227 @@
-"""Create the backend for the setting ``storage.url``. Only that backend is imported."""
+"""Create the backend for the setting ``storage.url``. Only that backend is imported.
+
+An installed package may add backends of its own, by an entry point of the group
+``groupkeeper.storage`` (docs/how-to/add-a-backend.md#packages).
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from collections.abc import Callable, Generator
 from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
+from urllib.parse import urlsplit
 
-from groupkeeper.storage.base import OffsetStorage, StoreRefused
+from groupkeeper.storage.base import OffsetStorage, StorageError, StoreIdentity, StoreRefused
 from groupkeeper.storage.event_log.log_clock import wall_clock_ms
-from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, SealSettings
 from groupkeeper.storage.event_log.source import OpenRows, SealableStorage
+from groupkeeper.storage.leases.lives import DEFAULT_LEASE_TTL_MS
 from groupkeeper.storage.segment_lines import EventDict
 
 if TYPE_CHECKING:
+    from groupkeeper.storage.backends.journal.driver import JournalDriver
     from groupkeeper.storage.event_log.reader import Asked
+    from groupkeeper.storage.move import Moved
+    from groupkeeper.storage.store_check import StoreReport
+
+ENTRY_POINTS: Final = "groupkeeper.storage"
+"""The group of entry points that packages use. The name of one is the scheme of its URLs. Its
+object is called with the URL, ``append_timeout_ms`` and ``clock``, and returns an OffsetStorage."""
 
 _MEMORY = "memory:"
-_SQLITE = "sqlite:///"
-_NOT_YET = ("postgresql", "zookeeper", "consul", "kafka")
+SQLITE: Final = "sqlite:///"
+"""The beginning of the URL of a file."""
+_POSTGRES = ("postgresql", "postgres")
+_ZOOKEEPER = "zookeeper"
+_NOT_YET = ("consul", "kafka")
+_NO_DATABASE = "storage.url: use postgresql://USER@HOST/DATABASE?schema=SCHEMA"
+_JOURNALS = (*_POSTGRES, _ZOOKEEPER)
+_OURS = ("memory", "sqlite", *_JOURNALS, *_NOT_YET)
+"""The schemes that no package can replace."""
 
 
-def open_storage(
+def open_storage(  # noqa: PLR0913 - each is a setting
     url: str,
     *,
     append_timeout_ms: int,
     clock: Callable[[], int] = wall_clock_ms,
     seal: SealSettings | None = None,
     seal_in_process: bool = True,
+    seal_if_possible: bool = False,
+    node_id: int = 1,
+    lease_ttl_ms: int = DEFAULT_LEASE_TTL_MS,
+    password: str | None = None,
 ) -> OffsetStorage:
     """Create the backend of a URL. The caller still has to open it.
 
     ``seal`` has the settings of sealing; without it all events stay in the store. With
     ``seal_in_process`` a thread of this process seals. Otherwise a separate process seals a store
-    on disk.
+    on disk. A store without an EventSource cannot be sealed. It is refused, or, with
+    ``seal_if_possible``, its events stay in the store.
+
+    ``node_id`` and ``lease_ttl_ms`` are for stores that several processes share: the id of this
+    node, and the time after which another process may end its leases. ``password`` is that of the
+    user in the URL. Without it the password comes from the environment, or from the URL.
 
     ``sqlite:///PATH`` is relative to the working directory, ``sqlite:////PATH`` is absolute. Raises
     StoreRefused with a message of one line if the URL has no backend.
     """
-    store = _store(url, append_timeout_ms, clock)
+    if problem := url_error(url):
+        raise StoreRefused(problem)
+    if _scheme(url) in _JOURNALS:
+        driver = journal_driver(url, append_timeout_ms, lease_ttl_ms, password)
+        kept_ms = FOR_EVER if seal is None else seal.retention_ms
+        store = _journal_store(driver, clock, node_id, lease_ttl_ms, kept_ms)
+    else:
+        store = _store(url, append_timeout_ms, clock)
     if seal is None:
         return store
     from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 
+    if not isinstance(store, SealableStorage):
+        if seal_if_possible:
+            return store
+        raise StoreRefused(
+            f"storage.url: the events of {_scheme(url)} storage cannot be sealed: set log.sealing "
+            'to "auto"'
+        )
     return SealedStorage(store, seal, clock=clock, in_process=seal_in_process)
 
 
-def _store(url: str, append_timeout_ms: int, clock: Callable[[], int]) -> SealableStorage:
-    if problem := url_error(url):
-        raise StoreRefused(problem)
+def _store(url: str, append_timeout_ms: int, clock: Callable[[], int]) -> OffsetStorage:
+    if added := _entry_points(url):
+        return _added_store(added[0], url, append_timeout_ms, clock)
     if url == _MEMORY:
         from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 
         return MemoryOffsetStorage(clock=clock)
     from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 
-    path = url.removeprefix(_SQLITE)
+    path = url.removeprefix(SQLITE)
     return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
+
+
+def journal_driver(
+    url: str, append_timeout_ms: int, lease_ttl_ms: int, password: str | None = None
+) -> JournalDriver:
+    """Return the driver of a store that several processes share."""
+    if _scheme(url) == _ZOOKEEPER:
+        _require("kazoo", _ZOOKEEPER)
+        from groupkeeper.storage.backends.zookeeper import url as zookeeper_url
+        from groupkeeper.storage.backends.zookeeper.driver import ZooKeeperDriver
+
+        try:
+            own = {} if password is None else {zookeeper_url.PASSWORD_VARIABLE: password}
+            place = zookeeper_url.parse_url(url, {**os.environ, **own})
+            return ZooKeeperDriver(
+                place, append_timeout_ms=append_timeout_ms, lease_ttl_ms=lease_ttl_ms
+            )
+        except ValueError as error:  # of the settings of a connection
+            raise StoreRefused(f"storage.url: {error}") from error
+    _require("asyncpg", "postgres")
+    from groupkeeper.storage.backends.postgres.driver import PostgresDriver
+    from groupkeeper.storage.backends.postgres.url import parse_url
+
+    return PostgresDriver(
+        parse_url(url, password), append_timeout_ms=append_timeout_ms, lease_ttl_ms=lease_ttl_ms
+    )
+
+
+async def check_store(
+    url: str,
+    identity: StoreIdentity,
+    *,
+    append_timeout_ms: int,
+    password: str | None = None,
+    measures_writes: bool = False,
+) -> StoreReport:
+    """Read the whole store of a URL, and measure it. Raises StorageError if it cannot be opened."""
+    from groupkeeper.storage import store_check
+
+    if problem := url_error(url):
+        raise StoreRefused(problem)
+    if url.startswith(SQLITE):
+        return await store_check.check_sqlite(Path(url.removeprefix(SQLITE)))
+    if _scheme(url) not in _JOURNALS:
+        raise StoreRefused(f"storage.url: a {_scheme(url)} store cannot be checked")
+    driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
+    return await store_check.check_journal(driver, identity, measures_writes=measures_writes)
+
+
+async def move_store(
+    source: str,
+    target: str,
+    identity: StoreIdentity,
+    *,
+    append_timeout_ms: int,
+    password: str | None = None,
+    progress: Callable[[int, int], None],
+) -> Moved:
+    """Copy the groups of one URL to another one. ``password`` is that of both users.
+
+    Raises StoreRefused if a URL has no backend, or if a process uses one of the stores.
+    """
+    from groupkeeper.storage.move import move
+
+    if problem := url_error(target):
+        raise StoreRefused(problem)
+    if _scheme(target) not in _JOURNALS:
+        raise StoreRefused("--to: use a URL of a store on a server")
+    storage = open_storage(source, append_timeout_ms=append_timeout_ms, password=password)
+    driver = journal_driver(target, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
+    return await move(
+        storage, driver, identity, lease_ttl_ms=DEFAULT_LEASE_TTL_MS, progress=progress
+    )
+
+
+def _require(package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise StoreRefused(f"storage.url: {package} is not installed: install groupkeeper[{extra}]")
+
+
+def _journal_store(
+    driver: JournalDriver, clock: Callable[[], int], node_id: int, lease_ttl_ms: int, kept_ms: int
+) -> OffsetStorage:
+    """Return a store on a server. Its events stay in the store for ``kept_ms``, and are not written
+    to files.
+    """
+    from groupkeeper.storage.backends.journal.store import JournalStorage
+
+    name = f"{socket.gethostname()}:{os.getpid()}"
+    return JournalStorage(
+        driver,
+        node_id=node_id,
+        name=name,
+        lease_ttl_ms=lease_ttl_ms,
+        retention_ms=kept_ms,
+        clock=clock,
+    )
+
+
+def _added_store(
+    added: EntryPoint, url: str, append_timeout_ms: int, clock: Callable[[], int]
+) -> OffsetStorage:
+    """Call the function of another package. Raises StoreRefused if it does not return a store."""
+    try:
+        store = added.load()(url, append_timeout_ms=append_timeout_ms, clock=clock)
+    except StorageError:
+        raise
+    except Exception as error:  # whatever it is, it is the package's
+        raise StoreRefused(
+            f"storage.url: {_scheme(url)} storage, which {added.value} adds, fails: {error!r}"
+        ) from error
+    if not isinstance(store, OffsetStorage):
+        raise StoreRefused(
+            f"storage.url: {added.value} returned a {type(store).__name__}, which is no "
+            "OffsetStorage (groupkeeper.storage.base)"
+        )
+    return store
 
 
 def rows_of(store: str | Path) -> OpenRows:
@@ -65,14 +230,14 @@ def rows_of(store: str | Path) -> OpenRows:
     ``store`` is a path, or a URL as in ``storage.url``. Raises StoreRefused for a URL whose rows no
     other process can read.
     """
-    url = f"{_SQLITE}{store}" if isinstance(store, Path) or ":" not in store else store
+    url = f"{SQLITE}{store}" if isinstance(store, Path) or ":" not in store else store
     if problem := url_error(url):
         raise StoreRefused(problem)
-    if url == _MEMORY:
-        raise StoreRefused(f"{url} keeps no log that can be read from here")
+    if not url.startswith(SQLITE):
+        raise StoreRefused(f"{_scheme(url)}: keeps no log that can be read from here")
     from groupkeeper.storage.backends.sqlite.rows import SqliteRows
 
-    return partial(SqliteRows, Path(url.removeprefix(_SQLITE)))
+    return partial(SqliteRows, Path(url.removeprefix(SQLITE)))
 
 
 def read_events(
@@ -90,10 +255,49 @@ def read_events(
 
 def url_error(url: str) -> str | None:
     """Return why a URL has no backend. Return None if it has one."""
-    if url == _MEMORY or (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
+    if url == _MEMORY or (url.startswith(SQLITE) and len(url) > len(SQLITE)):
         return None
-    known = "use sqlite:///PATH or memory:"
-    scheme = url.partition(":")[0]
-    if scheme in _NOT_YET:
-        return f"storage.url: {scheme} storage does not exist yet; {known}"
-    return f"storage.url: {url!r} names no storage; {known}"
+    if _scheme(url) in _POSTGRES:
+        return None if urlsplit(url).path.strip("/") else _NO_DATABASE
+    if _scheme(url) == _ZOOKEEPER:
+        return _zookeeper_error(url)
+    added = _entry_points(url)
+    if len(added) == 1:
+        return None
+    if added:
+        names = ", ".join(sorted(each.value for each in added))
+        return f"storage.url: several packages add {_scheme(url)} storage ({names}): remove one"
+    known = "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT or memory:"
+    if _scheme(url) in _NOT_YET:
+        return f"storage.url: {_scheme(url)} storage does not exist yet; {known}"
+    return f"storage.url: {without_password(url)!r} names no storage; {known}"
+
+
+def without_password(url: str) -> str:
+    """Return a URL for people, with *** instead of a password."""
+    url = re.sub(r"(?<=[?&])(\w*password=)[^&#]*", r"\1***", url)
+    head, at, rest = url.partition("://")[2].rpartition("@")
+    user, colon, _ = head.partition(":")
+    return f"{_scheme(url)}://{user}:***@{rest}" if at and colon else url
+
+
+def _zookeeper_error(url: str) -> str | None:
+    from groupkeeper.storage.backends.zookeeper.url import parse_url  # late: rarely needed
+
+    try:
+        parse_url(url, os.environ)
+    except ValueError as error:
+        return f"storage.url: {error}"
+    return None
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0]
+
+
+def _entry_points(url: str) -> list[EntryPoint]:
+    """Return the entry points of other packages for the scheme of a URL."""
+    scheme = _scheme(url)
+    if ":" not in url or scheme in _OURS:
+        return []
+    return list(entry_points(group=ENTRY_POINTS, name=scheme))

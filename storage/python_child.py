@@ -1,4 +1,4 @@
-"""Processes of Python that work for this one, and end with it."""
+"""Helps to start other Python processes that work for this one and end with it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 
 
 def child_environment() -> dict[str, str]:
-    """Return an environment in which a new Python finds the modules that this one finds.
+    """Return an environment in which a new Python process finds the same modules as this one.
 
-    Without the current directory: a file that lies there must not replace a module.
+    The current directory is left out: a file in it must not replace a module.
     """
     paths = os.pathsep.join(path for path in sys.path if path)
     return {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}

@@ -1,10 +1,11 @@
 """Encode an event as one line of a segment, and decode it (pure).
 
-A line is the flat dict of ``docs/reference/events.md`` as JSON, except for commits. In a commit the
-partitions of a topic are ``rows``: lists without names, in the order of ``ROW_FIELDS``. That halves
-the length of a line. It also lets ``storage.event_log.lines`` copy the bytes that the loop encoded
-for the store. Most events are commits. In files of schema version 1, commits too have
-``partitions`` with names.
+A line is the flat dict of ``docs/reference/events.md`` as JSON, except for commits, which are most
+of the events. In a commit the partitions of a topic are ``rows``: lists without names, in the order
+of ``ROW_FIELDS``. That halves the length of a line. It also lets ``storage.event_log.lines`` copy
+the bytes that the loop encoded for the store.
+
+In files of schema version 1, commits too have ``partitions`` with names.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def is_line_of_version_1(line: bytes) -> bool:
 
 
 def _is_event(line: EventDict) -> bool:
-    """Return True if a line has the fields that every reader needs."""
+    """Return True if the decoded line has the fields that every reader needs."""
     get = line.get
     return (
         isinstance(get("seq"), int)

@@ -1,1 +1,3 @@
-"""Storage backends: memory, SQLite, and a store of the host."""
+"""Storage backends: memory, SQLite, a store of the host, and stores that several processes share
+(PostgreSQL and ZooKeeper, over a journal).
+"""

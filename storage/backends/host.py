@@ -1,23 +1,22 @@
 """Committed offsets in a store of the host, which needs only four methods over any database.
 
-The promises are weaker than those of the other backends, because the store promises less:
+The host's store promises less than a database of ours, so this backend promises less than the
+others:
 
 - Only offsets are stored. The process remembers the members of a group. They survive a failed
   write, but after a restart every group is Empty and its members join again.
 - Groups cannot be listed: ``list_groups`` returns the groups that were named since the start. A
-  group is read when it is first named (``storage.base.LoadsGroups``), so the offsets of a group
-  that is never named do not expire.
-- A commit of several partitions is several calls of ``store``. A crash between them leaves the
+  group is read when a request first names it (``storage.base.LoadsGroups``). So the offsets of a
+  group that no request names do not expire.
+- A commit of several partitions is several calls of ``store``. A crash between them leaves only the
   first offsets stored. The client got no success for that commit, so it retries.
-- A write that lasts too long is not cancelled, because the coordinator could not know when it
-  ends. Its group is neither written nor read before the write has ended. Other groups continue.
+- A write that lasts too long is not cancelled, because the coordinator could not know when it ends.
+  Until it has ended, its group is neither written nor read. Other groups continue.
 - There is no fence: two processes over one store overwrite each other. Run only one.
 - Topics are not stored. A configured topic is created at every start, under a new id. Offsets
   belong to the topic's name. The end of a partition is the largest offset of the groups named so
   far. Offsets of a missing or deleted topic stay in the host's store.
 - There is no event log, so no ``commit_log``.
-
-Long because each of its weaker promises is handled in the same few methods.
 """
 
 from __future__ import annotations
@@ -27,22 +26,17 @@ import inspect
 from collections import deque
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
-    Callable,
     Collection,
-    Coroutine,
     Mapping,
     Sequence,
 )
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
 from groupkeeper.coordinator.core.records import (
-    NO_LEADER_EPOCH,
     NO_OFFSET,
-    NO_TIMESTAMP,
     GroupRemoved,
     OffsetsAdopted,
     OffsetsCommitted,
@@ -51,7 +45,17 @@ from groupkeeper.coordinator.core.records import (
     SavedGroup,
     SavedOffset,
 )
-from groupkeeper.coordinator.core.wire_values import INT32_MAX, int32, int64, text, whole_number
+from groupkeeper.coordinator.core.wire_values import INT32_MAX, text, whole_number
+from groupkeeper.storage.backends.metadata_store import (
+    METHODS,
+    UNFIT,
+    MetadataStore,
+    OffsetAndMetadata,
+    ask,
+    result_of,
+    saved_offset,
+    start_call,
+)
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
     Lease,
@@ -63,7 +67,6 @@ from groupkeeper.storage.base import (
     StoreIdentity,
     StoreRefused,
 )
-from groupkeeper.storage.cancellation import unless_cancelled
 from groupkeeper.storage.keyed import KeyedRecords
 from groupkeeper.storage.keyed_consumer import (
     METADATA_RECORDS,
@@ -75,9 +78,8 @@ from groupkeeper.storage.keyed_consumer import (
 MAX_STEP_BYTES: Final = 16 * 1024 * 1024
 
 MAX_CALLS: Final = 32
-"""The number of groups that an append writes, or a load reads, at the same time. The offsets of one
-group are written one after the other.
-"""
+"""An append writes at most so many groups at the same time, and a load reads at most so many. The
+offsets of one group are written one after the other."""
 
 READ_TIMEOUT_MS: Final = 5_000
 """The time limit for reading one group during a load. It equals the default of
@@ -88,76 +90,17 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
-    """A committed offset as the host's store keeps it; times are wall-clock milliseconds."""
-
-    offset: int
-    """An offset of -1 means that the offset of this partition was deleted, while other partitions
-    of its group remain. Store it like any other offset. A client that commits -1 causes the same.
-    Other negative offsets are normal offsets."""
-    metadata: str = ""
-    commit_time_ms: int = NO_TIMESTAMP
-    expire_time_ms: int = NO_TIMESTAMP
-    """-1: the coordinator's retention applies."""
-    leader_epoch: int = NO_LEADER_EPOCH
-
-
-GroupOffsets: TypeAlias = Mapping[str, Mapping[int, OffsetAndMetadata]]
-"""All offsets of a group: by topic, then by partition."""
-
-
-class MetadataStore(Protocol):
-    """A store of the host. A method may be ``async``. If it is not, it runs on the loop and must
-    not block. If a method raises, the client gets a retriable error.
-
-    After a method has returned or raised, it must not write any more. The next call for the group
-    follows at once. A late write, for example by a thread after the store's own timeout, would
-    overwrite the result of that call.
-
-    ``store`` and ``delete`` are never cancelled while the loop runs, however long they take.
-    ``fetch`` and ``fetch_all`` may be cancelled. If a ``fetch_all`` continues after that, no other
-    call is made for its group before it has ended.
-
-    The results must have exactly these types: a partition is an int, not a str as in JSON, and
-    metadata is never None. Otherwise the group is refused with UNKNOWN_SERVER_ERROR, which clients
-    do not retry, and the log names the wrong value.
-    """
-
-    def store(
-        self, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata
-    ) -> Awaitable[None] | None:
-        """Write one offset over the previous one. It must be durable when this returns."""
-        ...
-
-    def fetch(
-        self, group_id: str, topic: str, partition: int
-    ) -> Awaitable[OffsetAndMetadata | None] | OffsetAndMetadata | None:
-        """Return one offset, or None if there is none."""
-        ...
-
-    def fetch_all(self, group_id: str) -> Awaitable[GroupOffsets] | GroupOffsets:
-        """Return all offsets of a group; empty if there are none."""
-        ...
-
-    def delete(self, group_id: str) -> Awaitable[None] | None:
-        """Delete all offsets of a group; a missing group is no error. The deletion must be durable
-        when this returns.
-        """
-        ...
-
-
-_METHODS: Final = ("store", "fetch", "fetch_all", "delete")
-
-
 @dataclass(slots=True)
 class _GroupWrite:
-    """The writes of one append for one group."""
+    """The calls of the store that one append needs for one group.
+
+    First all offsets are deleted if ``deletes`` is True. Then each offset in ``puts`` is stored.
+    """
 
     deletes: bool = False
     puts: dict[tuple[str, int], OffsetAndMetadata] = field(default_factory=dict)
     is_given_up: bool = False
-    """The append failed or was cancelled, so no further call is made."""
+    """True if the append failed or was cancelled. Then no further call is made."""
 
 
 class PersistentOffsetStorage:
@@ -171,7 +114,7 @@ class PersistentOffsetStorage:
         """
         if isinstance(store, type):
             raise TypeError(f"store must be an object: {store.__name__}(...), not the class itself")
-        missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
+        missing = [name for name in METHODS if not callable(getattr(store, name, None))]
         if missing:
             raise TypeError(
                 "store must be an object with the four methods of a MetadataStore: a "
@@ -237,8 +180,8 @@ class PersistentOffsetStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Yield the records that this process knows: none at a start, all groups after a failed
-        append.
+        """Yield the records that this process knows: none at a start; all known groups after a
+        failed append.
 
         A group is left out if its write is unfinished, or if it cannot be read in time.
         """
@@ -258,9 +201,8 @@ class PersistentOffsetStorage:
                 yield shard, records
 
     async def _read_in_time(self, group_id: str) -> list[Record]:
-        """Read a group for a load. If the read fails or takes too long, the group is left out.
-
-        It is read when it is named again; the load continues with the others.
+        """Read a group for a load. If the read fails or takes too long, the load continues without
+        the group. The next request that names the group reads it.
         """
         if group_id in self._writing or group_id in self._reading:
             return []
@@ -272,7 +214,7 @@ class PersistentOffsetStorage:
             return []
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
-        """Return the records of a group, read at the first request that names it."""
+        """Return the records of a group. Called at the first request that names the group."""
         self._check_open()
         records = await self._read(group_id)
         if records:
@@ -294,10 +236,10 @@ class PersistentOffsetStorage:
         If the caller is cancelled, the call is cancelled too. The caller does not wait for its end,
         and a later result is ignored.
         """
-        found = _ask(self._store.fetch_all, group_id)
+        found = ask(self._store.fetch_all, group_id)
         if not inspect.isawaitable(found):
             return found
-        call = _call(self._reading, group_id, _result(found))
+        call = start_call(self._reading, group_id, result_of(found))
         try:
             await asyncio.wait([call])
         except asyncio.CancelledError:
@@ -316,10 +258,10 @@ class PersistentOffsetStorage:
                 for partition, each in rows.items():
                     where = f" of topic {topic!r}, partition {partition!r}"
                     number = whole_number("partition", partition, least=0, most=INT32_MAX)
-                    saved = _saved(each)
+                    saved = saved_offset(each)
                     if saved.offset != NO_OFFSET:
                         offsets.setdefault(topic, {})[number] = saved
-        except _UNFIT as error:
+        except UNFIT as error:
             raise self._unfit("fetch_all", group_id, where, error) from None
         return offsets
 
@@ -327,12 +269,12 @@ class PersistentOffsetStorage:
         """Return the stored offset of one partition, without a coordinator."""
         if group_id in self._writing:
             await asyncio.wait([self._writing[group_id]])
-        found = await _result(_ask(self._store.fetch, group_id, topic, partition))
+        found = await result_of(ask(self._store.fetch, group_id, topic, partition))
         if found is None:
             return None
         try:
-            saved = _saved(found)
-        except _UNFIT as error:
+            saved = saved_offset(found)
+        except UNFIT as error:
             where = f" of topic {topic!r}, partition {partition}"
             raise self._unfit("fetch", group_id, where, error) from None
         return None if saved.offset == NO_OFFSET else saved
@@ -405,9 +347,10 @@ class PersistentOffsetStorage:
     async def _write_all(self, writes: Mapping[str, _GroupWrite]) -> None:
         """Write several groups at a time.
 
-        If one fails, wait for the running writes. If the append is cancelled, the running writes
-        end by themselves: a thread would continue in any case, and could overwrite the result of
-        the client's next request. Groups whose write has not begun are not written.
+        If one fails, wait until the running writes have ended. If the append is cancelled, the
+        running writes still continue to their end: a cancelled thread would continue in any case,
+        and could overwrite the result of the client's next request. Groups whose write has not
+        begun are not written.
         """
         waiting = deque(writes.items())
         under_way: set[asyncio.Task[None]] = set()
@@ -415,7 +358,7 @@ class PersistentOffsetStorage:
             while waiting or under_way:
                 while waiting and len(under_way) < MAX_CALLS:
                     group_id, write = waiting.popleft()
-                    under_way.add(_call(self._writing, group_id, self._write(group_id, write)))
+                    under_way.add(start_call(self._writing, group_id, self._write(group_id, write)))
                 ended, under_way = await asyncio.wait(
                     under_way, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -430,11 +373,11 @@ class PersistentOffsetStorage:
 
     async def _write(self, group_id: str, write: _GroupWrite) -> None:
         if write.deletes and not write.is_given_up:
-            await _result(_ask(self._store.delete, group_id))
+            await result_of(ask(self._store.delete, group_id))
         for (topic, partition), offset in write.puts.items():
             if write.is_given_up:
                 return
-            await _result(_ask(self._store.store, group_id, topic, partition, offset))
+            await result_of(ask(self._store.store, group_id, topic, partition, offset))
 
     # --- The rest of the contract -----------------------------------------------------------------
 
@@ -451,76 +394,3 @@ class PersistentOffsetStorage:
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError("the store is not open")
-
-
-_ENDS_THE_LOOP: Final = (KeyboardInterrupt, SystemExit)
-
-
-def _call(
-    calls: dict[str, asyncio.Task[_T]], group_id: str, call: Coroutine[Any, Any, _T]
-) -> asyncio.Task[_T]:
-    """Start a call to the store for a group. ``calls`` contains it until it has ended."""
-    task = asyncio.get_running_loop().create_task(call)
-    calls[group_id] = task
-
-    def ended(task: asyncio.Task[_T]) -> None:
-        del calls[group_id]
-        if not task.cancelled():
-            task.exception()  # avoids a warning if nobody awaits the task any more
-
-    task.add_done_callback(ended)
-    return task
-
-
-def _ask(method: Callable[..., Any], *args: Any) -> Any:
-    """Call a method of the host's store.
-
-    Raises StorageError if the method raises an exception that is no Exception, such as
-    CancelledError. Otherwise it would end a task of the coordinator, and requests would get no
-    answer. KeyboardInterrupt and SystemExit are raised unchanged, because they end the process.
-    """
-    try:
-        return method(*args)
-    except (Exception, *_ENDS_THE_LOOP):
-        raise
-    except BaseException as error:
-        raise StorageError(f"the store raised {error!r}") from error
-
-
-async def _result(value: Any) -> Any:
-    """Return the result of a method of the host's store. Await it if it is awaitable.
-
-    Raises StorageError for the same exceptions as ``_ask``, and if the method was cancelled
-    although the caller was not.
-    """
-    if not inspect.isawaitable(value):
-        return value
-    try:
-        return await unless_cancelled(value)
-    except (Exception, asyncio.CancelledError, GeneratorExit, *_ENDS_THE_LOOP):
-        raise
-    except BaseException as error:
-        raise StorageError(f"the store raised {error!r}") from error
-
-
-_UNFIT: Final = (AttributeError, TypeError, ValueError)
-"""The errors that unusable values cause."""
-
-
-def checked_offset(found: Any) -> OffsetAndMetadata:
-    """Return a copy with checked values. Raises one of ``_UNFIT``."""
-    return OffsetAndMetadata(
-        int64("offset", found.offset),
-        text("metadata", found.metadata, most_bytes=None),
-        int64("commit_time_ms", found.commit_time_ms),
-        int64("expire_time_ms", found.expire_time_ms),
-        int32("leader_epoch", found.leader_epoch),
-    )
-
-
-def _saved(found: Any) -> SavedOffset:
-    it = checked_offset(found)
-    # topics are not stored, so the next start gives them new ids
-    return SavedOffset(
-        it.offset, it.leader_epoch, it.metadata, it.commit_time_ms, it.expire_time_ms, ""
-    )

@@ -34,7 +34,7 @@ from groupkeeper.storage.keyed import KeyedRecords
 from groupkeeper.storage.segment_lines import EventDict, encode_line
 
 MAX_EVENTS = 100_000
-"""The number of events kept. At about 500 bytes each, they need 50 MB."""
+"""The number of events that are kept. With about 500 bytes each, they need 50 MB."""
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
 
@@ -45,7 +45,7 @@ HISTORY_SLICE_EVENTS = 5_000
 
 
 class KeptEvent(NamedTuple):
-    """One event of the ring, before it is rendered."""
+    """One event of the ring, which is rendered only when it is read."""
 
     stamp: Stamp
     seq: int
@@ -97,8 +97,9 @@ class MemoryOffsetStorage:
         return self.take_over(free, owner)
 
     def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Acquire shards even if another owner holds them. Another process would do this if the
-        owner seems dead."""
+        """Acquire shards even if another owner has them. This is what another process would do if
+        the owner seems dead.
+        """
         self._last_epoch += 1
         for shard in shards:
             self._owners[shard] = owner
@@ -115,8 +116,9 @@ class MemoryOffsetStorage:
         self.give_back(leases)
 
     def give_back(self, leases: Collection[Lease]) -> None:
-        """Release the leases that are still held, which undoes a ``take_over``. The epochs do not
-        change."""
+        """Undo a ``take_over``: release the leases that are still held. The epochs do not
+        change.
+        """
         for lease in leases:
             if self._holds(lease):
                 del self._owners[lease.shard]
@@ -205,7 +207,7 @@ class MemoryRow(NamedTuple):
     """The events of one append that the ring still has."""
 
     row: int
-    """The seq of its last event."""
+    """The number of the row is the seq of its last event."""
     first_seq: int
     last_seq: int
     kept: list[KeptEvent]
@@ -281,8 +283,9 @@ class MemoryEvents:
         self._note = self._note._replace(log_dir=log_dir)
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
-        """Add the logs that have sealed files (``new``), and remove those whose files were deleted
-        (``gone``)."""
+        """Add the ``new`` logs to those that have sealed files. Remove the logs ``gone``, whose
+        files were deleted.
+        """
         self._note = self._note._replace(log_ids=(self._note.log_ids | {*new}) - {*gone})
 
     async def trim(self, sealed_row: int) -> int:

@@ -1,4 +1,4 @@
-"""Build events for readers: complete, flat dicts, with one schema for every backend (pure).
+"""Builds events for readers: complete, flat dicts, with one schema for every backend (pure).
 
 The schema is in ``storage.event_log.event_kinds``. A house test checks that both agree.
 """
@@ -16,7 +16,7 @@ from groupkeeper.storage.segment_lines import COMMIT_KIND, ROW_FIELDS, EventDict
 
 COMMIT_API: Final = "OffsetCommit"
 NO_GROUP_TYPE: Final = ""
-"""The type of the group of an event that belongs to no group."""
+"""The ``group_type`` of an event that belongs to no group."""
 
 
 class Stamp(NamedTuple):

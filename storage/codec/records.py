@@ -51,18 +51,18 @@ class PayloadItem(msgspec.Struct, frozen=True):
 
 
 class PayloadHead(msgspec.Struct, frozen=True):
-    """The head of a payload, which is enough to continue writing after it."""
+    """The first fields of a payload. A store that continues after the payload needs only these."""
 
     version: int
     log_id: str
     ts_ms: int
     clock_ms: int
     folded_row: int
-    """The fold had reached this row of the log when the payload was written."""
+    """When the payload was written, everything up to this row of the log was folded."""
 
 
 class Payload(PayloadHead, frozen=True):
-    """One append."""
+    """The content of one row of the log: the records and events of one append."""
 
     items: list[PayloadItem]
 
@@ -186,17 +186,17 @@ def payload_events(first_seq: int, payload: Payload) -> Iterator[EventDict]:
 
 
 WITH_OWN_KEY = frozenset({PartitionEnd, TopicRecord, TopicRemoved, GroupConfigs})
-"""Types of records with a key of their own; the others change a group."""
+"""The types of keyed records: topics, configs and ends. All other records change a group."""
 
 
 def group_of(record: Record) -> str | None:
-    """Return the group that a record changes; None for a record with a key of its own."""
+    """Return the group that a record changes; None for a keyed record."""
     return None if type(record) in WITH_OWN_KEY else record.group_id  # type: ignore[union-attr]
 
 
 def own_key(record: Record) -> tuple[str, bool]:
-    """Return the key of a record with a key of its own, and whether the record sets the key (True)
-    or clears it (False).
+    """Return the key of a keyed record. Also return True if the record sets the key, False if it
+    clears it.
     """
     match record:
         case PartitionEnd():

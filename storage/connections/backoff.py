@@ -1,4 +1,4 @@
-"""The pause before the next retry."""
+"""Computes the pause before the next retry. It grows with each failure, up to a limit."""
 
 from __future__ import annotations
 

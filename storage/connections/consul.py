@@ -25,22 +25,24 @@ from groupkeeper.storage.connections.consul_errors import (
 )
 
 LEAST_TTL_MS = 10_000
-"""Consul refuses a session with a shorter TTL."""
+"""The shortest TTL of a session that Consul accepts."""
 MOST_TTL_MS = 86_400_000
 MOST_LOCK_DELAY_MS = 60_000
-"""Consul silently shortens a longer lock delay."""
+"""The longest lock delay. Consul silently shortens a longer one."""
 MOST_OPERATIONS = 64
 """The most operations in one transaction."""
 
 _ANSWER_S = 10.0
-"""A write waits for a majority of servers, and their election takes some seconds."""
+"""How long to wait for an answer. A write waits for a majority of servers, whose election takes
+some seconds."""
 _BLOCK_S = 60.0
 """How long one blocking query waits; Consul adds up to a sixteenth of it."""
 
 
 class ConsulEntry(NamedTuple):
-    """One key and its value. ``at_index`` is its last change. ``session`` holds its lock, or is
-    None."""
+    """One key and its value. ``at_index`` is the index of its last change. ``session`` is the
+    session that has its lock, or None.
+    """
 
     key: str
     value: bytes
@@ -56,7 +58,7 @@ class ConsulView(NamedTuple):
 
 
 class ConsulClient:
-    """A client of one Consul agent."""
+    """Calls one Consul agent over HTTP."""
 
     def __init__(
         self,
@@ -93,14 +95,16 @@ class ConsulClient:
         await self.close()
 
     async def get(self, key: str) -> ConsulEntry | None:
-        """Return a key as the leader knows it, or None."""
+        """Return a key; None if it does not exist. The answer comes from the leader, so it is up to
+        date.
+        """
         answer = await self._ask("GET", _path(key), {"consistent": ""})
         return None if answer.status_code == 404 else _entries(answer)[0]
 
     async def list(self, prefix: str, *, behind: int = 0) -> ConsulView:
         """Return the keys that begin with the prefix.
 
-        With ``behind`` it waits up to a minute for a view whose index is higher than this one.
+        With ``behind`` it waits, up to a minute, for a view whose index is higher than this one.
         """
         params = {"recurse": ""}
         timeout = _ANSWER_S
@@ -113,7 +117,9 @@ class ConsulClient:
         return ConsulView(max(1, int(answer.headers.get("x-consul-index", 1))), entries)
 
     async def keys(self, prefix: str, separator: str) -> tuple[str, ...]:
-        """Return the keys below a prefix, cut off after the next separator, each once."""
+        """Return the names below a prefix. Each is cut off after the next separator, and is
+        returned once.
+        """
         params = {"keys": "", "separator": separator}
         answer = await self._ask("GET", _path(prefix), params)
         return () if answer.status_code == 404 else tuple(answer.json())

@@ -1,4 +1,4 @@
-"""The errors of a connection to Consul."""
+"""The errors that calls of Consul raise."""
 
 from __future__ import annotations
 

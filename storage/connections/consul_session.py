@@ -22,7 +22,7 @@ from groupkeeper.storage.connections.consul import (
 from groupkeeper.storage.connections.consul_errors import ConsulError, ConsulUnavailable
 
 RENEWALS_A_TTL = 3
-"""Two of them may fail before the session is in danger."""
+"""The renewals in one TTL. Two in a row may fail before the session is in danger."""
 
 
 def boot_time() -> float:
@@ -66,7 +66,7 @@ class ConsulSession:
         """Create the session and start its renewals. ``on_lost`` is called at most once, with a
         reason.
 
-        Consul deletes the session's keys when it ends.
+        When the session ends, Consul deletes its keys.
         """
         sent_s = self._clock()
         self.id = await self._client.create_session(
@@ -88,7 +88,9 @@ class ConsulSession:
                 await self._client.destroy_session(self.id)
 
     def doubt(self) -> None:
-        """Renew the session now: one of its keys is gone, so the session may be gone too."""
+        """Renew the session now. Called if one of its keys has disappeared: then the session may
+        have ended.
+        """
         self._in_doubt.set()
 
     def lose(self, reason: str) -> None:

@@ -1,17 +1,16 @@
 """One session with ZooKeeper, for asyncio.
 
-kazoo works with threads; the callers of this module see none of them. Results and watches reach the
-loop by ``call_soon_threadsafe``, and no method here blocks. A lost session is never continued.
-kazoo would begin a new one without telling the owners of ephemeral nodes, so this module stops it.
+kazoo works with threads, which this module hides. Results and watches reach the loop by
+``call_soon_threadsafe``, and no method here blocks. A lost session is never continued. kazoo would
+begin a new one without a message to the owners of ephemeral nodes, so this module stops it.
 
-A session is lost if a server says so. It is also lost if no server has answered for the session
-timeout. This time counts from the moment when the last answered request was sent. So the client
-treats a session as lost before the servers do, never after. A process that was stopped learns of
-the loss in its first call.
+A session is lost if a server says so, or if no server has answered for the session timeout. This
+time begins when the last answered request was sent. So the client treats a session as lost before
+the servers do, never after. A process that was suspended learns of the loss in its first call.
 
-If the connection breaks, calls that only read are sent again. After a write it is unknown whether
-the write was done. So it is sent again, and if the second attempt is refused, the content of the
-node shows whether the first one succeeded.
+If the connection breaks, calls that only read are sent again. The outcome of a write is then
+unknown. So the write is sent again, too. If the second attempt is refused, the content of the node
+shows whether the first one succeeded.
 
 Long because every call of a session is here, with its repetition after an answer was lost.
 """
@@ -38,6 +37,7 @@ from groupkeeper.storage.connections.zookeeper_errors import (
     NodeExists,
     NodeMissing,
     NotAllowed,
+    OutcomeUnknown,
     RequestTooLarge,
     ServerUnreachable,
     SessionClosed,
@@ -45,12 +45,19 @@ from groupkeeper.storage.connections.zookeeper_errors import (
     ZooKeeperError,
 )
 from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
+from groupkeeper.storage.connections.zookeeper_transaction import (
+    Operation,
+    check_answers,
+    sender,
+    size_of,
+)
 from groupkeeper.storage.connections.zookeeper_watches import Bells
 
 MAX_REQUEST_BYTES: Final = 0xFFFFF - 4096
-"""A server closes the connection after more than jute.maxbuffer (1 MiB), headers included."""
+"""The largest request. After a larger one than jute.maxbuffer (1 MiB), headers included, a server
+closes the connection."""
 BEATS: Final = 3
-"""Requests in one session timeout that keep the session alive. Two of them may be lost."""
+"""The requests in one session timeout that keep the session alive. Two of them may be lost."""
 RETRY_S: Final = 0.05
 """Pause before a repeated call, which then waits in kazoo for a new connection."""
 
@@ -60,7 +67,7 @@ _ENDED: Final = (kazoo.exceptions.SessionExpiredError, kazoo.exceptions.Connecti
 
 
 class Node(NamedTuple):
-    """The content of a node."""
+    """The content and the state of a node, as a read returned them."""
 
     data: bytes
     version: int
@@ -73,7 +80,7 @@ class Node(NamedTuple):
 
 
 class Children(NamedTuple):
-    """The children of a node."""
+    """The names below a node, as one read returned them."""
 
     names: tuple[str, ...]
     """Sorted."""
@@ -155,13 +162,13 @@ class ZooKeeperSession:
 
     @property
     def why_ended(self) -> ZooKeeperError | None:
-        """SessionLost or SessionClosed if the session has ended, else None."""
+        """The reason if the session has ended: SessionLost or SessionClosed. Otherwise None."""
         if not self._ended.done() and self._loop.time() > self._good_until:
             self._lose("no server answered for as long as a session lasts")
         return self._ended.result() if self._ended.done() else None
 
     async def wait_ended(self) -> ZooKeeperError:
-        """Wait until the session ends, and return why."""
+        """Wait until the session ends. Return the reason."""
         return await asyncio.shield(self._ended)
 
     def _negotiated(self, timeout_ms: int) -> None:
@@ -204,7 +211,7 @@ class ZooKeeperSession:
             self._stopping = self._loop.create_task(asyncio.to_thread(stop_client, self._client))
 
     async def _beat(self) -> None:
-        """Keep the session alive, and compute until when it certainly lives."""
+        """Keep the session alive. Compute the time until which it certainly lives."""
         while self.why_ended is None:
             pause_s = RETRY_S
             with contextlib.suppress(_Dropped, ZooKeeperError, TimeoutError):
@@ -214,7 +221,7 @@ class ZooKeeperSession:
             await asyncio.sleep(pause_s)
 
     def forget(self, changed: Callable[[], None]) -> None:
-        """Do not call this listener any more, for any node."""
+        """Stop calling this listener, for all nodes."""
         self._bells.forget(changed)
 
     # --- calls ------------------------------------------------------------------------------------
@@ -303,8 +310,8 @@ class ZooKeeperSession:
                     return
 
     async def _is_gone(self, path: str, node: Node) -> bool:
-        """Return True if this node was deleted. Another client may have created it again since,
-        with the same version: a new claim has version 0, as each claim before it.
+        """Return True if this node was deleted. The version does not show this: if another client
+        has created the node again, it has version 0 again.
         """
         try:
             return (await self.get(path)).created_in != node.created_in
@@ -336,9 +343,28 @@ class ZooKeeperSession:
                 raise refused
             return
 
+    async def transact(self, *operations: Operation) -> None:
+        """Do all operations, or none.
+
+        Raises TransactionRefused if one of them fails. Raises OutcomeUnknown if the connection
+        breaks. The transaction is not repeated, because only the caller knows whether it may be.
+        """
+        size = sum(map(size_of, operations))
+        if size > MAX_REQUEST_BYTES:
+            raise RequestTooLarge(
+                f"{operations[0].path}: a transaction has {size} bytes; a server accepts "
+                f"{MAX_REQUEST_BYTES}"
+            )
+        try:
+            answers = await self._once(operations[0].path, sender(self._client, operations))
+        except _Dropped:
+            raise OutcomeUnknown(f"{self._settings.address}: the connection broke") from None
+        check_answers(operations, answers)
+
     async def _is_mine(self, path: str, data: bytes, ephemeral: bool) -> bool:
-        """Return True if the node has the data and the owner that our unanswered call would give
-        it."""
+        """Return True if the node has the data and the owner that our unanswered call would have
+        written.
+        """
         try:
             node = await self.get(path)
         except NodeMissing:

@@ -25,12 +25,14 @@ from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
 
 RECONNECT_DELAY_S: Final = 0.05
 MAX_RECONNECT_DELAY_S: Final = 1.0
-"""The longest pause between two attempts to connect. A session is short, and its owner waits."""
+"""The longest pause between two attempts to connect. It is short because a session soon expires,
+and its owner waits."""
 
 CONNECT_TRIES: Final = 3
 MIN_ANSWER_S: Final = 1.0
-"""A server that is starting may accept a connection and never answer. kazoo would wait for it until
-the session is lost. Here an attempt lasts a third of the timeout, but at least this time."""
+"""The shortest time limit of an attempt to connect; a third of the session timeout if that is
+longer. Without a limit, kazoo would wait until the session is lost if a starting server accepts a
+connection and never answers."""
 
 _KAZOO_LOG: Final = logging.getLogger("groupkeeper.kazoo")
 # without this, kazoo's log would appear on the terminal of a program that configures no logging
@@ -101,8 +103,10 @@ class _Handler(kazoo.handlers.threading.SequentialThreadingHandler):  # type: ig
 
 
 def _shake_hands(client: Any, negotiated: Callable[[int], None]) -> None:
-    """Limit the time of the handshake, and read the timeout that the server has chosen. kazoo does
-    not publish this timeout.
+    """Limit the time of each later handshake of this client.
+
+    ``negotiated`` is called with the session timeout that the server has chosen. kazoo does not
+    publish this timeout.
     """
     connection = client._connection
     invoke = connection._invoke

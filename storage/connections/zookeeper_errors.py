@@ -1,4 +1,4 @@
-"""The errors of a session with ZooKeeper."""
+"""The errors that calls of ZooKeeper raise. Their messages are one line, for users."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NodeMissing(ZooKeeperError):
 
 
 class NodeExists(ZooKeeperError):
-    """A node of this name exists."""
+    """The node cannot be created, because it exists."""
 
 
 class NodeNotEmpty(ZooKeeperError):
@@ -41,3 +41,17 @@ class NotAllowed(ZooKeeperError):
 
 class RequestTooLarge(ZooKeeperError, ValueError):
     """Path and value together are larger than a server accepts."""
+
+
+class TransactionRefused(ZooKeeperError):
+    """An operation of a transaction failed, so none was done."""
+
+    def __init__(self, position: int, error: ZooKeeperError) -> None:
+        """``position`` is that of the operation that failed, and ``error`` the reason."""
+        super().__init__(str(error))
+        self.position = position
+        self.error = error
+
+
+class OutcomeUnknown(ZooKeeperError):
+    """The connection broke before the answer. The transaction was done, will be, or never is."""

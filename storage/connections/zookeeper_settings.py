@@ -9,15 +9,14 @@ from typing import Final
 
 DEFAULT_PORT: Final = 2181
 MIN_SESSION_MS: Final = 100
-"""The least session timeout. A Python thread must renew the session three times in it."""
+"""The shortest session timeout. In this time a Python thread must renew the session three times."""
 SESSION_TIMEOUT_MS: Final = 6_000
-"""How long the servers keep the ephemeral nodes of a silent client. This is the value of the
-classic consumers. The servers may choose another value, which then counts.
-"""
+"""How long the servers keep the ephemeral nodes of a silent client. The classic consumers use the
+same value. The servers may choose another value, and then that one is used."""
 CONNECT_TIMEOUT_MS: Final = 15_000
 """How long ``open`` waits for a session. A restarted ensemble needs less to elect a leader."""
 PERMISSIONS: Final = "cdrwa"
-"""Create, delete, read, write, administer: the letters of ZooKeeper's own command line."""
+"""The letters of ZooKeeper's own command line: create, delete, read, write, administer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,10 @@ class AccessRule:
 
 
 ANYONE: Final = (AccessRule("world", "anyone"),)
-"""Everybody may do everything. kazoo-go and the classic consumers create their nodes so."""
+"""Everybody has all permissions. kazoo-go and the classic consumers create their nodes with this
+list."""
 CREATOR_ONLY: Final = (AccessRule("auth", ""),)
-"""Only clients with the credentials of the creating session may use a node."""
+"""Only clients with the credentials of the creating session have permissions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Deliver watches from kazoo's threads to the loop.
+"""Delivers watches from kazoo's threads to the loop.
 
-ZooKeeper's watches fire once, and kazoo remembers each callable until then. So all watches of one
+A watch of ZooKeeper fires once, and kazoo remembers its callable until then. So all watches of one
 node share one callable. Otherwise a thousand watches of a quiet node would leave a thousand
 callables in kazoo.
 """
@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal["data", "children"]
 
 
 class Bells:
-    """One bell for each watched node. Made for one session."""
+    """One bell for each watched node of a session. A bell calls all listeners of its node."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -37,7 +37,7 @@ class Bells:
         return bell.fire
 
     def forget(self, changed: Callable[[], None]) -> None:
-        """Stop calling this listener."""
+        """Remove this listener from all bells."""
         for bell in self._bells.values():
             bell.listeners.discard(changed)
 

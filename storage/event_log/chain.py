@@ -1,9 +1,9 @@
-"""The logs of a store as a chain: each log names its predecessor and the last seq of the
-predecessor (pure).
+"""The logs of a store as a chain: each log names its predecessor, and the predecessor's last seq
+(pure).
 
-The next log therefore shows where the log before it ended. So events that are missing at the end of
-a log are found, although no later seq of that log shows the gap. If two logs name the same
-predecessor, the store was replaced by an older copy of itself.
+So the next log shows where the log before it ended. If the last events of a log are missing, no gap
+in its seqs shows this, but the next log does. If two logs name the same predecessor, the store was
+replaced by an older copy of itself.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ class MissingEnd(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """A log whose predecessor has later events, or also has another successor."""
+    """A log that shows that an older copy replaced the store. Its predecessor has later events, or
+    another successor too.
+    """
 
     log_id: str
     previous_log_id: str
     previous_seq: int
     abandoned: str
-    """A text that names the events and logs after ``previous_seq`` that the new history does not
-    contain."""
+    """A text that names the events and logs that the new history does not contain."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,15 @@ class Chain:
     begins: Mapping[str, LogBegin]
     """The beginning of each log whose first event is ``log_started``."""
     ends: Mapping[str, int]
-    """The last known seq of each log. Its event is in a file or lost for good."""
+    """The last known seq of each log. The event with this seq is in a file, or lost for good."""
     snapshots: Collection[str]
     """The logs of snapshots."""
     listed: Mapping[str, int] = field(default_factory=dict)
     """The first seq of each log that has no file left but is still in the manifest."""
 
     def missing_ends(self) -> Iterator[MissingEnd]:
-        """Yield the missing events at the end of logs: the next log names their seqs, but no file
-        has them.
+        """Yield the events that are missing at the end of a log: the next log says that they
+        existed, but no file has them.
         """
         expected: dict[str, int] = {}
         for begin in self.begins.values():
@@ -65,7 +66,7 @@ class Chain:
                 yield MissingEnd(log_id, known + 1, last_seq)
 
     def forks(self) -> Iterator[Fork]:
-        """Yield each place where an older copy replaced a store that had written later events."""
+        """Yield each fork: an older copy replaced a store that had later events."""
         heirs: dict[str, list[str]] = {}
         for log_id, begin in self.begins.items():
             if begin.previous_log_id is not None:
@@ -112,9 +113,9 @@ class Chain:
     def _before(self, log_id: str, last_seq: int) -> int:
         """Return the last seq before a log that has no file left.
 
-        If the manifest does not list the log, its predecessor is unknown. It must be a log that no
-        other log continues, but other stores in the same directory may have such logs too. Then the
-        smallest end counts: it is better to report too many events as missing than too few.
+        The predecessor of the log is unknown if the manifest does not list the log. It may be any
+        log that no other log continues, including logs of other stores in the directory. Of these,
+        the smallest end counts: it is better to report too many events as missing than too few.
         """
         if log_id in self.listed:
             return self.listed[log_id] - 1

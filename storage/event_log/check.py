@@ -1,7 +1,7 @@
-"""Check a directory of sealed segments for missing, duplicate and damaged events.
+"""Checks a directory of sealed segments for missing, duplicate and damaged events.
 
 This needs no store and no daemon, and it changes nothing. A running daemon may add or delete a
-segment during the check. So if the check reports a problem then, run it again.
+segment during the check. So if the check reports a problem while a daemon runs, run it again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FORKED: Final = (
 )
 
 _LINE_BEGINS: Final = (b'{"file":"', b'{"removed":"')
-"""How every line of a manifest begins."""
+"""Every line of a manifest begins with one of these."""
 
 
 class LogReport(msgspec.Struct, kw_only=True):
@@ -146,7 +146,9 @@ def verify(
 
 
 def _notes_of_damage(directory: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield a line for each segment that was damaged in the past and cannot be repaired."""
+    """Yield a line for each segment that retention found damaged. Such a segment cannot be
+    repaired.
+    """
     known = set()
     for segment in manifest.damaged.values():
         folder, _, file = segment.file.rpartition("/")
@@ -176,7 +178,7 @@ def _checked(
     *,
     reads_events: bool,
 ) -> Segment:
-    """Return the description of a segment.
+    """Return the description of a segment, after a comparison with the manifest.
 
     Raises SegmentError if the file differs from its line in the manifest.
     """
@@ -221,15 +223,13 @@ def _chain(directory: Path, found: Mapping[str, Sequence[Segment]], manifest: Ma
 
 
 def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Chain) -> int:
-    """Return the last seq before a log's first own event. The log's segments must contain all later
-    seqs.
+    """Return the seq after which the segments of a log must contain every seq.
 
-    The seqs of a store count from 1. So a log that begins later needs something that covers the
-    seqs before it:
+    The seqs of a store count from 1. If a log begins later, one of these covers the seqs before it:
 
-    - the snapshot of the segments that retention deleted;
-    - the log that the store wrote before;
-    - a longer log, if the store was replaced by an older copy of itself.
+    - the snapshot of the segments that retention deleted
+    - the log that the store wrote before
+    - a longer log, if the store was replaced by an older copy of itself
     """
     first_seq = min((segment.first_seq for segment in found.get(log_id, ())), default=1)
     if log_id in chain.begins:
@@ -250,8 +250,9 @@ def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Ch
 
 
 def _is_forked(other: Sequence[Segment], segments: Sequence[Segment], first_seq: int) -> bool:
-    """Return True if the log of ``segments`` begins within the seqs of the log ``other``, but after
-    the last event of ``other`` in time."""
+    """Return True if the log of ``segments`` begins with a seq that the log ``other`` has too, but
+    later than the last event of ``other``.
+    """
     ended_ms = max(segment.last_ts_ms for segment in other)
     began_ms = min(segment.first_ts_ms for segment in segments)
     return ended_ms <= began_ms and any(s.first_seq < first_seq <= s.last_seq + 1 for s in other)

@@ -2,6 +2,8 @@
 
 ``docs/reference/events.md`` is printed from it. Tests compare it with the events that the daemon
 writes, and with the schema that the Spark jobs use to read segments.
+
+Long because it is one table: every kind and field with its meaning.
 """
 
 from __future__ import annotations
@@ -16,6 +18,12 @@ increase for a new field, kind or ``reason``, because readers ignore unknown one
 """
 
 
+DATA_LOG_PREFIX: Final = "data-ends-"
+"""How the id of a log begins whose events are samples of the true ends of partitions. The pipeline
+takes them from the brokers that hold the records.
+"""
+
+
 class FieldType(StrEnum):
     """The type of a field. Integers have 64 bits."""
 
@@ -27,25 +35,27 @@ class FieldType(StrEnum):
     """A list of objects. ``Field.fields`` has their fields."""
     PARTITIONS_BY_MEMBER = "map or null"
     """Member id -> topic -> list of partitions."""
+    PARTITIONS_BY_TOPIC = "map"
+    """Topic -> list of partitions."""
     BYTES_BY_MEMBER = "map of integers or null"
     """Member id -> integer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of an event."""
+    """The name, type and meaning of one field of an event."""
 
     name: str
     type: FieldType
     meaning: str
     fields: tuple[Field, ...] = ()
     is_optional: bool = False
-    """True if an event omits the field when it has no value."""
+    """True if events without a value leave the field out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of event: its meaning, and its fields besides the common ones."""
+    """One kind of event: its meaning, and its own fields in addition to the common ones."""
 
     name: str
     meaning: str
@@ -77,11 +87,18 @@ COMMON_FIELDS: Final = (
     Field("lease_epoch", _INTEGER, "The epoch of the lease under which it was written."),
     Field("kind", _STRING, "One of the kinds below."),
     Field("group", _STRING, 'The group id; "" if the event belongs to no group.'),
-    Field("group_type", _STRING, '`classic`; "" if the event belongs to no group.'),
+    Field(
+        "group_type",
+        _STRING,
+        'The type of the group at that moment: `classic` or `consumer`; "" if the event belongs '
+        "to no group.",
+    ),
     Field(
         "generation",
         _INTEGER,
-        "The generation of the group at that moment; -1 if there is none.",
+        "The generation of the group at that moment; -1 if there is none. In a consumer group: the "
+        "epoch of the member, or of the group if the event is about all members. A member that has "
+        "just joined has epoch 0; a static member that left for a short time has -2.",
     ),
     Field("member_id", _STRING, 'The member that the event is about; "" if there is none.'),
     Field("instance_id", _OR_NULL, "Its `group.instance.id`."),
@@ -114,6 +131,7 @@ _LAST_OFFSET = Field(
     "offset",
     _INTEGER,
     "The last committed offset. An import from Kafka omits it if it is unknown.",
+    is_optional=True,
 )
 _LAST_VALUES = (_PARTITION, _LAST_OFFSET, _LEADER_EPOCH, _METADATA, _COMMIT_TIME)
 
@@ -167,7 +185,9 @@ KINDS: Final = (
     Kind(
         "member_fenced",
         "A request of a member was refused, because another member has replaced it or its "
-        "generation has ended. Repeats are merged as for `commit_rejected`.",
+        "generation has ended. A heartbeat of a consumer group can also be refused because the "
+        "group or the coordinator has no room (`error`). Repeats are merged as for "
+        "`commit_rejected`.",
         _REFUSAL,
     ),
     Kind(
@@ -195,6 +215,7 @@ KINDS: Final = (
                 _STRING,
                 "`session_timeout`: it sent no heartbeat in time. `join_timeout`: it did not "
                 "rejoin in a rebalance. `sync_timeout`: it did not fetch its assignment. "
+                "`rebalance_timeout`: in a consumer group, it did not give up partitions in time. "
                 "`new_member_timeout`: its first join took too long. "
                 "`group_max_size`: the group was full.",
             ),
@@ -202,7 +223,8 @@ KINDS: Final = (
     ),
     Kind(
         "rebalance_start",
-        "A join phase began; `member_id` is the member that caused it.",
+        "A join phase began, or a new epoch of a consumer group; `member_id` is the member that "
+        "caused it. A consumer group can have several epochs until its next `rebalance_end`.",
         (
             Field(
                 "reason",
@@ -210,14 +232,18 @@ KINDS: Final = (
                 "`member_join`, `member_leave`, `member_changed` (it rejoined with other metadata: "
                 "another subscription or, in the second step of a cooperative rebalance, other "
                 "owned partitions), `leader_rejoin` (the leader rejoined with the same metadata), "
-                "`static_member_rejoin`, or the reason of an eviction.",
+                "`static_member_rejoin`, or the reason of an eviction. `downgrade`: a consumer "
+                "group became a classic one. Only in consumer groups: `subscription_changed`; "
+                "`topics_changed` (a subscribed topic was created, deleted or got partitions); "
+                "`pattern_resolved` (other topics match a pattern).",
             ),
             Field("members", _INTEGER, "The number of members at that moment."),
         ),
     ),
     Kind(
         "rebalance_end",
-        "A join phase ended with a new generation.",
+        "A join phase ended with a new generation, or every member of a consumer group has what "
+        "the target assignment gives it. A consumer group has no protocol and no leader.",
         (
             Field("duration_ms", _INTEGER, "The time since its start."),
             Field("members", _INTEGER, "The number of members of the new generation."),
@@ -243,6 +269,91 @@ KINDS: Final = (
                 "By member id, the size of its assignment. Set for other protocol types, and if "
                 "the assignments cannot be decoded or are too large for that; otherwise null.",
             ),
+        ),
+    ),
+    Kind(
+        "target_assignment",
+        "The coordinator computed a new target assignment for a consumer group; `generation` is "
+        "its epoch. Members follow it one by one (`partitions_moved`).",
+        (
+            Field("assignor", _STRING, "The assignor that computed it: `uniform`, `range`."),
+            Field("members", _INTEGER, "The number of members at that moment."),
+            Field("changed_members", _INTEGER, "The number of members whose target changed."),
+            Field(
+                "targets",
+                FieldType.PARTITIONS_BY_MEMBER,
+                "The targets that changed: by member id, then by topic, a list of partitions; null "
+                "if they are too large to be listed.",
+            ),
+        ),
+    ),
+    Kind(
+        "assignment_failed",
+        "The coordinator could not compute a new target assignment for a consumer group, or could "
+        "not store it; `generation` is the epoch that it was for. The members keep what they have. "
+        "It is tried again after the assignment interval. Repeats of a group are merged as for "
+        "`commit_rejected`.",
+        (
+            Field("assignor", _STRING, "The assignor that was to compute it."),
+            Field(
+                "reason",
+                _STRING,
+                "`raised`: the assignor raised an exception. `invalid`: its assignment breaks the "
+                "rules. `died`: its process ended. `timed_out`: it took longer than "
+                "`group.consumer_assignment_timeout_ms`. `refused`: too many assignments wait. "
+                "`too_large`: the group would be too large to store.",
+            ),
+            Field("detail", _STRING, "The reason in words, at most 255 characters."),
+            Field("members", _INTEGER, "The number of members at that moment."),
+            Field("count", _INTEGER, "How many failures this event reports."),
+        ),
+    ),
+    Kind(
+        "pattern_refused",
+        "A pattern (regular expression) of a consumer group cannot be used. If `member_id` is set, "
+        "this member was refused with INVALID_REGULAR_EXPRESSION. Otherwise the topics of the "
+        "pattern were not found, and the group keeps those that it had. Repeats of a group are "
+        "merged as for `commit_rejected`; then the event has the last pattern.",
+        (
+            Field("pattern", _STRING, "The pattern, at most 255 characters of it."),
+            Field("detail", _STRING, "Why it cannot be used, at most 255 characters."),
+            Field("count", _INTEGER, "How many refusals this event reports."),
+        ),
+    ),
+    Kind(
+        "partitions_moved",
+        "A member of a consumer group got partitions, or no longer owns them; `generation` is its "
+        "epoch. A topic that was deleted before the last load of the shard is named by its id.",
+        (
+            Field(
+                "reason",
+                _STRING,
+                "`target_assignment`: the member followed its target. `static_member_rejoin`: a "
+                "static member rejoined with a new id, which got the partitions of the old id. "
+                "`member_leave`: it left. Or the reason of its eviction.",
+            ),
+            Field(
+                "gained_partitions",
+                FieldType.PARTITIONS_BY_TOPIC,
+                "By topic, the partitions that it owns now and did not own before.",
+            ),
+            Field(
+                "lost_partitions",
+                FieldType.PARTITIONS_BY_TOPIC,
+                "By topic, the partitions that it does not own any more.",
+            ),
+        ),
+    ),
+    Kind(
+        "group_converted",
+        "A group changed its type, because a client of the other protocol joined, or because only "
+        "clients of the other protocol were left. Its offsets stay. `member_id` is the member that "
+        "joined, if one did. When a consumer group becomes a classic one, an event `assignment` "
+        "follows.",
+        (
+            Field("from_type", _STRING, "Its type before: `classic` or `consumer`."),
+            Field("to_type", _STRING, "Its new type."),
+            Field("members", _INTEGER, "The number of members that it kept."),
         ),
     ),
     Kind("group_created", "A group was created."),
@@ -346,7 +457,8 @@ KINDS: Final = (
                 _STRING,
                 "`start`: the daemon, or the program that embeds a coordinator, was started. "
                 "`clock_set_back`: the clock was set back by more than 10 s. `older_store`: a "
-                "start found segments with events that the store does not have.",
+                "start found segments with events that the store does not have, or a store in a "
+                "database lost events, for example because an asynchronous standby was promoted.",
             ),
         ),
     ),

@@ -1,8 +1,8 @@
-"""Render the events of a row as lines of a segment (pure).
+"""Renders the events of a row as lines of a segment (pure).
 
-The lines have the content of ``storage.codec.events.event_dict``; a property test compares both.
-Most events are commits, so commits have a fast path. A commit has the same JSON in the row as in
-the line, so its bytes are copied behind the common fields, without decoding.
+The lines have the content of ``storage.codec.events.event_dict``. A property test compares both.
+Most events are commits, so commits have a fast path: the JSON of a commit is the same in the row
+and in the line. Its bytes are copied after the common fields, without decoding.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
 
 KEPT_ID_BYTES: Final = 256
-"""A group id with a longer JSON form is not cached. Clients choose the id, and the cache has 10,000
-entries.
-"""
+"""The cache has 10,000 entries, and clients choose the ids. So ids with a longer JSON form are not
+cached."""
 
 
 class RowLines(NamedTuple):
@@ -76,7 +75,7 @@ _GENERATION: Final = b',"generation":'
 backslash before it.
 """
 _TOPICS_END: Final = b"]}"
-"""The end of a commit without a type: the end of its topics, which are then the last field."""
+"""The end of a commit of a classic group: no field follows its topics."""
 
 
 def row_lines(first_seq: int, data: bytes) -> RowLines:
@@ -122,7 +121,7 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
 
 
 def _name(written: bytes) -> tuple[str, bytes]:
-    """Return the id of a group from its JSON form, and the fields of a line that name the group.
+    """Decode the id of a group from JSON. Also return the fields of a line that name the group.
 
     The record of a commit has the type of its group only if the group is not classic.
     """
@@ -132,10 +131,12 @@ def _name(written: bytes) -> tuple[str, bytes]:
 
 
 _named: Final = lru_cache(10_000)(_name)
-"""``_name`` with a cache, because most commits are of few groups."""
+"""``_name`` with a cache, because most commits belong to a few groups."""
 
 
 def _commit_head(stamp: Stamp) -> bytes:
-    """Return the common fields of a row's commits, as a format for the shard and lease epoch."""
+    """Return the common fields of a row's commits. The result is a format for the shard and the
+    lease epoch.
+    """
     common = _encode(stamp_fields(stamp) | {"kind": COMMIT_KIND, "api": COMMIT_API})[:-1]
     return common.replace(b"%", b"%%") + b',"shard":%d,"lease_epoch":%d,"seq":'

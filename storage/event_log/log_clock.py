@@ -17,9 +17,8 @@ from groupkeeper.storage.codec.events import Stamp
 from groupkeeper.storage.event_log.segment_digest import LOG_ID_VERSION
 
 STEP_BACK_MS = 10_000
-"""If the clock is further behind the log than this, a new log begins. Otherwise the events of a
-whole night could get the same time stamp.
-"""
+"""If the clock is further behind the log than this, a new log begins. Without this limit, all
+events of a night could get the same time stamp."""
 
 
 class LogReason(StrEnum):
@@ -67,7 +66,7 @@ class LogClock:
         self._mint(reason)
 
     def resume(self, log_id: str, ts_ms: int) -> None:
-        """Continue after the last durable append, and forget stamps that were never written."""
+        """Continue after the last durable append. Stamps that were not written are dropped."""
         self._ts_ms = ts_ms
         if log_id in self._minted:
             self._durable_log_id = self._log_id = log_id

@@ -45,7 +45,7 @@ REWRITE_LINES: Final = 2_000
 
 
 class _Line(msgspec.Struct):
-    """The field of a line that shows its type."""
+    """The field that shows whether a line describes a segment or removes one."""
 
     removed: str | None = None
 
@@ -55,7 +55,7 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 class Manifest:
-    """The content of a manifest."""
+    """The state that follows from all lines of a manifest."""
 
     def __init__(self) -> None:
         self.segments: dict[str, Segment] = {}
@@ -154,9 +154,9 @@ def read_manifest(directory: Path) -> Manifest:
 def listed_and_found(directory: Path) -> Manifest:
     """Read the manifest, and add segments that it does not list. Repairs nothing.
 
-    A new segment gets its file name before its line in the manifest, and that line may be damaged.
-    Such a segment is described by its file name alone: its times are those of its day, and its
-    sizes are 0.
+    A new segment gets its file name before its line in the manifest is written, and a line may be
+    damaged. Such a segment is described by its file name only: its times are those of its day, and
+    its sizes are 0.
     """
     names = segment_names(directory)
     # read after the names: a segment that is removed between both reads is not new
@@ -186,8 +186,8 @@ def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
     """Finish changes that a crash interrupted in the segments of some logs. Return the manifest.
 
     A segment without a line gets one. If its content does not match its name, it is renamed instead
-    (``put_aside``). This is safe, because nothing was deleted yet that relies on it. Files that are
-    recorded as removed are deleted.
+    (``put_aside``). This loses nothing, because the rows of a segment without a line are not
+    deleted yet. Files that are recorded as removed are deleted.
     """
     manifest = read_manifest(directory)
     logs = set(log_ids)
@@ -211,8 +211,8 @@ def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
 def remove_orphans(directory: Path, log_ids: Iterable[str], manifest: Manifest) -> None:
     """Delete lists of groups whose segments do not exist.
 
-    They would keep the directory of their day from being deleted. The lists of damaged segments
-    are kept: nothing else of those segments is left.
+    A list that is left would keep the directory of its day from being deleted. Lists of damaged
+    segments stay, because nothing else is left of those segments.
     """
     own = set(log_ids)
     listed = [*manifest.segments.values(), *manifest.damaged.values()]
@@ -267,7 +267,7 @@ def _rewrite(directory: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Lock the manifest, because stores may share a directory."""
+    """Lock the manifest, because several stores may share a directory."""
     directory.mkdir(parents=True, exist_ok=True)
     fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -40,7 +40,7 @@ def ignore_gap(first_seq: int, last_seq: int) -> None:
 
 
 class Asked(TypedDict, total=False):
-    """The keyword arguments of ``read_events``."""
+    """The keyword arguments of ``read_events``, as a type."""
 
     log_dir: str | Path | None
     group_id: str | None
@@ -127,7 +127,7 @@ class _Wanted:
 
 
 class _Lost(NamedTuple):
-    """How one reader handles events that cannot be read."""
+    """The reaction of one reader to events that cannot be read."""
 
     on_gap: OnGap
     passes_absent: bool
@@ -135,7 +135,7 @@ class _Lost(NamedTuple):
 
 
 class _Files:
-    """The events that are in files but not in rows."""
+    """The events in files that are no longer in rows."""
 
     def __init__(
         self,
@@ -145,8 +145,9 @@ class _Files:
         lost: _Lost,
     ) -> None:
         self.done_seq = wanted.after_seq
-        """The last seq that was yielded, reported as a gap, or covered by a snapshot. Reading of
-        the rows starts above it. The newest row is never deleted, so a snapshot may cover it."""
+        """The last seq that is done: yielded, reported as a gap, or covered by a snapshot. The rows
+        are read from the next seq on. The newest row is never deleted, so a snapshot may cover it.
+        """
         self._log_ids = rows.note().log_ids
         self._below_seq = rows.ends().first_seq
         self._directory = directory

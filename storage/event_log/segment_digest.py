@@ -1,9 +1,9 @@
-"""The digest of a segment, stored in the segment's own file. It shows a change without the
+"""The digest of a segment, stored in the segment's own file. It reveals changes without the
 manifest.
 
 The digest is the file name in the header of an empty gzip member at the end of the file. Readers of
-gzip read several members as one stream, so they see only the lines. The digest shows damage and
-edits. It does not protect against an editor who also writes a new digest.
+gzip read several members as one stream, so they see only the lines. The digest reveals damage and
+edits, unless somebody also writes a new digest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EMPTY: Final = b"\0\x03\0" + bytes(8)
 _HEX: Final = 64
 
 LOG_ID_VERSION: Final = 8
-"""The version of the UUIDs that name logs (RFC 9562: version 8 is free for own use). 0.1.0 used
+"""The version of the UUIDs that name logs. RFC 9562 leaves version 8 to applications. 0.1.0 used
 version 4, and its segments have no digest."""
 _VERSION_AT: Final = 12
 _UUID_CHARACTERS: Final = 32
@@ -35,7 +35,9 @@ def digest_member(sha256: str) -> bytes:
 
 
 def digest_holds(path: Path) -> bool | None:
-    """Return True if a segment is unchanged since it was sealed; None if it has no digest."""
+    """Return True if a segment is unchanged since it was sealed, and False if not. Return None if
+    it has no digest.
+    """
     size = path.stat().st_size
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -57,8 +59,8 @@ def carries_digest(end: bytes) -> bool:
 
 
 def must_carry_digest(log_id: str) -> bool:
-    """Return True if the segments and snapshots of a log must have digests. The log's id shows
-    this.
+    """Return True if the segments and snapshots of a log must have digests. The version of the
+    log's id decides this.
     """
     name = log_id.partition(".")[0]
     return len(name) == _UUID_CHARACTERS and name[_VERSION_AT] == str(LOG_ID_VERSION)

@@ -1,14 +1,13 @@
-"""Sealed segments of an event log: immutable files of gzip JSON lines.
+"""Sealed segments of an event log: immutable files of gzip JSON lines. ``segment_writer`` writes
+them.
 
-``segment_writer`` writes them.
+<log.dir>/dt=YYYY-MM-DD/events-<log_id>-<first>-<last>.jsonl.gz
+<log.dir>/dt=YYYY-MM-DD/_events-<log_id>-<first>-<last>.groups.gz     the list of its groups
+<log.dir>/_manifest.jsonl                                             event_log/manifest.py
 
-    <log.dir>/dt=YYYY-MM-DD/events-<log_id>-<first>-<last>.jsonl.gz
-    <log.dir>/dt=YYYY-MM-DD/_events-<log_id>-<first>-<last>.groups.gz     the list of its groups
-    <log.dir>/_manifest.jsonl                                             event_log/manifest.py
-
-A segment holds the events ``first`` to ``last`` of one log and one UTC day, one a line, in order
-and without a gap. Its file is written under a temporary name, made durable and then renamed, so it
-is always complete. The names of all other files begin with ``_`` or ``.``. Readers of folders
+A segment has the events ``first`` to ``last`` of one log and one UTC day, one on each line, in
+order and without a gap. Its file is written under a temporary name, made durable and then renamed,
+so it is always complete. The names of all other files begin with ``_`` or ``.``. Readers of folders
 (Spark) skip these.
 
 This module does not know stores or the coordinator. ``storage.segment_lines`` describes a line.
@@ -34,7 +33,8 @@ from groupkeeper.storage.event_log.segment_digest import digest_holds, must_carr
 from groupkeeper.storage.segment_lines import EventDict, decode_line, is_line_of_version_1
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""JSON in one segment. A reader cannot split gzip, so one of its tasks reads all of it."""
+"""The JSON in one segment. Gzip cannot be split, so one task of a reader reads the whole
+segment."""
 
 _NAME = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
 _GROUPS = re.compile(r"_events-(?P<log_id>.+)-\d+-\d+\.groups\.gz")
@@ -44,7 +44,7 @@ _READ_BYTES = 256 * 1024
 
 
 class SegmentError(Exception):
-    """Raised for a damaged or unknown segment or manifest. The message names it and the problem."""
+    """A segment or manifest is damaged or unknown. The message names it and the problem."""
 
 
 BROKEN_PREFIX: Final = "_broken-"
@@ -98,14 +98,14 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def name(self) -> SegmentName:
-        """The parts of its path."""
+        """The day, log and seqs in the path of the segment."""
         found = parse_name(self.file)
         assert found is not None
         return found
 
     @property
     def events(self) -> int:
-        """The number of its events."""
+        """The number of its events. The seqs between the first and the last have no gap."""
         return self.last_seq - self.first_seq + 1
 
 
@@ -149,7 +149,7 @@ def segment_names(directory: Path) -> list[SegmentName]:
 
 
 def in_order(segments: Iterable[Segment]) -> list[Segment]:
-    """Return segments in the order of seq."""
+    """Sort segments by their first seq."""
     return sorted(segments, key=lambda segment: (segment.first_seq, segment.last_seq))
 
 
@@ -168,8 +168,8 @@ def put_aside(directory: Path, name: SegmentName) -> None:
 
 
 def segment_of_name(name: SegmentName) -> Segment:
-    """Return a segment with only the data of its name. Its times are those of its day, its sizes
-    are 0.
+    """Return a segment with only the data of its name. Its times are those of its day, and its
+    sizes are 0.
     """
     day = datetime.strptime(name.day, "%Y-%m-%d").replace(tzinfo=UTC)
     first_ts_ms = round(day.timestamp() * 1000)
@@ -201,9 +201,9 @@ def check_version(segment: Segment) -> None:
 
 
 def file_problem(directory: Path, listed: Segment) -> str:
-    """Return how a file differs from its line in the manifest. Return "" if it does not differ.
+    """Return how a file differs from its line in the manifest; "" if it does not differ.
 
-    Also returns "" for a segment of which only the name is known.
+    Also returns "" if only the name of the segment is known.
     """
     if not listed.sha256:
         return ""
@@ -267,7 +267,9 @@ def log_begin(path: Path) -> LogBegin | None:
 
 
 def has_group(directory: Path, name: SegmentName, group_id: str) -> bool:
-    """Return False if the segment's list of groups does not have the group, otherwise True."""
+    """Return False if the segment has a list of groups without this group. Otherwise return
+    True.
+    """
     try:
         with gzip.open(directory / name.groups_file) as file:
             groups = msgspec.json.decode(file.read(), type=frozenset[str])
@@ -328,7 +330,7 @@ def _check_digest(directory: Path, name: SegmentName) -> None:
 
 
 def _where(path: Path, event: EventDict) -> tuple[str, int, str]:
-    """Return the log, seq and day of an event."""
+    """Return the log, seq and day of an event. Raises SegmentError if it has none."""
     try:
         return event["log_id"], event["seq"], day_of(event["ts_ms"])
     except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -31,21 +31,21 @@ class LogEnds(NamedTuple):
     """The first and the last seq of the rows."""
 
     first_seq: int
-    """The first event in a row, or the next event if no row has any."""
+    """The seq of the first event in a row. If no row has any, the seq of the next event."""
     last_seq: int
-    """The last event; ``first_seq - 1`` if no row has any."""
+    """The seq of the last event in a row. If no row has any, ``first_seq - 1``."""
 
 
 class LogHead(NamedTuple):
-    """The last event of a store."""
+    """The position of the last event of a store."""
 
     log_id: str | None
-    """None before the first event, or if no row has events any more."""
+    """None before the first event, and if no row has events any more."""
     last_seq: int
 
 
 class EventRow(Protocol):
-    """The events of one append, which may have none."""
+    """The events of one append. There may be none."""
 
     @property
     def row(self) -> int:
@@ -60,10 +60,10 @@ class EventRow(Protocol):
         """The seq of the row's last event; ``first_seq - 1`` if the row has none."""
 
     def lines(self) -> RowLines:
-        """Render the events as lines of a segment."""
+        """Render the events of the row as lines of a segment."""
 
     def events(self, since_ms: int = 0) -> Iterator[EventDict]:
-        """Yield the events. Yields none if the row is older than ``since_ms``."""
+        """Yield the events of the row; none if the row is older than ``since_ms``."""
 
 
 class EventRows(Protocol):
@@ -73,7 +73,7 @@ class EventRows(Protocol):
     """
 
     def hold(self) -> None:
-        """Keep the present view: later writes and deletions do not change what is read."""
+        """Keep the present view: all later calls read it, whatever is written or deleted."""
 
     def note(self) -> LogNote:
         """Return the recorded state of sealing."""
@@ -120,14 +120,14 @@ class EventSource(Protocol):
         """Open the rows for the calling thread."""
 
     async def head(self) -> LogHead:
-        """Return the last event."""
+        """Return the log and the seq of the last event."""
 
     async def note_place(self, log_dir: str) -> None:
         """Record the directory of the files, for readers that know only the store."""
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
-        """Record the last sealed seq, add the ``new`` sealed logs, and delete the logs ``gone``
-        from the record.
+        """Record the last sealed seq. Add the ``new`` logs to the recorded logs, and remove the
+        logs ``gone``.
 
         The write need not be durable: at start, ``settle`` finds out again what was lost.
         """
@@ -140,8 +140,9 @@ class EventSource(Protocol):
         """
 
 
+@runtime_checkable
 class SealableStorage(OffsetStorage, Protocol):
     """A storage that gives access to its events."""
 
     def event_source(self) -> EventSource:
-        """Return the access to its events."""
+        """Return the object that reads the events, and deletes them when they are sealed."""

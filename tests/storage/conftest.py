@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from groupkeeper import read_events
+from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.segment_lines import EventDict
+from tests.helpers.clients.real_zookeeper import RealZooKeeper
+from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
+from tests.helpers.storage.real_postgres import RealPostgres, programs
 from tests.helpers.storage.sqlite_bench import Bench
 from tests.helpers.storage.storage_owner import Owner
 
@@ -86,8 +91,81 @@ def sealed_sqlite_store(tmp_path: Path) -> Store:
     return Store(make=make, events=lambda: list(read_events(path)), clock=clock)
 
 
+def journal_store() -> Store:
+    """A store that several processes share, over a fake server."""
+    clock = WallClock()
+    server = FakeServer()
+
+    def make() -> JournalStorage:
+        driver = FakeDriver(server)
+        return JournalStorage(driver, node_id=1, name="test:1", lease_ttl_ms=200, clock=clock)
+
+    return Store(make=make, events=server.events, clock=clock)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[RealPostgres]:
+    """A PostgreSQL of our own."""
+    pytest.importorskip("asyncpg")
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    server = RealPostgres()
+    yield server
+    server.end()
+
+
+def postgres_store(server: RealPostgres, schema: str) -> Store:
+    from groupkeeper.storage.backends.postgres.driver import PostgresDriver
+    from groupkeeper.storage.backends.postgres.url import parse_url
+
+    clock = WallClock()
+    url = parse_url(f"{server.url}?schema={schema}")
+
+    def make() -> JournalStorage:
+        driver = PostgresDriver(url, append_timeout_ms=5_000, lease_ttl_ms=1_000)
+        return JournalStorage(driver, node_id=1, name="test:1", lease_ttl_ms=1_000, clock=clock)
+
+    return Store(make=make, events=lambda: server.events(schema), clock=clock)
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealZooKeeper]:
+    """A ZooKeeper of our own."""
+    pytest.importorskip("kazoo")
+    server = RealZooKeeper(tmp_path_factory.mktemp("zookeeper"))
+    yield server.start()
+    server.stop()
+
+
+def zookeeper_store(server: RealZooKeeper, chroot: str) -> Store:
+    from groupkeeper.storage.backends.zookeeper.driver import ZooKeeperDriver
+    from groupkeeper.storage.backends.zookeeper.url import parse_url
+    from tests.helpers.storage.zookeeper_nodes import stored_events
+
+    clock = WallClock()
+    url = parse_url(f"zookeeper://{server.servers}{chroot}", {})
+
+    def make() -> JournalStorage:
+        driver = ZooKeeperDriver(url, append_timeout_ms=5_000, lease_ttl_ms=1_000)
+        return JournalStorage(driver, node_id=1, name="test:1", lease_ttl_ms=1_000, clock=clock)
+
+    def events() -> list[EventDict]:
+        return stored_events(server.servers, f"{chroot}/groupkeeper")
+
+    return Store(make=make, events=events, clock=clock)
+
+
 @pytest.fixture(
-    params=["memory", "sqlite", "sqlite-folding-always", "memory-sealed", "sqlite-sealed"]
+    params=[
+        "memory",
+        "sqlite",
+        "sqlite-folding-always",
+        "memory-sealed",
+        "sqlite-sealed",
+        "journal",
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    ]
 )
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     match request.param:
@@ -97,6 +175,14 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             store = sqlite_store(tmp_path, fold_after=50_000)
         case "memory-sealed":
             store = sealed_memory_store(tmp_path)
+        case "postgres":
+            server = request.getfixturevalue("postgres")
+            store = postgres_store(server, f"s{uuid.uuid4().hex}")
+        case "zookeeper":
+            server = request.getfixturevalue("zookeeper")
+            store = zookeeper_store(server, f"/s{uuid.uuid4().hex}")
+        case "journal":
+            store = journal_store()
         case "sqlite-sealed":
             store = sealed_sqlite_store(tmp_path)
         case _:

@@ -292,7 +292,7 @@ def test_the_last_events_of_a_group_are_lines_out_of_files_and_rows(store: Seale
     assert result.exit_code == 0, result.output
     first, second = result.output.splitlines()
     assert first == (
-        "2023-11-16 12:00:00.000Z  commit           orders 0=101  "
+        "2023-11-16 12:00:00.000Z  commit             orders 0=101  "
         "by consumer-1 at /127.0.0.1, generation 3"
     )
     assert second.startswith("2023-11-17 12:00:00.000Z  commit")

@@ -140,6 +140,17 @@ def test_a_snapshot_of_another_store_in_the_directory_says_nothing_of_its_events
     assert list(Chain(begins, ends, ["other.30", "a.20"]).missing_ends()) == []
 
 
+@pytest.mark.parametrize(
+    ("end", "abandoned"),
+    [(9, []), (10, ["events 10 to 10 of log a"]), (11, ["events 10 to 11 of log a"])],
+)
+def test_an_older_copy_that_lacks_a_single_event_is_reported(
+    end: int, abandoned: list[str]
+) -> None:
+    chain = Chain({"copy": begun("a", 9)}, {"a": end, "copy": 12}, ())
+    assert [fork.abandoned for fork in chain.forks()] == abandoned
+
+
 async def test_an_edited_file_that_no_manifest_lists_is_found_and_put_aside(tmp_path: Path) -> None:
     store = SealedStore(tmp_path)
     await run(store, 1)

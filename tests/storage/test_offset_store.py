@@ -15,8 +15,9 @@ from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.coordinator.embed.messages import OffsetCommitData
 from groupkeeper.coordinator.embed.offset_manager import OffsetManager
-from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.metadata_store import OffsetAndMetadata
 from groupkeeper.storage.base import StorageError, StoreIdentity, StoreRefused
 from groupkeeper.storage.offset_store import DEFAULT_IDENTITY, OffsetStore
 from tests.helpers.printed.printed_docs import ROOT

@@ -82,6 +82,17 @@ async def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: P
     assert path.read_bytes() == before
 
 
+async def test_a_directory_that_cannot_be_looked_at_is_named_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    """As if this user might not enter a directory above it; a name that is too long fails for every
+    user.
+    """
+    path = tmp_path / ("x" * 300) / "store.db"
+    with pytest.raises(StorageError, match=r"store\.db: cannot be opened: File name too long"):
+        await SqliteOffsetStorage(path).open(IDENTITY)
+
+
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Dear diary, " * 100)

@@ -19,7 +19,9 @@ class SqliteCheck:
         self._connection: sqlite3.Connection | None = None
 
     async def run(self) -> str | None:
-        """Return a line that says what is wrong with the file. Return None if nothing is wrong."""
+        """Run the check. Return one line about what is wrong with the file; None if nothing is
+        wrong.
+        """
         thread = JobThread("sqlite-check")
         try:
             return await thread.submit(self._check)

@@ -2,11 +2,11 @@
 docs/design.md#fold).
 
 The log alone contains all data. The fold limits how much of the log a load has to read. Beyond a
-threshold, each append also writes a few groups. It chooses the groups whose folded rows have been
-out of date for the longest time. A large group is written in parts, one for each append.
+threshold, each append also writes a few groups: those whose folded rows have been out of date for
+the longest time. A large group is written in parts, one for each append.
 
-A group counts as folded only after the writer's thread has reported it. If a write fails, the group
-is retried later, and ``folded_row`` stays below its oldest change. The append does not fail.
+A group counts as folded only after the writer's thread has reported it. If a write fails, the
+append does not. The group is retried later, and ``folded_row`` stays below its oldest change.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ MAX_SLICE_GROUPS = 1_000
 """SQLite allows 32,766 parameters in a statement, and a group needs three."""
 
 IDLE_SLICE_GROUPS = 64
-"""The smallest number of groups for an append that only folds. No request waits for such an append,
-but the loop is busy while it encodes the groups.
-"""
+"""An append that only folds has at least so many groups. No request waits for such an append, but
+encoding the groups blocks the loop."""
 
 MIN_RETRY_SLICES = 8
 MAX_RETRY_SLICES = 1_024
-"""A group that could not be written is retried after this many appends that fold. The number
-doubles after each failed retry, up to the maximum."""
+"""The longest pause before a group that could not be written is retried, in appends that fold. The
+pause doubles after each failed retry."""
 
 GroupKey: TypeAlias = tuple[ShardId, str]
 
@@ -76,10 +75,11 @@ class FoldWork:
         self.row = row
         """The row of the append, which is written before the groups."""
         self.has_keyed = has_keyed
-        """True if there are keyed records to write; afterwards, if some could not be written."""
+        """True if there are keyed records to write. After the write: True if some could not be
+        written."""
         self.groups: list[FoldedGroup] = []
         self.clears: list[GroupKey] = []
-        """The groups that may still have parts, which are not valid any more."""
+        """The groups that may have parts which are no longer valid."""
         self.part: FoldedPart | None = None
         self.taken: dict[GroupKey, int] = {}
         """For each group of this work, the row of its oldest change that was not folded before."""
@@ -89,11 +89,12 @@ class FoldWork:
         self.error: Exception | None = None
         """The error of the write; None if it succeeded."""
         self.is_done = False
-        """The thread sets this last."""
+        """True after the thread has finished the work. The thread sets it after all other fields.
+        """
 
 
 class Changes(NamedTuple):
-    """The changes of an append that concern the fold."""
+    """The information about an append that the fold needs."""
 
     groups: list[GroupKey]
     requests: int
@@ -101,8 +102,9 @@ class Changes(NamedTuple):
 
 
 def changes_of(items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> Changes:
-    """Return the groups that an append, or a row of the log, sets or clears, each once. Also return
-    how many of its requests changed a group."""
+    """Return each group that an append, or a row of the log, changes. Also return how many of its
+    requests changed a group.
+    """
     groups: dict[GroupKey, None] = {}
     requests = 0
     for item in items:
@@ -134,8 +136,8 @@ class _LargeGroup:
     def __init__(self, key: GroupKey, row: int) -> None:
         self.key = key
         self.row = row
-        """The oldest change that is folded when all parts are written. Changes after the first part
-        was encoded are new changes."""
+        """The row of the oldest change that the parts contain. Changes after the first part was
+        encoded count as new ones."""
         self.walk = GroupWalk()
         self.parts = 0
         self.is_waiting = False
@@ -143,7 +145,7 @@ class _LargeGroup:
 
 
 class FoldMap:
-    """The groups that changed after their row was written, oldest change first."""
+    """The groups that have changed since their row was written, oldest change first."""
 
     def __init__(
         self, fold_after: int = FOLD_AFTER_REQUESTS, part_bytes: int = MAX_PART_BYTES
@@ -156,14 +158,15 @@ class FoldMap:
         self.unfolded = 0
         """Requests in the rows above ``folded_row``."""
         self.has_parts: set[GroupKey] = set()
-        """Groups that may have parts in their table."""
+        """The groups that may have rows in the table of parts."""
         self._works: deque[FoldWork] = deque()
         """Works whose results are not known yet, oldest first."""
         self._large: _LargeGroup | None = None
         self._keyed_row: int | None = None
         """The oldest row with keyed records that could not be written."""
         self._put_off: dict[GroupKey, int] = {}
-        """Groups that could not be written, each with the row of its oldest unfolded change."""
+        """The groups that could not be written and are retried later, each with the row of its
+        oldest unfolded change."""
         self.failures_in_a_row = 0
         self._slices = 0
         self._retry_at = 0
@@ -171,7 +174,9 @@ class FoldMap:
         self._retry_groups = MAX_SLICE_GROUPS
 
     def note(self, row: int, changes: Changes) -> int:
-        """Add the changes of a log row. Return the number of groups that were clean before."""
+        """Add the changes of a log row. Return how many of its groups had no unfolded change
+        before.
+        """
         made_dirty = 0
         for shard, group_id in changes.groups:
             dirty = self._dirty.get(shard)
@@ -213,9 +218,9 @@ class FoldMap:
         """Add the row of an append. Choose and encode the groups that it folds, oldest change
         first.
 
-        It chooses as many groups as the append makes dirty, but at least a minimum, so that the
-        number of dirty groups falls. Call it in the same turn of the loop as the encoding of the
-        payload. The states then contain exactly this append and all earlier ones.
+        It chooses at least as many groups as the append changes, so the number of unfolded groups
+        falls. Call it in the same turn of the loop in which the payload is encoded. The states then
+        contain exactly this append and all earlier ones.
         """
         made_dirty = self.note(row, changes)
         work = FoldWork(row, has_keyed or self._keyed_row is not None)
@@ -270,7 +275,7 @@ class FoldMap:
             work.clears.append(key)
 
     def _forget(self, key: GroupKey, is_put_off: bool) -> None:
-        """Remove the group, so that its next change is a new one."""
+        """Forget that the group has a change, so that its next change counts as new."""
         if is_put_off:
             del self._put_off[key]
             return
@@ -282,9 +287,9 @@ class FoldMap:
     def _go_on(self, work: FoldWork, saved: _Saved) -> int:
         """Encode the next part of the large group in its present state. Return the part's size.
 
-        A change after the first part makes the group dirty again, whichever part contains it. Until
-        all parts are written, ``folded_row`` stays below the oldest change, and a load applies all
-        later changes again.
+        If the group changes after the first part, it must be folded again, whichever part contains
+        the change. Until all parts are written, ``folded_row`` stays below the oldest change, and a
+        load applies all later changes again.
         """
         large = self._large
         if large is None or large.is_waiting or large.key[0] not in saved:
@@ -307,7 +312,7 @@ class FoldMap:
         return len(state) + len(head or b"")
 
     def _oldest(self, saved: _Saved) -> Iterator[tuple[GroupKey, int]]:
-        """Yield the dirty groups of these shards, oldest change first."""
+        """Yield the unfolded groups of these shards, oldest change first."""
         ages = heapq.merge(*[self._ages(shard) for shard in saved if shard in self._dirty])
         for row, shard, group_id in ages:
             yield (shard, group_id), row
@@ -363,7 +368,7 @@ class FoldMap:
             self._retry_groups = min(2 * self._retry_groups, MAX_SLICE_GROUPS)
 
     def _failed(self, work: FoldWork) -> None:
-        """Queue the groups for a retry, after those that wait already."""
+        """Add groups to the end of the queue of retries."""
         self.failures_in_a_row += 1
         failed = dict(work.taken)
         if work.part is not None and self._large is not None:

@@ -17,9 +17,9 @@ from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, write_keyed
 from groupkeeper.storage.base import LeaseEpoch
 
 MAX_DELETED_PARTS: Final = 16
-"""The most parts that one work deletes: up to 8 MB, which takes about 30 ms. The next append waits
-for it, and all parts of a group of 1.2 GB at once would take longer than an append may.
-"""
+"""One work deletes at most so many parts: up to 8 MB, which takes about 30 ms. The next append
+waits for this. To delete all parts of a group of 1.2 GB at once would take longer than the time
+limit of an append."""
 
 
 class FoldWriter:
@@ -31,20 +31,21 @@ class FoldWriter:
         self._left: dict[tuple[int, str], KeyedRow] = {}
         """Keyed records that could not be written. The next work retries them."""
         self._stale: dict[GroupKey, None] = {}
-        """Groups that may have parts outside their valid set. Each work deletes some of them."""
+        """The groups that may have parts which are no longer valid. Each work deletes some of these
+        parts."""
         self._begun: GroupKey | None = None
-        """The group whose next set of parts is not complete."""
+        """The group of which some parts are written, but not the last one."""
 
     def forget(self) -> None:
-        """Drop unwritten work before a load. The load finds what the tables lack, and which groups
-        have parts.
+        """Drop unwritten work before a load. The load finds out again which keyed records the table
+        lacks, and which groups have parts.
         """
         self._left.clear()
         self._stale.clear()
         self._begun = None
 
     def loaded(self, has_parts: Collection[GroupKey]) -> None:
-        """Delete what is stale of these groups, with the next works."""
+        """Remember the groups that may have stale parts. The next works delete these parts."""
         self._stale.update(dict.fromkeys(has_parts))
 
     def write(
@@ -84,7 +85,7 @@ class FoldWriter:
         self._delete_parts(writer, epoch)
 
     def _write_part(self, writer: sqlite3.Connection, part: FoldedPart, epoch: LeaseEpoch) -> None:
-        """Write one part into the next set of parts. The last part makes this set the valid one."""
+        """Write one part of a new set. After the last part this set is the valid one."""
         key = (part.shard, part.group_id)
         if part.number == 0:
             self._begun = key
@@ -95,7 +96,7 @@ class FoldWriter:
             self._begun = None
 
     def _delete_parts(self, writer: sqlite3.Connection, epoch: LeaseEpoch) -> None:
-        """Delete some parts that are not valid, but not those of the set that has begun."""
+        """Delete some parts that are not valid. The parts of an incomplete new set stay."""
         left = MAX_DELETED_PARTS
         keys = (key for key in self._stale if key != self._begun)
         for key in list(itertools.islice(keys, MAX_DELETED_PARTS)):

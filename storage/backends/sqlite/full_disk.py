@@ -1,8 +1,8 @@
-"""Find out if SQLite failed because the disk is full. SQLite reports this with several error codes.
+"""Finds out whether SQLite failed because the disk is full. SQLite reports this with several codes.
 
 A write fails with SQLITE_FULL. If SQLite cannot create the write-ahead log or its index, the code
-is SQLITE_CANTOPEN or SQLITE_IOERR. The code is also one of these if a sync has no room for earlier
-writes.
+is SQLITE_CANTOPEN or SQLITE_IOERR. One of these codes is also returned if a sync finds no room for
+earlier writes.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from groupkeeper.storage.file_lock import FULL
 _T = TypeVar("_T")
 
 _MAYBE_FULL_CODES: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-"""Primary result codes of failures that may have a full disk or another cause."""
+"""Primary result codes whose cause may be a full disk."""
 
 _DAMAGED_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""Primary result codes of failures that a retry does not repair."""
+"""Primary result codes of failures that retries cannot end."""
 
 PROBE_BYTES: Final = 256 * 1024
 """The size of the test file. A start writes less: an index of 32 KB, and some pages of the WAL."""
 
 
 def explained(work: Callable[[], _T], path: Path) -> _T:
-    """Call ``work`` and return its result. Blocks: after an error it may write a file to test for
-    room.
+    """Call ``work`` and return its result. It blocks: after an error it may write a file to find
+    out whether the disk is full.
 
-    An error of SQLite is raised as StoreBusy if a retry may help, as StoreRefused if an operator
-    has to repair the file, and otherwise as StorageError.
+    An error of SQLite is raised as StoreBusy if a retry may help, and as StoreRefused if an
+    operator must repair the file. Any other error is raised as StorageError.
     """
     try:
         return work()
@@ -51,7 +51,7 @@ def explained(work: Callable[[], _T], path: Path) -> _T:
 
 
 def is_full(directory: Path) -> bool:
-    """Return True if there is no room, or no quota, for a file of a few pages."""
+    """Return True if the disk, or the user's quota, has no room for a file of a few pages."""
     try:
         with tempfile.TemporaryFile(dir=directory, buffering=0) as probe:
             written = probe.write(bytes(PROBE_BYTES))

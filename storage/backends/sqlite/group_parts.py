@@ -9,17 +9,19 @@ from groupkeeper.coordinator.core.groups.group import offset_bytes, topic_bytes
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 
 MAX_PART_BYTES: Final = 512 * 1024
-"""The loop needs up to 5 ms to encode this much."""
+"""The most bytes in a part. Encoding them takes up to 5 ms on the loop."""
 
 _MEMBER_BYTES: Final = 4_096
-"""An estimate. Most members need less, so a group may be split although one part is enough."""
+"""An estimate of a member's size. Most members are smaller, so a group may be split although it
+would fit into one part."""
 
 Offsets: TypeAlias = dict[str, dict[int, SavedOffset]]
 
 
 def is_one_part(group: SavedGroup, part_bytes: int) -> bool:
-    """Return True if a group is estimated to fit into one part. Nothing is encoded for the
-    estimate."""
+    """Return True if the group fits into one part. This is an estimate, and nothing is encoded for
+    it.
+    """
     members = () if group.metadata is None else group.metadata.members
     left = part_bytes - _MEMBER_BYTES * len(members)
     for topic, partitions in group.offsets.items():

@@ -1,9 +1,9 @@
 """The table ``keyed`` of the SQLite backend, for keyed records: topics, configs and log ends.
 
-An append first writes its row of the log, then a second statement writes its keyed records here. A
-crash or a full disk between both leaves only the row. After a load, ``folded_row`` could then move
-past that row, because a new fold map knows only the groups. A load therefore writes the records
-that the table lacks.
+An append first writes its row of the log. A second statement then writes its keyed records here. A
+crash or a full disk between the two leaves only the row. A load must then write the records that
+the table lacks: its new fold map knows only the groups, so a later fold could set ``folded_row``
+past that row.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LoadedKeys:
         _note(self._changes, shard, batches)
 
     def missing(self) -> list[KeyedRow]:
-        """Return the rows to write, so that the table agrees with the log."""
+        """Return the rows to write, so that the table has the same records as the log."""
         found: list[KeyedRow] = []
         for (shard, key), record in self._changes.items():
             data = None if record is None else encode_record(record)
@@ -66,8 +66,8 @@ class LoadedKeys:
 
 
 def write_keyed(writer: sqlite3.Connection, keyed: Sequence[KeyedRow], epoch: LeaseEpoch) -> None:
-    """Write and delete rows, up to a thousand in each statement. Changes nothing if the lease has a
-    newer epoch.
+    """Write and delete rows, up to a thousand in each statement. If the lease has a newer epoch,
+    nothing changes.
     """
     set_ = [row for row in keyed if row[2] is not None]
     cleared = [row[:2] for row in keyed if row[2] is None]

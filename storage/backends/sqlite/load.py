@@ -26,10 +26,9 @@ from groupkeeper.storage.codec.records import (
 
 LOAD_CHUNK_ROWS = 256
 LOAD_CHUNK_BYTES = 128 * 1024
-"""The thread reads and decodes this many bytes in one job of one or two milliseconds. Between two
-jobs the loop can run. With only a few rows in each job, a load of 20,000 rows spent more time on
-jobs than on rows.
-"""
+"""In one job of one or two milliseconds, the thread reads and decodes so many bytes. The loop can
+run between two jobs. With a smaller limit, a load of 20,000 rows spent more time on starting jobs
+than on rows."""
 
 _T = TypeVar("_T")
 
@@ -44,7 +43,7 @@ class Run(Protocol):
 
 
 class LogEnd(NamedTuple):
-    """The last row of the log, and the last folded row."""
+    """The last row of the log, and the row up to which everything is folded."""
 
     row: int
     next_seq: int
@@ -81,12 +80,14 @@ def _text(name: bytes) -> str:
 
 
 class SqliteLoad:
-    """One load in one read transaction. Its attributes are complete after ``read`` has ended."""
+    """One load, in one read transaction. After ``read`` has ended, its attributes have their final
+    values.
+    """
 
     end: LogEnd
 
     def __init__(self, run: Run, path: Path, busy_timeout_s: float, fold: FoldMap) -> None:
-        """Load into ``fold``, which must be new. The load adds each row that is not folded."""
+        """Create a load that adds each unfolded row to ``fold``. ``fold`` must be new."""
         self._run = run
         self._path = path
         self._busy_timeout_s = busy_timeout_s

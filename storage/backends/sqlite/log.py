@@ -1,4 +1,8 @@
-"""The event source of a SQLite store. It writes on the writer's thread, a few rows at a time."""
+"""The event source of a SQLite store.
+
+On the writer's thread, it records what is sealed and deletes rows that are folded and sealed. One
+statement deletes at most TRIM_ROWS of them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from groupkeeper.storage.event_log.log_clock import LogClock
 from groupkeeper.storage.event_log.source import Address, LogHead
 
 TRIM_ROWS: Final = 32
-"""Rows that one statement deletes. An append waits for at most one such statement."""
+"""The rows that one statement deletes. An append waits for at most one such statement."""
 
 
 _TRIM: Final = """DELETE FROM log WHERE "row" IN (
@@ -46,8 +50,7 @@ class SqliteEvents:
     ) -> None:
         """Create the source without opening it.
 
-        ``known_folded_row`` is called on the loop. It may return an older value than the current
-        one.
+        ``known_folded_row`` is called on the loop. Its result may be lower than the true one.
         """
         self.clock = clock
         self.address: Address | None = Address(
@@ -57,7 +60,7 @@ class SqliteEvents:
         self._on_writer = on_writer
         self._known_folded_row = known_folded_row
         self._first_row = 0
-        """No row below this number can be deleted any more. The true limit may be higher."""
+        """No row below this one is left to delete."""
 
     def open_rows(self) -> SqliteRows:
         return SqliteRows(self._path)

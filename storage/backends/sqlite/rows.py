@@ -18,7 +18,8 @@ from groupkeeper.storage.event_log.source import LogEnds, LogNote
 from groupkeeper.storage.segment_lines import EventDict
 
 READ_ROWS: Final = 8
-"""Rows that one query reads. Only ``hold`` keeps a transaction open between two queries."""
+"""The rows that one query reads. Between two queries no transaction is open, except after ``hold``.
+"""
 
 _BUSY_TIMEOUT_S: Final = 5.0
 
@@ -62,7 +63,7 @@ class SqliteRows:
             self._connection.close()
             raise StoreRefused(f"{path}: is empty, no daemon has written to it yet")
         self._last: SqliteRow | None = None
-        """The row that was read last. A reader that continues after it needs no search."""
+        """The row that was read last. A reader that continues after it does not search again."""
 
     def hold(self) -> None:
         self._fetch("BEGIN")
@@ -119,8 +120,8 @@ class SqliteRows:
         return row, last_seq
 
     def _row_of(self, seq: int) -> int:
-        """Return the last row that begins at or below a seq. If a row contains the seq, it is this
-        one.
+        """Return the row that contains a seq. If no row contains it, return the last row that
+        begins below it.
         """
         ((low,),) = self._fetch('SELECT "row" FROM log ORDER BY "row" LIMIT 1')
         high, _ = self._newest()

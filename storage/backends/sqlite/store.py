@@ -2,8 +2,8 @@
 (docs/design.md#atomic).
 
 For every statement the writer thread competes with the loop for the interpreter lock. So an append
-is one statement, its fold needs a few more, and the loop encodes both. Readers in this process and
-in others have their own connections, which a WAL allows.
+is one statement, a fold is a few more, and the loop encodes both. Readers have their own
+connections: a WAL allows them to read while the thread writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, keyed_changes, write_keyed
 from groupkeeper.storage.backends.sqlite.load import SqliteLoad, read_log_end
 from groupkeeper.storage.backends.sqlite.log import SqliteEvents, last_log_id
-from groupkeeper.storage.backends.sqlite.store_files import StoreFiles
+from groupkeeper.storage.backends.sqlite.store_files import StoreFiles, check_directory
 from groupkeeper.storage.backends.sqlite.stored_names import DamagedName, repair_names
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
@@ -54,7 +54,7 @@ from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
-"""Far below SQLite's limit for a value (1 GB). A larger step would block the loop for too long."""
+"""Larger steps would block the loop for too long. SQLite's limit for a value is 1 GB."""
 
 _T = TypeVar("_T")
 
@@ -62,7 +62,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Append(NamedTuple):
-    """One append, encoded by the loop for the thread."""
+    """One append. The loop has encoded it, and the thread writes it."""
 
     epoch: LeaseEpoch
     event_count: int
@@ -87,7 +87,9 @@ class SqliteOffsetStorage:
         part_bytes: int = MAX_PART_BYTES,
         connect: tables.Connect = tables.connect_writer,
     ) -> None:
-        """Fold groups above ``part_bytes`` in parts; ``connect`` opens the writer's connection."""
+        """Fold groups larger than ``part_bytes`` in parts. ``connect`` opens the writer's
+        connection.
+        """
         self.limits = StorageLimits(
             max_step_bytes=MAX_STEP_BYTES,
             one_lane=True,
@@ -106,7 +108,7 @@ class SqliteOffsetStorage:
         self._connection: sqlite3.Connection | None = None
         self._check = SqliteCheck(self.path, self._busy_timeout_s)
         self._is_marked = False
-        """True if the store is marked as running, so that ``close`` has to mark its end."""
+        """True if the file says that the store is running. ``close`` must then remove this mark."""
         self.ended_uncleanly = False
         """True if the last user of the store did not close it. ``open`` sets it."""
         self._epoch: LeaseEpoch = 0
@@ -126,8 +128,7 @@ class SqliteOffsetStorage:
         """Lock the file, create or migrate its tables, and check its identity."""
         if self._lock is not None:
             raise StoreRefused(f"{self.path}: is in use by another coordinator of this process")
-        if not self.path.parent.is_dir():
-            raise StorageError(f"{self.path}: the directory does not exist")
+        check_directory(self.path)
         self._lock = StoreFiles(self.path)
         self._thread = JobThread("sqlite-writer")
         try:
@@ -149,9 +150,8 @@ class SqliteOffsetStorage:
         return unclean
 
     async def close(self) -> None:
-        """Record the clean end, copy the WAL into the database, and release the lock.
-
-        If the call is cancelled, the thread finishes the close in the background.
+        """Record the clean end, copy the WAL into the database, and release the lock. If the call
+        is cancelled, the thread finishes the close in the background.
         """
         if self._lock is None:
             return
@@ -217,7 +217,7 @@ class SqliteOffsetStorage:
             self._may_append = False
 
     def _known_folded_row(self) -> int:
-        """Return the row after which a load would read; 0 if the last append is uncertain."""
+        """Return the row after which a load would read; 0 if it is unknown."""
         return self._fold.folded_row(self._last_row) if self._may_append else 0
 
     # --- loading ---------------------------------------------------------------------------------
@@ -330,15 +330,14 @@ class SqliteOffsetStorage:
         return 0
 
     def _write_fold(self, append: _Append) -> None:
-        """Write the fold, on the thread after the row, while the replies are sent.
-
-        The loop counts the groups as folded when ``is_done`` is set. After a crash or a failure the
-        rows of some groups are old, and a load applies the log to them.
+        """Write the fold, on the thread after the row, while the loop sends the replies. The loop
+        counts the groups as folded when ``is_done`` is set. After a crash or a failure some groups
+        have old rows, and a load applies the log to them.
         """
         self._fold_writer.write(self._writer(), append.work, append.keyed, append.epoch)
 
     def _settle_fold(self) -> None:
-        """Process the results of earlier folds, and log failures. Failed groups are retried."""
+        """Process the results of earlier folds: log the failures, and plan retries."""
         error = self._fold.settle()
         in_a_row = self._fold.failures_in_a_row
         if error is not None and in_a_row & (in_a_row - 1) == 0:  # log the 1st, 2nd, 4th, 8th, ...
@@ -376,7 +375,7 @@ class SqliteOffsetStorage:
         return await self._check.run()
 
     async def check_place(self) -> None:
-        """Raise StoreRefused if a file of the store is no longer the one that was opened."""
+        """Raise StoreRefused if a file of the store was moved or replaced."""
         await self._run(self._check_files)
 
     def _check_files(self) -> None:

@@ -1,4 +1,4 @@
-"""Lock the files of an open SQLite store, and check that nobody replaces them.
+"""Locks the files of an open SQLite store, and checks that nobody replaces them.
 
 Both the database file and ``<database>.lock`` are locked. The database may have several names (hard
 links, bind mounts), and the lock file may be deleted. With only one of the locks, two processes
@@ -19,14 +19,27 @@ from groupkeeper.storage.file_lock import (
     FileIdentity,
     FileLock,
     LockedFile,
+    cannot_open,
     identity_of,
     lock_for_store,
 )
 
 CHECK_EVERY_S: Final = 1.0
-"""An append skips its check if a check ran, and another append began, within this time."""
+"""An append checks the files only if there was no check, or no other append, for so long."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
+
+
+def check_directory(path: Path) -> None:
+    """Raise StorageError if the directory of a database is missing, or if this user may not look
+    into the directories above it.
+    """
+    try:
+        is_there = path.parent.is_dir()
+    except OSError as error:  # a missing directory is no error here
+        raise cannot_open(path, error) from error
+    if not is_there:
+        raise StorageError(f"{path}: the directory does not exist")
 
 
 class StoreFiles:
@@ -41,8 +54,8 @@ class StoreFiles:
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
         self._lost = ""
-        """The message of the first failed check; "" before. After it is set, nothing is written any
-        more."""
+        """The message of the first failed check; "" until then. After a failed check nothing is
+        written any more."""
         self._checked_s = self._appended_s = time.monotonic()
         self._lock = FileLock(path)
         try:
@@ -63,8 +76,8 @@ class StoreFiles:
 
     @property
     def is_lost(self) -> bool:
-        """True if a file was moved or replaced. Then a close leaves the mark of an unclean end, and
-        the next start checks the file.
+        """True if a file was moved or replaced. ``close`` then keeps the mark that the store is
+        running, so the next start checks the file.
         """
         return bool(self._lost)
 
@@ -74,9 +87,9 @@ class StoreFiles:
             raise StoreRefused(self._lost)
 
     def check_before_append(self, writer: sqlite3.Connection) -> None:
-        """Call ``check``, unless it ran and an append began within the last second.
+        """Call ``check``, unless there was both a check and an append within the last second.
 
-        A check without an append is not enough: an idle store is the one that somebody moves.
+        An idle store is more likely to be moved. So the first append after a pause always checks.
         """
         now_s = time.monotonic()
         relied_on_s = min(self._checked_s, self._appended_s)
@@ -85,7 +98,9 @@ class StoreFiles:
             self.check(writer)
 
     def check(self, writer: sqlite3.Connection) -> None:
-        """Raise StoreRefused if a file is not the one that was opened. Later calls raise too."""
+        """Raise StoreRefused if a file is not the one that was opened. All later calls raise
+        too.
+        """
         self.refuse_if_lost()
         self._checked_s = time.monotonic()
         for path, identity in self._found.items():
@@ -115,9 +130,9 @@ class StoreFiles:
         )
 
     def _set_aside_wal(self) -> None:
-        """Rename a write-ahead log that has replaced our own.
+        """Rename a write-ahead log that is not our own.
 
-        The next start would apply it, although it may be older than the database.
+        Otherwise the next start would apply it, although it may be older than the database.
         """
         aside = self._wal.with_name(self._wal.name + ".replaced")
         with suppress(FileNotFoundError):  # our own was moved, and no other file has its name
@@ -125,7 +140,7 @@ class StoreFiles:
             self._lost += f"; the file found as {self._wal.name} was renamed to {aside.name}"
 
     def release(self) -> None:
-        """Release the locks. The writer's connection must be closed before."""
+        """Release the locks. Close the writer's connection first."""
         self._database.release()
         self._lock.release()
 
@@ -141,9 +156,9 @@ def _difference(path: Path, identity: FileIdentity) -> str:
 
 
 def _refuse_lone_wal(path: Path, wal: Path) -> None:
-    """Raise StoreRefused for a write-ahead log without its database.
+    """Raise StoreRefused if there is a write-ahead log without its database.
 
-    SQLite would delete it, with the acknowledged changes in it.
+    SQLite would delete the log, and with it acknowledged changes.
     """
     with suppress(FileNotFoundError):
         if os.stat(path).st_size:

@@ -22,7 +22,7 @@ class DamagedName(StorageError):
 
 
 class _Names(NamedTuple):
-    """The names of one table, and how to find them in its records."""
+    """One table with names, and the records in it that contain the same names."""
 
     table: str
     name: str

@@ -15,7 +15,7 @@ from groupkeeper.storage.codec.records import encode_payload
 from groupkeeper.storage.file_lock import connect_reading
 
 APPLICATION_ID: Final = 0x67726B70
-""""grkp" in the header of the file, which marks our databases (``PRAGMA application_id``)."""
+"""Marks a file as ours: "grkp" in its header (``PRAGMA application_id``)."""
 
 Migration: TypeAlias = Sequence[str]
 """The statements that change the schema to the next version, in one transaction."""
@@ -111,9 +111,8 @@ APPEND: Final = """INSERT INTO log ("row", first_seq, count, payload)
     SELECT last."row" + 1, last.first_seq + last.count, ?, CAST(? AS TEXT)
     FROM (SELECT "row", first_seq, count FROM log ORDER BY "row" DESC LIMIT 1) AS last, lease
     WHERE lease.epoch = ?"""
-"""The SQL of an append. This single statement is its own transaction. It computes row and seq from
-the last row and checks the epoch. Parameters: count, payload, epoch.
-"""
+"""The SQL of an append. This one statement is a whole transaction. It computes row and seq from the
+last row and checks the epoch. Parameters: count, payload, epoch."""
 
 _SAVE_GROUPS = """INSERT INTO groups (shard, group_id, state)
     SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
@@ -128,18 +127,16 @@ REMOVE_STALE_PARTS: Final = """DELETE FROM group_parts WHERE rowid IN (
             (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?)
         LIMIT ?)
     AND (SELECT epoch FROM lease) = ?"""
-"""Delete some parts of a group that are not in the valid set; of a group without a row, these are
-all. Parameters: shard, group_id, shard, group_id, the number of parts, epoch.
-"""
+"""Delete some parts of a group that are not in the valid set. If the group has no row, no part is
+valid. Parameters: shard, group_id, shard, group_id, the number of parts, epoch."""
 
 SAVE_PART: Final = """INSERT INTO group_parts (shard, group_id, part_set, part, state)
     SELECT ?1, ?2, (?3 = 0) + coalesce(
         (SELECT max(part_set) FROM group_parts WHERE shard = ?1 AND group_id = ?2), 0),
         ?3, CAST(?4 AS TEXT)
     WHERE (SELECT epoch FROM lease) = ?5"""
-"""Write a part of a group. Part 0 begins the set after the last one, whose parts may not be deleted
-yet. Parameters: shard, group_id, part, state, epoch.
-"""
+"""Write a part of a group. Part 0 begins a new set. Parts of the set before it may still exist.
+Parameters: shard, group_id, part, state, epoch."""
 
 END_PARTS: Final = """INSERT INTO groups (shard, group_id, state, part_set)
     SELECT ?1, ?2, CAST(?3 AS TEXT),
@@ -229,7 +226,8 @@ def connect_reader(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 # --- opening -------------------------------------------------------------------------------------
 
 JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
-"""A long read makes the WAL grow. After a checkpoint SQLite truncates the WAL to this size."""
+"""The size to which SQLite truncates the WAL after a checkpoint. A long read makes the WAL grow
+beyond it."""
 
 
 def refuse_other(connection: sqlite3.Connection, path: Path) -> bool:
@@ -263,8 +261,8 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def without_sync(connection: sqlite3.Connection) -> Iterator[None]:
-    """Inside the block, statements are not synced. Their writes become durable with the next
-    append.
+    """Inside the block, statements do not wait for the disk. Their writes become durable with the
+    next append.
 
     A sync here would delay the next append. The order of writes is kept, because SQLite syncs its
     write-ahead log as a whole. So a power cut may lose these writes, but no earlier one.
@@ -277,9 +275,10 @@ def without_sync(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _sync_again(connection: sqlite3.Connection) -> None:
-    """Let writes wait for the disk again. If that fails for good, close the connection: an append
-    on it would be acknowledged before it is on disk. A close is the last resort, because SQLite
-    then deletes the write-ahead log, which the store takes for a moved file.
+    """Let writes wait for the disk again. If that is impossible, close the connection.
+
+    An append without a sync would be acknowledged before it is on disk. A close is the last resort,
+    because SQLite then deletes the write-ahead log, and the store reports a moved file.
     """
     for is_last in (False, False, True):
         try:

@@ -1,6 +1,7 @@
-"""Find logs that no store writes any more, because an older copy has replaced their store.
+"""Finds logs that no store writes any more, because an older copy has replaced their store.
 
-The retention of a store deletes only its own logs. So without this, nothing would delete these.
+Retention deletes only the logs of its own store. Without this module, nothing would delete
+abandoned logs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ def abandoned(directory: Path, own: Collection[str], before_ms: int) -> list[Seg
     """Return the segments of abandoned logs.
 
     An abandoned log continues one of ``own`` but is not in ``own``, and all its segments are older
-    than ``before_ms``. A log that another copy of the store still writes is not returned: it has
-    newer segments, or a snapshot.
+    than ``before_ms``. If another copy of the store still writes a log, the log has newer segments
+    or a snapshot, so it is not returned.
     """
     by_log: dict[str, list[Segment]] = {}
     for segment in listed_and_found(directory).segments.values():
@@ -50,7 +51,9 @@ def _previous(directory: Path, segments: list[Segment]) -> str | None:
 
 
 def _branches(previous: dict[str, str], own: Collection[str]) -> list[set[str]]:
-    """Return one set for each log that continues a log of ``own``: it and all its successors."""
+    """Return a set of logs for each log that continues one of ``own``: this log and all its
+    successors.
+    """
     branches = {log_id: {log_id} for log_id, before in previous.items() if before in own}
     for log_id in previous:
         at, path = log_id, {log_id}

@@ -1,4 +1,4 @@
-"""Check that ``log.dir`` is still the directory in which the coordinator began to seal."""
+"""Checks that ``log.dir`` is still the directory in which the coordinator began to seal."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ class LogDirMoved(StorageError):
 
 
 class LogPlace:
-    """The place of the segments. Unlike the database, it may be put back while we run: before it
-    continues, sealing reads the files again.
+    """The directory of the segments, as it was when sealing began.
+
+    If it is moved and put back while we run, sealing reads the files again and continues. A moved
+    database, on the other hand, stays refused.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -36,5 +38,5 @@ class LogPlace:
         what = "moved or deleted" if found is None else "replaced by another directory"
         raise LogDirMoved(
             f"log.dir: {self._directory}: was {what} while this process used it. New events stay "
-            "in the store until the directory is put back; a restart begins in what is there then"
+            "in the store until the directory is put back. A restart uses the directory it finds"
         )

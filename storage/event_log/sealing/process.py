@@ -55,11 +55,13 @@ _LOCK_POLL_S: Final = 0.02
 
 
 class SealingFailed(Exception):
-    """Raised if a call failed in the process, or if the process ended. The message says why."""
+    """A call failed in the process, or the process ended. The message says why."""
 
 
 def reason_of(error: Exception) -> str:
-    """Return why sealing failed. A missing permission is named with its setting."""
+    """Return the reason why sealing failed. If a permission is missing, the text names the
+    setting.
+    """
     if isinstance(error, PermissionError):
         return f"log.dir: {error.filename}: {error.strerror}; let this user write there"
     return str(error) or repr(error)
@@ -200,7 +202,7 @@ RowsOf: TypeAlias = Callable[[str], OpenRows]
 def serve(
     rows_of: RowsOf, orders: Iterator[bytes], answers: IO[bytes], hook: Hook = no_hook
 ) -> None:
-    """Execute orders until they end. ``hook`` is called between the steps, for tests."""
+    """Execute orders until stdin ends. ``hook`` is called between the steps, for tests."""
     task = msgspec.json.decode(next(orders), type=_Task, dec_hook=_path)
     process = _Process(task, rows_of(task.address.url), hook)
     decode = msgspec.json.Decoder(_Order).decode
@@ -214,7 +216,7 @@ def serve(
 
 
 class _Process:
-    """The side of the process that seals."""
+    """The side of sealing that runs in the separate process."""
 
     def __init__(self, task: _Task, open_rows: OpenRows, hook: Hook) -> None:
         # imported late, because the daemon does not need it, and it would delay the daemon's start

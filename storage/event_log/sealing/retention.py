@@ -67,8 +67,9 @@ class LogRetention:
         pacer: Pacer | None = None,
         max_offsets: int = MAX_PASS_OFFSETS,
     ) -> None:
-        """If more than ``max_offsets`` offsets are to be kept, the segments are read several
-        times."""
+        """Create the retention. If more than ``max_offsets`` offsets must be kept, it reads the
+        segments several times, to limit its memory.
+        """
         self._max_offsets = max_offsets
         self._settings = settings
         self._clock = clock
@@ -76,7 +77,7 @@ class LogRetention:
         self._pacer = pacer or Pacer()
         self._checked_ms: float = -inf
         self.gone_log_ids: frozenset[str] = frozenset()
-        """The logs of which the last run left no file and no line in the manifest."""
+        """The logs that have no file and no line in the manifest after the last run."""
         self._deleted_from: set[str] = set()
 
     def run(self, log_ids: Iterable[str], sealed_seq: float = inf) -> list[Segment]:
@@ -207,8 +208,9 @@ class _OwnSegments:
         self._sealed_seq = sealed_seq
 
     def last_seq(self, segment: Segment) -> int:
-        """Return the seq of the segment's last event that belongs to this store. If none does, the
-        result is below the segment's first seq."""
+        """Return the seq of the last event in the segment that belongs to this store. If no event
+        does, the result is below the segment's first seq.
+        """
         end = self._ends.get(segment.log_id, inf)
         return int(min(segment.last_seq, end - 1, self._sealed_seq))
 
@@ -216,8 +218,8 @@ class _OwnSegments:
 def _leading(segments: Sequence[Segment], before_ms: int, now_ms: int) -> list[Segment]:
     """Return the oldest segments that are completely before ``before_ms``.
 
-    A segment may have a time in the future, because the clock was ahead. It does not end the
-    result: it is deleted together with the segments after it.
+    If the clock was ahead, a segment may have a time in the future. Such a segment is returned too
+    if the segments after it are old enough.
     """
     count = 0
     for number, segment in enumerate(segments, start=1):

@@ -28,7 +28,8 @@ from groupkeeper.storage.event_log.sealing.segment_writer import SegmentWriter
 from groupkeeper.storage.event_log.segments import SEGMENT_BYTES, Hook, Segment, no_hook
 
 SEGMENT_MS: Final = 300_000
-"""Five minutes: at most 288 files a day by age, and reports that are at most that old."""
+"""Five minutes. So age alone closes at most 288 files a day, and reports are at most five minutes
+old."""
 
 FIRST_SEGMENT_MS: Final = 10_000
 """Age at which the first segment after a start is closed, if ``segment_ms`` is longer. A new user
@@ -40,8 +41,8 @@ POLL_S: Final = 1.0
 """Pause between two checks for new events."""
 
 CLOSE_S: Final = 1.0
-"""Time limit for sealing at a clean shutdown. Events that are not sealed by then stay in the store.
-"""
+"""Time limit for sealing at a clean shutdown. Events that are not sealed when it ends stay in the
+store."""
 
 TAKE_LINES: Final = 8
 """Lines between two readings of the clock: about 30 us of work."""
@@ -67,7 +68,7 @@ class SealSettings:
     """How long events are kept. Whole days that are older are deleted. -1: no day is deleted."""
 
     def __post_init__(self) -> None:
-        """Accept a string for the directory too."""
+        """Convert the directory to a Path if it is a string."""
         object.__setattr__(self, "directory", Path(self.directory))
 
 
@@ -93,7 +94,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of ``settle`` that are logged; see ``event_log.sealing.settling.Settled``."""
+    """The findings of ``settle`` that are logged. ``event_log.sealing.settling.Settled`` explains
+    them.
+    """
 
     lost: tuple[int, int] | None
     put_aside: Sequence[str]
@@ -104,10 +107,10 @@ class Sealing(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """The present state. It may be read while another method runs."""
+        """The present state of sealing. It may be read while another method runs."""
 
     def settle(self) -> Found:
-        """Find out which events are sealed. Must be called first, and again after each failure."""
+        """Find out which events are sealed. Call it first, and again after each failure."""
 
     def step(self) -> bool:
         """Seal rows for a short time. Return True if there are more."""
@@ -116,7 +119,7 @@ class Sealing(Protocol):
         """Delete segments before the horizon. Return those that could not be read."""
 
     def finish(self, limit_s: float) -> None:
-        """Seal all rows if there is time for it. Otherwise discard the open segment."""
+        """Seal all rows, if the time suffices. Otherwise discard the open segment."""
 
     def close(self) -> None:
         """End the work. Events that are not sealed yet stay in the store."""
@@ -126,7 +129,8 @@ class Sealing(Protocol):
 
 
 class Pacer:
-    """Shares the interpreter lock: after each ``SLICE_S`` of work, it pauses for as long.
+    """Lets other threads have the interpreter lock: after each ``SLICE_S`` of work, it pauses for
+    as long.
 
     Without the pauses Python would switch threads only after 5 ms, so a heartbeat would wait that
     long.
@@ -142,7 +146,7 @@ class Pacer:
         self._until = timer() + SLICE_S
 
     def tick(self) -> None:
-        """Pause if the slice is over. Call this after each small piece of work."""
+        """Pause if ``SLICE_S`` have passed. Call this after each small piece of work."""
         if self._timer() >= self._until:
             self._sleep(SLICE_S)
             self._until = self._timer() + SLICE_S

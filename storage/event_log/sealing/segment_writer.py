@@ -29,9 +29,8 @@ from groupkeeper.storage.event_log.segments import (
 from groupkeeper.storage.segment_lines import EventDict, EventLine, encode_line
 
 SYNC_BYTES: Final = 1024 * 1024
-"""Compressed bytes between two syncs. A single large sync at the end would delay the store's syncs
-on the same disk.
-"""
+"""Compressed bytes between two syncs. One large sync at the end would delay the store's syncs on
+the same disk."""
 
 COMPRESSION_LEVEL: Final = 1
 """The level of ISA-L's deflate. It needs 1.3 us for a commit of ten partitions. The fastest level
@@ -39,7 +38,8 @@ of zlib needs 4.1 us and writes 9 % larger files. Higher levels of ISA-L do not 
 """
 
 COMPRESS_BYTES: Final = 64 * 1024
-"""Size of JSON that is compressed at once, large enough to release the interpreter lock for it."""
+"""The JSON that is compressed at once. It is large enough that the compression releases the
+interpreter lock."""
 
 _TEMPORARY = re.compile(r"\.events-(?P<log_id>.+)-(?P<first>\d+)-\d+\.tmp")
 _DAY_MS = 86_400_000

@@ -27,7 +27,9 @@ from groupkeeper.storage.event_log.source import EventRows
 
 
 class Settled(NamedTuple):
-    """The result of ``settle``."""
+    """The result of ``settle``: which events are in files, which are still in rows, and which are
+    lost.
+    """
 
     sealed_seq: int
     """Every event up to this seq is in a file, or in no row any more."""
@@ -36,7 +38,7 @@ class Settled(NamedTuple):
     new_log_ids: frozenset[str]
     """The logs of this store that are in files and not yet recorded in the store."""
     later: Sequence[Segment]
-    """Segments above ``sealed_seq``. Before them are rows that are not sealed yet."""
+    """Segments above ``sealed_seq``. Rows before them are not sealed yet."""
     lost: tuple[int, int] | None
     """The first range of seqs that are in no row, file or snapshot; None if there is none."""
     put_aside: Sequence[str]
@@ -89,7 +91,7 @@ def settle(rows: EventRows, directory: Path) -> Settled:
 
 
 def is_overtaken(directory: Path, log_id: str, next_seq: int) -> bool:
-    """Return True if files hold events after the last event of a store.
+    """Return True if files have events after the last event of a store.
 
     These are events of the same log, or of a log that continues it at the next seq.
     """
@@ -119,9 +121,10 @@ def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set
 
 
 def _last_in_rows(rows: EventRows, segment: Segment, first_seq: int, last_seq: int) -> int | None:
-    """Return the last seq of a segment that is also in rows. Return None if none is.
+    """Return the last seq of a segment that is also in rows. Return None if there is none.
 
-    If the store is an older copy of itself, its rows may change to another log within the segment.
+    If the store is an older copy of itself, its rows may change to another log in the middle of the
+    segment.
     """
     same, end = max(segment.first_seq, first_seq), min(segment.last_seq, last_seq)
     if end < same or rows.log_id_at(same) != segment.log_id:
@@ -138,7 +141,7 @@ def _last_in_rows(rows: EventRows, segment: Segment, first_seq: int, last_seq: i
 
 
 def _snapshot_in_rows(rows: EventRows, listed: StoreSegments, first_seq: int) -> int:
-    """Return the last seq that a snapshot covers and that a row still has. Return 0 if there is
+    """Return the last seq that both a snapshot covers and a row still has. Return 0 if there is
     none.
 
     Retention never deletes the newest row, but it may delete the day of that row's events.

@@ -1,11 +1,12 @@
 """The offsets at the horizon, computed from the events before it (pure).
 
 When retention deletes segments, it keeps the resulting offsets as events of kind
-``offset_snapshot``, one for each group. A snapshot is a log of its own, ``<log_id>.<through_seq>``:
-it covers all events of the store up to ``through_seq``. Its events have the last seqs up to that
-one, so they sort before all events that are left, and no two events have the same identity. If
-nothing was ever committed, there is one event without a group, so that a missing snapshot is always
-an error.
+``offset_snapshot``, one for each group. If nothing was ever committed, there is one event without a
+group, so a missing snapshot is always an error.
+
+A snapshot is a log of its own, ``<log_id>.<through_seq>``. It covers all events of the store up to
+``through_seq``, and the seq of its last event is ``through_seq``. So the snapshot sorts before all
+events that are left, and no two events have the same identity.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND, SnapshotL
 from groupkeeper.storage.segment_lines import EventDict
 
 NO_GROUP: Final = ""
-"""The group of the one snapshot event of a store in which nothing was ever committed."""
+"""The group of the only snapshot event, if nothing was ever committed."""
 
 MAX_PASS_OFFSETS: Final = 500_000
-"""Offsets in memory at the same time, with about 300 bytes each. If there are more, the segments
-are read several times.
-"""
+"""The most offsets in memory at the same time, with about 300 bytes each. If there are more, the
+segments are read several times."""
 
 
 class _Value(NamedTuple):
@@ -45,18 +45,18 @@ _GroupOffsets: TypeAlias = dict[tuple[str, int], _Value]
 
 
 class OffsetsAsOf:
-    """The last value of every offset, after the events that were applied."""
+    """The last value of every offset, after the events applied so far."""
 
     def __init__(self, part: int = 0, parts: int = 1, max_offsets: int = MAX_PASS_OFFSETS) -> None:
         """Keep only the offsets of the groups in one of ``parts`` parts.
 
         The caller begins with part 0 of 1. If that part has more than ``max_offsets`` offsets,
         ``apply`` doubles ``parts`` and drops the groups that are now in other parts. The caller
-        then reads the events again, once for each of the other parts.
+        then reads the events again for each of the other parts.
         """
         self.parts = parts
         self.groups: set[str] = set()
-        """Every group that was seen, of all parts."""
+        """Every group in the events, of all parts."""
         self._part = part
         self._max_offsets = max_offsets
         self._offsets = 0
@@ -132,7 +132,9 @@ def _value(
     times_ms: tuple[int, int],
     lost: tuple[int, str] = _NOT_LOST,
 ) -> _Value:
-    """Return a value with its commit time, its expire time, and when and why it was lost."""
+    """Return a value with its commit time and its expire time. A removed offset also has the time
+    and the reason of its removal.
+    """
     stored = topic["topic_id"], row["offset"], row["leader_epoch"], row["metadata"]
     return _Value(*stored, *times_ms, *lost)
 

@@ -1,9 +1,9 @@
 """A storage whose event log is sealed: rows are written into segments and then deleted.
 
-It wraps any storage that gives access to its events (``storage.event_log.source``). Calls that do
-not concern events are the wrapped storage's own. A separate process or thread reads the rows and
-writes the files (``storage.event_log.sealing.work``). If that fails, requests are still served. The
-failure is logged, and sealing is retried after it has read the files again.
+It wraps any storage that gives access to its events (``storage.event_log.source``). All other calls
+go to the wrapped storage unchanged. A separate process or thread reads the rows and writes the
+files (``storage.event_log.sealing.work``). If that fails, requests are still served. The failure is
+logged. Sealing then reads the files again and continues.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class SealedStorage:
         """Begin a new log if the files have events that the store does not have.
 
         The store is then an older copy of itself. This is logged, and stored as the reason of the
-        new log. This reads only file names, and the beginnings of files that would come next.
+        new log. The check reads only file names, and the beginnings of files that would come next.
         """
         log_id, last_seq = await self._source.head()
         if log_id is not None and is_overtaken(self._settings.directory, log_id, last_seq + 1):
@@ -182,7 +182,7 @@ class SealedStorage:
                 await self._note()
 
     def _finish(self, sealing: Sealing) -> None:
-        """Seal what is left, on the thread."""
+        """Seal the remaining rows, on the thread."""
         assert self._place is not None, "not open"
         self._place.check()
         sealing.finish(CLOSE_S / 2)
@@ -225,7 +225,7 @@ class SealedStorage:
                 has_settled = await self._try(self._work)
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do the work and return True. If it fails, log the failure and return False, so that it is
+        """Do the work and return True. If it fails, log the failure and return False. It is then
         retried.
         """
         try:

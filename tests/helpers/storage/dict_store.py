@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from groupkeeper.storage.backends.host import GroupOffsets, OffsetAndMetadata
+from groupkeeper.storage.backends.metadata_store import GroupOffsets, OffsetAndMetadata
 from tests.helpers.storage.faulty_storage import Gate
 
 

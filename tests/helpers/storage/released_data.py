@@ -81,6 +81,7 @@ async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]
         found = await coordinator.ask(ConsumerGroupDescribe(group.group_id))
         if found.error is ErrorCode.NONE:
             described[group.group_id] = msgspec.to_builtins(found)
+            del described[group.group_id]["waiting"]  # it is not stored, and newer than the files
         fetched = await coordinator.fetch_offsets(OffsetFetchRequest(group_id=group.group_id))
         groups[group.group_id] = {
             "state": group.state,

@@ -34,17 +34,59 @@ def test_sqlite_paths_are_relative_with_three_slashes_and_absolute_with_four(
     assert storage.path == path.resolve()
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "zookeeper", "consul", "kafka"])
+@pytest.mark.parametrize("scheme", ["consul", "kafka"])
 def test_a_scheme_that_does_not_exist_yet_says_so_in_one_line(scheme: str) -> None:
     with pytest.raises(StoreRefused, match=f"{scheme} storage does not exist yet; use") as refusal:
         open_storage(f"{scheme}://host/path", append_timeout_ms=5_000)
     assert "\n" not in str(refusal.value)
 
 
+def test_a_url_with_a_misspelt_scheme_is_refused_without_its_password() -> None:
+    with pytest.raises(StoreRefused, match=r"'postgre://me:\*\*\*@host/db' names no storage"):
+        open_storage("postgre://me:hush@host/db", append_timeout_ms=5_000)
+
+
 @pytest.mark.parametrize("url", ["", "memory", "sqlite:", "sqlite:///", "sqlite://a.db", "a.db"])
 def test_what_names_no_storage_is_refused_with_what_does(url: str) -> None:
-    with pytest.raises(StoreRefused, match=r"names no storage; use sqlite:///PATH or memory:"):
+    known = "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT or memory:"
+    with pytest.raises(StoreRefused, match=f"names no storage; {known}"):
         open_storage(url, append_timeout_ms=5_000)
+
+
+@pytest.mark.parametrize("url", ["postgresql:", "postgresql://host", "postgres://host/"])
+def test_a_url_of_postgres_names_its_database(url: str) -> None:
+    with pytest.raises(StoreRefused, match=r"use postgresql://USER@HOST/DATABASE"):
+        open_storage(url, append_timeout_ms=5_000)
+
+
+def test_without_its_package_postgres_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupkeeper.storage.open.find_spec", lambda name: None)
+    with pytest.raises(StoreRefused, match=r"install groupkeeper\[postgres\]"):
+        open_storage("postgresql://host/db", append_timeout_ms=5_000)
+
+
+def test_zookeeper_is_a_store_that_several_processes_share() -> None:
+    storage = open_storage("zookeeper://a:2181,b:2181/chroot?mirror=off", append_timeout_ms=5_000)
+    assert storage.limits.shared
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("zookeeper:", "is not HOST:PORT"),
+        ("zookeeper://a?mirror=maybe", "use on or off"),
+        ("zookeeper://me@a", "set ZOOKEEPER_PASSWORD"),
+    ],
+)
+def test_a_wrong_url_of_zookeeper_says_what_is_right(url: str, words: str) -> None:
+    with pytest.raises(StoreRefused, match=rf"storage\.url: .*{words}"):
+        open_storage(url, append_timeout_ms=5_000)
+
+
+def test_without_its_package_zookeeper_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupkeeper.storage.open.find_spec", lambda name: None)
+    with pytest.raises(StoreRefused, match=r"install groupkeeper\[zookeeper\]"):
+        open_storage("zookeeper://host", append_timeout_ms=5_000)
 
 
 def test_with_sealing_both_seal(tmp_path: Path) -> None:

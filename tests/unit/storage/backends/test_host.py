@@ -17,7 +17,8 @@ from groupkeeper.coordinator.core.consumer_records import (
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
-from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper.storage.backends.host import PersistentOffsetStorage
+from groupkeeper.storage.backends.metadata_store import OffsetAndMetadata
 from groupkeeper.storage.base import (
     Batch,
     ShardAppend,

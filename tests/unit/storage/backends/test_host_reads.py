@@ -11,7 +11,8 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
-from groupkeeper.storage.backends.host import MAX_CALLS, GroupOffsets, PersistentOffsetStorage
+from groupkeeper.storage.backends.host import MAX_CALLS, PersistentOffsetStorage
+from groupkeeper.storage.backends.metadata_store import GroupOffsets
 from tests.helpers.runtime.embedded import a_commit
 from tests.helpers.runtime.virtual_loop import VirtualClock, virtual_time, virtual_timer
 from tests.helpers.storage.dict_store import DictStore

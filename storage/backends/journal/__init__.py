@@ -1,0 +1,1 @@
+"""A store that several processes share, with one journal for each process."""

@@ -1,0 +1,530 @@
+"""A store that several processes share. Appends go to a journal; a fold moves them to values later.
+
+An append is one entry of the journal, written in one round trip. It checks that the life of this
+process has not ended (``storage.leases.lives``). Later a fold writes one value for each group that
+changed, and deletes the entry. See docs/decisions/0035-journal.md.
+
+Long because the life, the append and the fold change the same few fields.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import Final
+
+import structlog
+
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.storage.backends.journal.driver import (
+    Fold,
+    JournalDriver,
+    JournalEntry,
+    LifeOver,
+    StoreLook,
+)
+from groupkeeper.storage.backends.journal.succession import event_rows, fold_ended
+from groupkeeper.storage.backends.journal.unfolded import FoldPortion, Unfolded
+from groupkeeper.storage.base import (
+    CLUSTER_SHARD,
+    ROUND_TRIPS,
+    Batch,
+    Lease,
+    LeaseEpoch,
+    ShardAppend,
+    ShardId,
+    StorageError,
+    StorageLimits,
+    StoreIdentity,
+    StoreRefused,
+)
+from groupkeeper.storage.codec.events import count_events
+from groupkeeper.storage.codec.records import (
+    decode_payload,
+    decode_record,
+    decode_saved,
+    encode_payload,
+    payload_events,
+)
+from groupkeeper.storage.event_log.log_clock import (
+    LogClock,
+    LogReason,
+    mint_log_id,
+    wall_clock_ms,
+)
+from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
+from groupkeeper.storage.leases.lives import LifeWatch, NodeLife, ReadTime, beat_interval_ms
+from groupkeeper.storage.segment_lines import EventDict
+
+FOLD_EVERY_MS: Final = 250
+"""An append begins a fold if the last one began at least so long ago. So a group that changes often
+is written four times a second, and not with every commit."""
+
+MAX_JOURNAL_REQUESTS: Final = 5_000
+"""Appends wait while the journal has at least so many requests. If this life ends, another process
+must fold them all before anyone can load."""
+
+CLEAN_EVERY_MS: Final = 60_000
+"""The interval at which old events are deleted."""
+
+_log = structlog.get_logger(__name__)
+
+
+def boot_time_ms() -> int:
+    """Return the time since the machine started. It also runs while the machine sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
+
+
+class JournalStorage:
+    """Implements the contract of storage with the calls of a driver."""
+
+    def __init__(  # noqa: PLR0913 - seams for tests
+        self,
+        driver: JournalDriver,
+        *,
+        node_id: int,
+        name: str,
+        lease_ttl_ms: int,
+        retention_ms: int = FOR_EVER,
+        clock: Callable[[], int] = wall_clock_ms,
+        timer_ms: Callable[[], int] = boot_time_ms,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        new_log_id: Callable[[], str] = mint_log_id,
+    ) -> None:
+        """``name`` has the host and the process id, for messages of other processes. Events are
+        deleted from the event log after ``retention_ms``.
+        """
+        self.limits = StorageLimits(
+            max_step_bytes=driver.max_entry_bytes // 2, one_lane=True, shared=True
+        )
+        self._driver = driver
+        self._node_id = node_id
+        self._name = name
+        self._ttl_ms = lease_ttl_ms
+        self._timer_ms = timer_ms
+        self._new_id = new_id
+        self._retention_ms = retention_ms
+        self._cleaned_ms = timer_ms()
+        self._clock = clock
+        self._log_clock = LogClock(clock, new_log_id)
+        self._watch = LifeWatch(lease_ttl_ms)
+        self._read_time = ReadTime(lease_ttl_ms)
+        self._is_open = False
+        self._beating: asyncio.Task[None] | None = None
+        self._life_id: str | None = None
+        """None if the life has ended, or if no life was begun yet."""
+        self._begun: list[str] = []
+        """The lives of this process that may not have ended."""
+        self._is_in_doubt = False
+        """True while an append is in flight, and after one whose outcome is unknown."""
+        self._epochs: dict[ShardId, LeaseEpoch] = {}
+        self._next_seq = 1
+        self._last_row = 0
+        self._entries: deque[JournalEntry] = deque()
+        """The entries that may still be in the journal."""
+        self._unfolded = Unfolded()
+        self._folding: asyncio.Task[None] | None = None
+        self._folded_ms = 0
+        self._fold_failures = 0
+        self._set_backs = 0
+
+    # --- opening and closing ----------------------------------------------------------------------
+
+    async def open(self, identity: StoreIdentity) -> None:
+        """Connect and begin a life.
+
+        Raises StoreRefused if another process uses the store. If that process was killed, the call
+        waits until its life counts as dead.
+        """
+        if self._is_open:
+            raise StoreRefused(f"{self._driver.name}: is in use by another coordinator here")
+        self._is_open = True
+        try:
+            await self._driver.open(identity)
+            await self._begin_life()
+        except BaseException:
+            await self.close()
+            raise
+        self._beating = asyncio.get_running_loop().create_task(self._beat_forever())
+
+    async def close(self) -> None:
+        """End the life and disconnect. The next start folds what is left in the journal."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
+        await self._end_of_fold()
+        life_id, self._life_id = self._life_id, None
+        self._read_time.life_ended()
+        try:
+            if life_id is not None:
+                await self._driver.end_life(life_id, None)
+        except StorageError as error:  # the next start waits until the life counts as dead
+            _log.warning("life_not_ended", store=self._driver.name, error=str(error))
+        finally:
+            self._epochs.clear()
+            await self._driver.close()
+
+    # --- lives ------------------------------------------------------------------------------------
+
+    async def _begin_life(self) -> None:
+        """End the lives of processes that do not beat any more. Then begin a life, and fold the
+        journals of ended lives. Raises StoreRefused if another process uses the store.
+        """
+        for begun_before in self._begun:  # its begin or its end is in doubt
+            await self._driver.end_life(begun_before, None)
+        self._begun.clear()
+        life = NodeLife(self._node_id, self._new_id(), self._name, counter=0)
+        self._begun.append(life.life_id)
+        begun = await self._driver.begin_life(life)
+        if begun.others:
+            await self._wait_until_dead(begun.others)
+            begun = await self._driver.begin_life(life)
+            if begun.others:
+                raise self._in_use(begun.others[0])
+        for ended in await self._driver.ended_lives():
+            await fold_ended(self._driver, life.life_id, ended)
+            _log.info("life_folded", store=self._driver.name, life=ended)
+        is_set_back = begun.end.next_seq < self._next_seq
+        if is_set_back:
+            _log.error(
+                "store_set_back",
+                store=self._driver.name,
+                last_seq=begun.end.next_seq - 1,
+                expected_seq=self._next_seq - 1,
+            )
+            self._set_backs += 1
+        self._next_seq = begun.end.next_seq
+        self._last_row = 0
+        self._entries.clear()
+        self._unfolded = Unfolded()
+        self._epochs.clear()
+        reason = LogReason.OLDER_STORE if is_set_back else LogReason.START
+        self._log_clock.begin(begun.end.log_id, begun.end.ts_ms or None, reason)
+        self._is_in_doubt = False
+        self._life_id = life.life_id
+        await self._beat()
+
+    async def _wait_until_dead(self, others: Sequence[NodeLife]) -> None:
+        """End the other lives if their counters stand still. Raises StoreRefused if one rises."""
+        watch = LifeWatch(self._ttl_ms)
+        first = {life.life_id: life for life in others}
+        _log.warning("life_goes_on", store=self._driver.name, name=others[0].name)
+        while True:
+            sent_ms = self._timer_ms()
+            lives = [life for life in await self._driver.lives() if life.life_id in first]
+            for life in lives:
+                if life.counter != first[life.life_id].counter:
+                    raise self._in_use(life)
+            dead = watch.look(lives, sent_ms, self._timer_ms())
+            for life in dead:
+                await self._driver.end_life(life.life_id, life.counter)
+            if len(dead) == len(lives):
+                return
+            await asyncio.sleep(watch.next_look_ms() / 1000)
+
+    def _in_use(self, life: NodeLife) -> StoreRefused:
+        return StoreRefused(
+            f"{self._driver.name}: is in use by node {life.node_id} ({life.name}): stop it first, "
+            "or name another store"
+        )
+
+    async def _beat_forever(self) -> None:
+        while True:
+            began_ms = self._timer_ms()
+            try:
+                async with asyncio.timeout(self._ttl_ms / 1000):
+                    await self._beat()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may succeed
+                _log.warning("beat_failed", store=self._driver.name, error=_text(error))
+            took_ms = self._timer_ms() - began_ms
+            await asyncio.sleep(max(beat_interval_ms(self._ttl_ms) - took_ms, 1) / 1000)
+
+    async def _beat(self) -> None:
+        life_id = self._life_id
+        if life_id is None:
+            return
+        sent_ms, next_seq = self._timer_ms(), self._next_seq
+        try:
+            look = await self._driver.beat(life_id)
+        except LifeOver:
+            if self._life_id == life_id:  # otherwise a new life has begun since
+                self._lose_life()
+            return
+        if self._life_id != life_id:
+            return
+        if look.next_seq is not None and look.next_seq < next_seq:
+            self._epochs.clear()  # the store has lost appends: begin a new life, and load
+            self._is_in_doubt = True
+            self._read_time.life_ended()
+            return
+        self._read_time.beat_succeeded(sent_ms)
+        self._drop_lost(look)
+
+    def _drop_lost(self, look: StoreLook) -> None:
+        """Forget the epochs of shards that another process owns."""
+        for shard, epoch in [*self._epochs.items()]:
+            owner = look.owners.get(shard)
+            if owner is not None and owner.epoch > epoch:
+                del self._epochs[shard]
+
+    def _lose_life(self) -> None:
+        """Forget the life and all epochs. The next ``acquire`` begins a new life."""
+        _log.error("life_ended", store=self._driver.name)
+        self._life_id = None
+        self._epochs.clear()
+        self._read_time.life_ended()
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        """Acquire the shards that are free or our own.
+
+        If the outcome of the last append is unknown, first end the life, then begin a new one. The
+        end waits for the append. So a load afterwards reads the whole append or nothing of it.
+        """
+        self._check_open()
+        if self._is_in_doubt or self._life_id is None:
+            await self._go_on_in_new_life()
+        try:
+            epochs = await self._driver.acquire(str(self._life_id), shards)
+        except LifeOver:  # ended by another process, and no beat has noticed yet
+            self._lose_life()
+            await self._go_on_in_new_life()
+            epochs = await self._driver.acquire(str(self._life_id), shards)
+        self._epochs |= epochs
+        return {shard: Lease(shard, owner, epoch) for shard, epoch in epochs.items()}
+
+    async def _go_on_in_new_life(self) -> None:
+        life_id = self._life_id
+        if life_id is not None:
+            await self._driver.end_life(life_id, None)
+            self._lose_life()
+        await self._end_of_fold()
+        await self._begin_life()
+
+    async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        """Return the shards that another process owned at the last beat; all if our life has
+        ended.
+        """
+        self._check_open()
+        return self.lost(leases)
+
+    def lost(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        return [lease.shard for lease in leases if self._epochs.get(lease.shard) != lease.epoch]
+
+    def read_time_left_ms(self) -> int:
+        return self._read_time.left_ms(self._timer_ms())
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        """Write nothing more under these leases. If everything is folded, also free the shards.
+        Otherwise the next start folds the journal and frees them.
+        """
+        self._check_open()
+        ours = [lease.shard for lease in leases if self._epochs.get(lease.shard) == lease.epoch]
+        for shard in ours:
+            del self._epochs[shard]
+        if ours and self._life_id is not None and not self._unfolded.requests:
+            await self._driver.release(self._life_id, ours)
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    async def load(
+        self, shards: Collection[ShardId]
+    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        """Yield the folded values of the shards, and then the later changes in the journal of this
+        life.
+
+        The journal of an earlier life was folded before its shards became free. While a shard is
+        loaded it is not folded, so its entries stay.
+        """
+        self._check_open()
+        await self._end_of_fold()
+        async for values in self._driver.read(shards):
+            for value in values:
+                if value.data is not None:
+                    yield value.shard, [_record_of(value.is_group, value.key, value.data)]
+        wanted = frozenset(shards)
+        for entry in [*self._entries]:
+            for item in decode_payload(entry.payload).items:
+                if item.shard in wanted:
+                    yield item.shard, [r for batch in item.batches for r in batch.records]
+
+    # --- appending --------------------------------------------------------------------------------
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        """Write the items as one entry. Begin a fold if it is time. Return the fenced shards."""
+        self._check_open()
+        fenced = [item.shard for item in items if self._epochs.get(item.shard) != item.fence]
+        ours = [item for item in items if item.shard not in fenced]
+        if not ours or self._life_id is None:
+            return fenced
+        if self._is_in_doubt:
+            raise StorageError(f"{self._driver.name}: an append is refused after one in doubt")
+        if not any(item.batches for item in ours):
+            await self._only_fold(ours)
+            return fenced
+        entry = self._encode(ours)
+        portion = self._portion(ours, entry.row)
+        life_id = self._life_id
+        self._is_in_doubt = True
+        try:
+            if self._unfolded.requests > MAX_JOURNAL_REQUESTS:
+                await self._end_of_fold()
+            await self._driver.append(life_id, entry)
+        except LifeOver:
+            self._is_in_doubt = False
+            self._lose_life()
+            return [item.shard for item in items]
+        if self._life_id != life_id:
+            raise StorageError(f"{self._driver.name}: the life ended during an append")
+        self._is_in_doubt = False
+        self._next_seq += entry.event_count
+        self._last_row = entry.row
+        self._entries.append(entry)
+        self._log_clock.written()
+        if portion is not None:
+            self._begin_fold(portion)
+        return fenced
+
+    def _encode(self, items: Sequence[ShardAppend]) -> JournalEntry:
+        stamp = self._log_clock.stamp()
+        first: Sequence[ShardAppend] = ()
+        if (started := self._log_clock.started(self._next_seq - 1)) is not None:
+            fence = self._epochs.get(CLUSTER_SHARD, items[0].fence)
+            first = [ShardAppend(CLUSTER_SHARD, fence, [Batch([], [started])], items[0].saved)]
+        written = [*first, *items]
+        batches = [batch for item in written for batch in item.batches]
+        row = self._last_row + 1
+        self._unfolded.note(row, items)
+        return JournalEntry(
+            row,
+            self._next_seq,
+            sum(count_events(batch.records, batch.events) for batch in batches),
+            stamp.log_id,
+            stamp.ts_ms,
+            encode_payload(stamp, 0, written),
+        )
+
+    # --- folding ----------------------------------------------------------------------------------
+
+    def _portion(self, items: Sequence[ShardAppend], row: int) -> FoldPortion | None:
+        """Encode the values that this append folds. Return None if a fold is in flight or has just
+        begun.
+        """
+        now_ms = self._timer_ms()
+        is_full = self._unfolded.requests > MAX_JOURNAL_REQUESTS // 2
+        if self._folding is not None or not (is_full or now_ms - self._folded_ms >= FOLD_EVERY_MS):
+            return None
+        self._folded_ms = now_ms
+        return self._unfolded.take({item.shard: item.saved for item in items}, row)
+
+    def _begin_fold(self, portion: FoldPortion) -> None:
+        self._folding = asyncio.get_running_loop().create_task(self._fold(portion))
+
+    async def _only_fold(self, items: Sequence[ShardAppend]) -> None:
+        if self._folding is None:
+            saved = {item.shard: item.saved for item in items}
+            self._begin_fold(self._unfolded.take(saved, self._last_row))
+        await self._end_of_fold()
+
+    async def _fold(self, portion: FoldPortion) -> None:
+        """Write a portion. After a failure it is written again later. No append fails because of
+        it.
+        """
+        unfolded, life_id = self._unfolded, self._life_id
+        gone = [entry for entry in self._entries if entry.row <= portion.trim_row]
+        try:
+            if life_id is None:
+                raise LifeOver("the life has ended")
+            fold = Fold(portion.values, portion.trim_row, await event_rows(gone))
+            await self._driver.fold(life_id, life_id, fold)
+            unfolded.succeeded(portion)
+            if unfolded is self._unfolded:
+                for _ in gone:
+                    self._entries.popleft()
+            self._fold_failures = 0
+            await self._clean(life_id)
+        except LifeOver:
+            pass  # whoever ended this life folds its journal
+        except Exception as error:  # noqa: BLE001 - whatever it is, the journal has the records
+            unfolded.failed(portion)
+            self._fold_failures += 1
+            if self._fold_failures & (self._fold_failures - 1) == 0:  # the 1st, 2nd, 4th, ...
+                _log.error(
+                    "fold_failed",
+                    path=self._driver.name,
+                    error=_text(error),
+                    in_a_row=self._fold_failures,
+                )
+        finally:
+            self._folding = None
+
+    async def _clean(self, life_id: str) -> None:
+        """Delete old events from the event log, if the last deletion was long enough ago."""
+        now_ms = self._timer_ms()
+        if self._retention_ms != FOR_EVER and now_ms - self._cleaned_ms >= CLEAN_EVERY_MS:
+            self._cleaned_ms = now_ms
+            await self._driver.delete_events(life_id, self._clock() - self._retention_ms)
+
+    async def _end_of_fold(self) -> None:
+        """Wait until no fold is in flight."""
+        if self._folding is not None:
+            await asyncio.wait([self._folding])
+
+    # --- figures ----------------------------------------------------------------------------------
+
+    def unfolded(self) -> int:
+        return self._unfolded.requests
+
+    def stats(self) -> dict[str, float]:
+        return {
+            "last_seq": self._next_seq - 1,
+            "rows": len(self._entries),
+            "unfolded": self._unfolded.requests,
+            "fold_failures": self._fold_failures,
+            "journal_bytes": sum(len(entry.payload) for entry in self._entries),
+            "lease_time_left_s": self.read_time_left_ms() / 1000,
+            "set_backs": self._set_backs,
+            **{ROUND_TRIPS + call: count for call, count in self._driver.round_trips.items()},
+        }
+
+    async def check_after_unclean_end(self) -> str | None:
+        """Return None: the server of the store checks its own files."""
+        return None
+
+    async def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
+        """Yield the durable events of a group from ``since_ms`` on, oldest first."""
+        entries = [*self._entries]
+        seen = 0
+        async for event in self._driver.history(group_id, since_ms):
+            seen = event["seq"]
+            yield event
+        for entry in entries:
+            for event in payload_events(entry.first_seq, decode_payload(entry.payload)):
+                wanted = event["group"] == group_id and event["ts_ms"] >= since_ms
+                if wanted and event["seq"] > seen:
+                    yield event
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageError(f"{self._driver.name}: is not open")
+
+
+def _record_of(is_group: bool, key: str, data: bytes) -> Record:
+    """Decode a folded value. Raises StoreRefused if that fails."""
+    try:
+        return decode_saved(data) if is_group else decode_record(data)
+    except StorageError as error:
+        kind = "group" if is_group else "record"
+        raise StoreRefused(f"the value of {kind} {key!r} cannot be read: {error}") from error
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or repr(error)

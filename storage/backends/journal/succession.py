@@ -1,0 +1,78 @@
+"""Folds the journal of an ended life before its shards become free.
+
+So a load reads only folded values. Several processes may do this at the same time, and any of them
+may stop in between. They all compute the same values, and the driver refuses a fold after the
+shards were freed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from groupkeeper.storage.backends.journal.driver import (
+    Fold,
+    JournalDriver,
+    JournalEntry,
+    LoggedEvent,
+    Value,
+)
+from groupkeeper.storage.backends.journal.unfolded import Unfolded
+from groupkeeper.storage.base import ShardId
+from groupkeeper.storage.codec.records import decode_payload, decode_saved
+from groupkeeper.storage.event_log.lines import row_lines
+from groupkeeper.storage.keyed import KeyedRecords
+
+PORTION_ENTRIES: Final = 50
+"""One fold deletes so many entries. An entry may have many events."""
+
+
+async def fold_ended(driver: JournalDriver, life_id: str, ended: str) -> None:
+    """Fold the journal of ``ended`` under our own life, and free its shards."""
+    portion: list[JournalEntry] = []
+    async for entry in driver.journal(ended):
+        portion.append(entry)
+        if len(portion) == PORTION_ENTRIES:
+            await driver.fold(life_id, ended, await _fold_of(driver, portion))
+            portion = []
+    if portion:
+        await driver.fold(life_id, ended, await _fold_of(driver, portion))
+    await driver.free(life_id, ended)
+
+
+async def _fold_of(driver: JournalDriver, entries: Sequence[JournalEntry]) -> Fold:
+    """Apply entries to the folded values of the groups that they change."""
+    unfolded = Unfolded()
+    shards: dict[ShardId, KeyedRecords] = {}
+    payloads = [decode_payload(entry.payload) for entry in entries]
+    for entry, payload in zip(entries, payloads, strict=True):
+        unfolded.note(entry.row, payload.items)
+        for item in payload.items:
+            shards.setdefault(item.shard, KeyedRecords())
+    for value in await driver.read_groups(unfolded.groups()):
+        if value.data is not None:
+            shards[value.shard].apply(decode_saved(value.data))
+    for payload in payloads:
+        for item in payload.items:
+            for batch in item.batches:
+                for record in batch.records:
+                    shards[item.shard].apply(record)
+    saved = {shard: keyed.saved for shard, keyed in shards.items()}
+    values: list[Value] = []
+    while unfolded.has_changes:
+        values += unfolded.take(saved, entries[-1].row).values
+    return Fold(values, entries[-1].row, await event_rows(entries))
+
+
+async def event_rows(entries: Sequence[JournalEntry]) -> list[LoggedEvent]:
+    """Render the events of entries that leave the journal. The loop turns after each entry: a full
+    journal has thousands of events, which would hold it for 30 ms and more.
+    """
+    rows = []
+    for entry in entries:
+        found = row_lines(entry.first_seq, entry.payload)
+        for seq, line in enumerate(found.lines, entry.first_seq):
+            rows.append(LoggedEvent(found.log_id, seq, found.ts_ms, line))
+        await asyncio.sleep(0)
+    return rows

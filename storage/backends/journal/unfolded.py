@@ -1,0 +1,122 @@
+"""The groups and keys whose folded values are older than the journal (pure)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from groupkeeper.coordinator.core.records import SavedGroup
+from groupkeeper.storage.backends.journal.driver import Value
+from groupkeeper.storage.backends.sqlite.fold import changes_of
+from groupkeeper.storage.base import ShardAppend, ShardId
+from groupkeeper.storage.codec.records import (
+    WITH_OWN_KEY,
+    PayloadItem,
+    encode_record,
+    encode_saved,
+    own_key,
+)
+
+MAX_FOLD_BYTES: Final = 1024 * 1024
+"""The approximate size of the values of one fold. Encoding more would block the loop for too long.
+"""
+
+Key: TypeAlias = tuple[ShardId, bool, str]
+"""The shard; True for a group; the id of the group or the key of the record."""
+
+Saved: TypeAlias = Mapping[ShardId, Callable[[str], SavedGroup | None]]
+
+
+class FoldPortion(NamedTuple):
+    """The values that one fold writes."""
+
+    values: Sequence[Value]
+    rows: Mapping[Key, int]
+    """For each value, the row of its oldest change that is not folded."""
+    trim_row: int
+    """When the values are written, the entries up to this row are folded."""
+
+
+class Unfolded:
+    """Remembers the values that changed since they were written, oldest change first.
+
+    Only the values of one portion are in flight at a time.
+    """
+
+    def __init__(self) -> None:
+        self.requests = 0
+        """Requests in the journal that may not be folded."""
+        self._rows: OrderedDict[Key, int] = OrderedDict()
+        self._records: dict[Key, bytes | None] = {}
+        """The newest keyed records; None if a key was cleared."""
+        self._counts: deque[tuple[int, int]] = deque()
+
+    def note(self, row: int, items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> None:
+        """Add the changes of a journal row."""
+        changes = changes_of(items)
+        for shard, group_id in changes.groups:
+            self._rows.setdefault((shard, True, group_id), row)
+        for item in items:
+            for batch in item.batches:
+                for record in batch.records:
+                    if type(record) in WITH_OWN_KEY:
+                        name, is_set = own_key(record)
+                        key = (item.shard, False, name)
+                        self._rows.setdefault(key, row)
+                        self._records[key] = encode_record(record) if is_set else None
+        count = changes.requests or 1  # an entry without requests also has to leave the journal
+        self._counts.append((row, count))
+        self.requests += count
+
+    @property
+    def has_changes(self) -> bool:
+        """True if a value has to be written."""
+        return bool(self._rows)
+
+    def groups(self) -> list[tuple[ShardId, str]]:
+        """Return the groups whose values have to be written."""
+        return [(shard, name) for shard, is_group, name in self._rows if is_group]
+
+    def take(self, saved: Saved, row: int) -> FoldPortion:
+        """Encode the values of these shards whose changes are oldest. The caller has applied all
+        changes up to ``row``, and no later one.
+        """
+        taken: dict[Key, int] = {}
+        values: list[Value] = []
+        size = 0
+        for key, changed_row in self._rows.items():
+            if key[0] not in saved:
+                continue
+            value = self._value(key, saved)
+            size += len(value.data or b"")
+            if values and size > MAX_FOLD_BYTES:
+                break
+            values.append(value)
+            taken[key] = changed_row
+        for key in taken:
+            del self._rows[key]
+            self._records.pop(key, None)
+        return FoldPortion(values, taken, min(self._rows.values(), default=row + 1) - 1)
+
+    def _value(self, key: Key, saved: Saved) -> Value:
+        shard, is_group, name = key
+        if not is_group:
+            return Value(shard, False, name, self._records[key])
+        group = saved[shard](name)
+        return Value(shard, True, name, None if group is None else encode_saved(group))
+
+    def succeeded(self, portion: FoldPortion) -> None:
+        """Count the portion as folded."""
+        while self._counts and self._counts[0][0] <= portion.trim_row:
+            self.requests -= self._counts.popleft()[1]
+
+    def failed(self, portion: FoldPortion) -> None:
+        """Put the portion back. A newer change of the same key keeps its record."""
+        newer = self._rows
+        self._rows = OrderedDict(portion.rows)
+        for key, row in newer.items():
+            self._rows.setdefault(key, row)
+        for value in portion.values:
+            if not value.is_group:
+                self._records.setdefault((value.shard, False, value.key), value.data)

@@ -1,0 +1,141 @@
+"""The tables of a store in PostgreSQL, and the statements over them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FORMAT_VERSION: Final = 1
+
+CLEAN: Final = r"regexp_replace({}, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\u2400', 'g')::json"
+"""Converts a text with JSON to JSON, and replaces U+0000 with its visible symbol, U+2400.
+PostgreSQL refuses U+0000 in JSON, and some clients append it to the metadata of their offsets."""
+
+TABLES: Final = (
+    "CREATE TABLE store (key text PRIMARY KEY, value text NOT NULL)",
+    # A life. An append changes only columns without an index, so its row stays in its page.
+    """CREATE TABLE lives (
+        life_id text PRIMARY KEY,
+        number bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
+        node_id integer NOT NULL,
+        began timestamptz NOT NULL DEFAULT now(),
+        next_seq bigint NOT NULL,
+        log_id text,
+        ts_ms bigint NOT NULL,
+        is_over boolean NOT NULL DEFAULT false,
+        is_freed boolean NOT NULL DEFAULT false
+    ) WITH (fillfactor = 20)""",
+    # The lives that go on. The counter is not in ``lives``: no beat waits for an append.
+    """CREATE TABLE nodes (
+        life_id text PRIMARY KEY REFERENCES lives,
+        node_id integer NOT NULL,
+        name text NOT NULL,
+        counter bigint NOT NULL
+    ) WITH (fillfactor = 20)""",
+    """CREATE TABLE shards (
+        shard integer PRIMARY KEY, life_id text REFERENCES lives, epoch bigint NOT NULL
+    )""",
+    """CREATE TABLE journal (
+        life_id text NOT NULL,
+        row bigint NOT NULL,
+        first_seq bigint NOT NULL,
+        event_count integer NOT NULL,
+        log_id text NOT NULL,
+        ts_ms bigint NOT NULL,
+        payload bytea NOT NULL,
+        PRIMARY KEY (life_id, row)
+    )""",
+    # To compress a payload takes longer than to write it.
+    "ALTER TABLE journal ALTER COLUMN payload SET STORAGE EXTERNAL",
+    """CREATE TABLE groups (
+        shard integer NOT NULL,
+        key text NOT NULL,
+        group_id text NOT NULL,
+        state text NOT NULL,
+        PRIMARY KEY (shard, key)
+    )""",
+    """CREATE TABLE keyed (
+        shard integer NOT NULL,
+        key text NOT NULL,
+        name text NOT NULL,
+        state text NOT NULL,
+        PRIMARY KEY (shard, key)
+    )""",
+    """CREATE TABLE event_log (
+        log_id text NOT NULL,
+        seq bigint NOT NULL,
+        day date NOT NULL,
+        ts_ms bigint NOT NULL,
+        key text NOT NULL,
+        event text NOT NULL,
+        PRIMARY KEY (log_id, seq)
+    )""",
+    "CREATE INDEX event_log_by_group ON event_log (key, seq)",
+    "CREATE INDEX event_log_by_day ON event_log (day)",
+    f"""CREATE VIEW offsets AS
+        SELECT g.shard, g.group_id, topic.key AS topic, part.key::integer AS partition,
+               (part.value->>0)::bigint AS committed_offset,
+               (part.value->>1)::integer AS leader_epoch,
+               part.value->>2 AS metadata,
+               (part.value->>3)::bigint AS commit_time_ms,
+               (part.value->>4)::bigint AS expire_time_ms,
+               part.value->>5 AS topic_id
+        FROM groups AS g, json_each(({CLEAN.format("g.state")})->'offsets') AS topic,
+             json_each(topic.value) AS part""",  # noqa: S608 - no value of others
+    f"""CREATE VIEW members AS
+        SELECT g.shard, g.group_id, state->'metadata'->>'protocol_type' AS protocol_type,
+               member AS member
+        FROM (SELECT shard, group_id, {CLEAN.format("state")} AS state FROM groups) AS g,
+             json_array_elements(CASE json_typeof(state->'metadata'->'members')
+                 WHEN 'array' THEN state->'metadata'->'members' ELSE '[]' END) AS member""",  # noqa: S608
+)
+"""The tables and views, in the order of their creation. The views do not show the changes of the
+last half second."""
+
+APPEND: Final = """WITH mine AS (
+        UPDATE lives SET next_seq = $2 + $3, log_id = $4, ts_ms = $5
+        WHERE life_id = $1 AND next_seq = $2 AND NOT is_over RETURNING life_id)
+    INSERT INTO journal (life_id, first_seq, event_count, log_id, ts_ms, row, payload)
+    SELECT $1, $2, $3, $4, $5, $6, $7 FROM mine"""
+"""One round trip, and one transaction. It locks the row of its life, so the life cannot end during
+the append. If the life has ended before, nothing is inserted."""
+
+BEAT: Final = """WITH beaten AS (
+        UPDATE nodes SET counter = counter + 1 WHERE life_id = $1 RETURNING life_id)
+    SELECT (SELECT count(*) FROM beaten) AS beaten,
+           (SELECT json_agg(json_build_array(node_id, life_id, name, counter)) FROM nodes) AS lives,
+           (SELECT json_agg(json_build_array(shard, life_id, epoch)) FROM shards) AS owners,
+           (SELECT next_seq FROM lives WHERE life_id = $1) AS next_seq"""
+
+END_LIFE: Final = """WITH gone AS (
+        DELETE FROM nodes WHERE life_id = $1 AND ($2::bigint IS NULL OR counter = $2)
+        RETURNING life_id)
+    UPDATE lives SET is_over = true FROM gone WHERE lives.life_id = gone.life_id"""
+
+GOES_ON: Final = "SELECT 1 FROM nodes WHERE life_id = $1 FOR KEY SHARE"
+"""Locks a life: it cannot end before the transaction ends. Its beats and appends do not wait for
+this lock."""
+
+LIVES: Final = "SELECT node_id, life_id, name, counter FROM nodes ORDER BY life_id"
+
+ACQUIRE: Final = """INSERT INTO shards (shard, life_id, epoch)
+    SELECT shard, $1, 1 FROM unnest($2::integer[]) AS shard ORDER BY shard
+    ON CONFLICT (shard) DO UPDATE SET life_id = $1, epoch = shards.epoch + 1
+    WHERE shards.life_id IS NULL OR shards.life_id = $1
+    RETURNING shard, epoch"""
+
+SAVE_GROUPS: Final = """INSERT INTO groups (shard, key, group_id, state)
+    SELECT * FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[])
+    ON CONFLICT (shard, key) DO UPDATE SET state = excluded.state"""
+SAVE_KEYED: Final = SAVE_GROUPS.replace("groups", "keyed").replace("group_id", "name")
+REMOVE_GROUPS: Final = """DELETE FROM groups USING unnest($1::integer[], $2::text[]) AS gone (s, k)
+    WHERE shard = s AND key = k"""
+REMOVE_KEYED: Final = REMOVE_GROUPS.replace("groups", "keyed")
+
+DELETE_EVENTS: Final = """DELETE FROM event_log
+    WHERE day < (to_timestamp($1::bigint / 1000) AT TIME ZONE 'UTC')::date"""
+
+LOG_EVENTS: Final = """INSERT INTO event_log (log_id, seq, day, ts_ms, key, event)
+    SELECT log_id, seq, (to_timestamp(ts_ms / 1000) AT TIME ZONE 'UTC')::date, ts_ms, key, event
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
+        AS new (log_id, seq, ts_ms, key, event)
+    ON CONFLICT DO NOTHING"""

@@ -1,0 +1,67 @@
+"""Copy a SQLite store while a daemon uses it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from groupkeeper.storage.backends.sqlite.tables import connect_reader, refuse_other
+from groupkeeper.storage.base import StorageError, StoreRefused
+
+BUSY_TIMEOUT_S: Final = 5.0
+PORTION_PAGES: Final = 4_096
+
+Progress = Callable[[int, int], None]
+"""Called with the number of pages that are left, and the number of all pages."""
+
+
+def back_up(path: Path, copy: Path, progress: Progress | None = None) -> int:
+    """Write a consistent copy of a store, and return its size in bytes. The daemon may run during
+    this.
+
+    ``copy`` must not exist. It appears when it is complete and on disk. Raises StoreRefused, or
+    StorageError if a file cannot be read or written.
+    """
+    if not path.is_file():
+        raise StoreRefused(f"{path}: there is no such file")
+    if copy.exists():
+        raise StoreRefused(f"{copy}: exists already; name a new file")
+    part = copy.with_name(copy.name + ".part")
+    try:
+        part.unlink(missing_ok=True)
+        with closing(connect_reader(path, BUSY_TIMEOUT_S)) as source:
+            if refuse_other(source, path):
+                raise StoreRefused(f"{path}: is empty")
+            source.execute("BEGIN")  # the copy is the state of this moment
+            source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+            with closing(sqlite3.connect(part)) as target:
+                source.backup(
+                    target,
+                    pages=PORTION_PAGES,
+                    progress=None
+                    if progress is None
+                    else lambda _, left, all_: progress(left, all_),
+                )
+                found = target.execute("PRAGMA quick_check(1)").fetchall()
+        if found != [("ok",)]:
+            raise StorageError(f"{path}: its copy is damaged: {found[0][0]}")
+        _sync(part)
+        part.rename(copy)
+        _sync(copy.absolute().parent)
+    except (OSError, sqlite3.Error) as error:
+        raise StorageError(f"{copy}: the copy failed: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return copy.stat().st_size
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

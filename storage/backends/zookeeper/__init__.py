@@ -1,0 +1,1 @@
+"""A store in ZooKeeper: the calls of ``storage.backends.journal.driver`` as operations on nodes."""

@@ -1,0 +1,480 @@
+"""The calls of a journal in ZooKeeper (``storage.backends.journal.driver``).
+
+A life has a node until it ends. Each transaction that writes checks first that the node exists. The
+nodes of the store are not ephemeral, so no session of ZooKeeper can end a life.
+
+Long because every call of the journal is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
+
+from groupkeeper.storage.backends.journal.driver import (
+    Begun,
+    Fold,
+    JournalEntry,
+    LifeOver,
+    OwnedShard,
+    SeqMoved,
+    StoreLook,
+    Value,
+)
+from groupkeeper.storage.backends.zookeeper.events import EventChunks, events_of
+from groupkeeper.storage.backends.zookeeper.journal import (
+    OwnLife,
+    append_entry,
+    end_at,
+    entry_rows,
+    folded_names,
+    read_entry,
+)
+from groupkeeper.storage.backends.zookeeper.link import ZooKeeperLink
+from groupkeeper.storage.backends.zookeeper.mirror import ZooKeeperMirror
+from groupkeeper.storage.backends.zookeeper.names import plain_name
+from groupkeeper.storage.backends.zookeeper.nodes import (
+    FORMAT_VERSION,
+    ROOT,
+    StoreNodes,
+    end_data,
+    identity_data,
+    identity_of,
+    is_entry,
+    life_of,
+    node_data,
+    owners_of,
+    shards_data,
+)
+from groupkeeper.storage.backends.zookeeper.url import ZooKeeperUrl
+from groupkeeper.storage.backends.zookeeper.values import (
+    FencedBatch,
+    for_each,
+    read_value,
+    write_values,
+)
+from groupkeeper.storage.base import (
+    LeaseEpoch,
+    ShardId,
+    StorageError,
+    StoreIdentity,
+    StoreRefused,
+    refuse_other_identity,
+)
+from groupkeeper.storage.connections.zookeeper import Node, ZooKeeperSession
+from groupkeeper.storage.connections.zookeeper_errors import (
+    NodeChanged,
+    NodeExists,
+    NodeMissing,
+    NotAllowed,
+    TransactionRefused,
+)
+from groupkeeper.storage.connections.zookeeper_settings import (
+    ANYONE,
+    CREATOR_ONLY,
+    AccessRule,
+    ZooKeeperSettings,
+)
+from groupkeeper.storage.connections.zookeeper_transaction import (
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    SetNode,
+)
+from groupkeeper.storage.leases.lives import NodeLife
+from groupkeeper.storage.segment_lines import EventDict
+
+CALL_SHARE: Final = 0.8
+"""A call ends after this share of its caller's time limit, so before the caller gives up."""
+
+FOLD_TIMEOUT_S: Final = 60.0
+"""A fold may take longer than an append: a group may have tens of megabytes. Appends do not wait
+for it unless the journal is full. If an append gets no answer, it ends the session, and the fold.
+"""
+
+READ_PORTION: Final = 256
+"""The number of values in one portion of a load."""
+
+_T = TypeVar("_T")
+
+
+class ZooKeeperDriver:
+    """One store: a node, and everything below it."""
+
+    max_entry_bytes = 16 * 1024 * 1024
+
+    def __init__(self, url: ZooKeeperUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
+        self.name = url.name
+        self.round_trips: Counter[str] = Counter()
+        self._nodes = StoreNodes(f"{url.address.chroot}/{ROOT}")
+        settings = ZooKeeperSettings(
+            url.address,
+            connect_timeout_ms=append_timeout_ms,
+            digest=url.digest,
+            access=ANYONE if url.digest is None else CREATOR_ONLY,
+            tls=url.tls,
+        )
+        self._calls, self._beats = self._links = [
+            ZooKeeperLink(url.name, settings, limit_ms * CALL_SHARE / 1000, self.round_trips)
+            for limit_ms in (append_timeout_ms, lease_ttl_ms)
+        ]
+        self._mirror = ZooKeeperMirror(_open_to_readers(settings)) if url.has_mirror else None
+        self._own: OwnLife | None = None
+        self._seen_lives: frozenset[str] = frozenset()
+        """The lives that the last beat found."""
+        self._chunks: EventChunks | None = None
+        """None before the chunks are listed, and after a fold whose outcome is unknown."""
+        self._parents: set[str] = set()
+        """Nodes that exist, so that values can be created below them."""
+
+    # --- opening and closing ----------------------------------------------------------------------
+
+    async def open(self, identity: StoreIdentity) -> None:
+        async def prepare(session: ZooKeeperSession) -> None:
+            root = self._nodes.root
+            try:
+                found = (await session.get(root)).data
+            except NodeMissing:
+                await session.ensure(root.rpartition("/")[0])
+                with contextlib.suppress(NodeExists):  # another process was faster
+                    await session.create(root, identity_data(identity))
+                found = (await session.get(root)).data
+            format_version, stored = identity_of(found)
+            if format_version > FORMAT_VERSION:
+                raise StoreRefused(f"{self.name}: was written by a newer groupkeeper")
+            refuse_other_identity(self.name, stored, identity)
+            await for_each(session.ensure, self._nodes.all_parents())
+
+        try:
+            await self._calls.run("open", prepare)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        self._own = self._chunks = None
+        if self._mirror is not None:
+            await self._mirror.close()
+        await asyncio.gather(*(link.close() for link in self._links))
+
+    # --- lives ------------------------------------------------------------------------------------
+
+    async def begin_life(self, life: NodeLife) -> Begun:
+        async def begin(session: ZooKeeperSession) -> Begun:
+            turn = await session.get(self._nodes.nodes)
+            lives = await self._lives(session)
+            path = self._nodes.end(life.node_id)
+            end, version = await end_at(session, path)
+            others = [each for each in lives if each.life_id != life.life_id]
+            if others:
+                return Begun(others, end)
+            data = node_data(life)
+            if not lives:
+                await session.transact(
+                    SetNode(self._nodes.nodes, b"", turn.version),  # one life begins at a time
+                    CreateNode(self._nodes.node(life.life_id), data),
+                    CreateNode(self._nodes.life(life.life_id)),
+                    *([CreateNode(path, end_data(end))] if version is None else []),
+                )
+            self._own = OwnLife(life.life_id, data, path, version or 0, end)
+            self._chunks = None
+            return Begun([], end)
+
+        if self._mirror is not None:
+            self._mirror.end()
+        begun = await self._calls.run_until_done("begin_life", begin)
+        if self._mirror is not None and not begun.others:
+            self._mirror.begin()
+        return begun
+
+    async def _lives(
+        self, session: ZooKeeperSession, seen: frozenset[str] = frozenset()
+    ) -> list[NodeLife]:
+        """Return the lives that have not ended. If all of them were seen before, this needs only
+        one round trip.
+        """
+
+        async def read(life_id: str) -> NodeLife | None:
+            try:
+                node = await session.get(self._nodes.node(life_id))
+            except NodeMissing:
+                return None
+            return life_of(life_id, node.data, node.version)
+
+        listed, found = await asyncio.gather(
+            session.children(self._nodes.nodes), for_each(read, seen)
+        )
+        found += await for_each(read, [name for name in listed.names if name not in seen])
+        return [life for life in found if life is not None]
+
+    async def lives(self) -> Sequence[NodeLife]:
+        return await self._calls.run("lives", self._lives)
+
+    async def beat(self, life_id: str) -> StoreLook:
+        own = self._own
+        if own is None or own.life_id != life_id:
+            raise self._over(life_id)
+
+        async def beat(session: ZooKeeperSession) -> StoreLook:
+            try:
+                _, lives, shards = await asyncio.gather(
+                    session.transact(SetNode(self._nodes.node(life_id), own.node_data)),
+                    self._lives(session, self._seen_lives),
+                    session.get(self._nodes.shards),
+                )
+            except TransactionRefused as refused:
+                if isinstance(refused.error, NodeMissing):
+                    raise self._over(life_id) from None
+                raise
+            self._seen_lives = frozenset(life.life_id for life in lives)
+            return StoreLook(lives, owners_of(shards.data))
+
+        return await self._beats.run("beat", beat)
+
+    async def end_life(self, life_id: str, counter: int | None) -> bool:
+        async def end(session: ZooKeeperSession) -> bool:
+            path = self._nodes.node(life_id)
+            try:
+                node = None if counter is None else await session.get(path)
+                if node is not None and node.version != counter:
+                    return False
+                await session.delete(path, node)
+            except (NodeMissing, NodeChanged):
+                return False
+            return True
+
+        return await self._calls.run("end_life", end)
+
+    async def ended_lives(self) -> Sequence[str]:
+        async def ended(session: ZooKeeperSession) -> Sequence[str]:
+            lives = (await session.children(self._nodes.lives)).names
+            going_on = (await session.children(self._nodes.nodes)).names
+            gone = [life_id for life_id in lives if life_id not in going_on]
+            nodes = await for_each(session.get, [self._nodes.life(life_id) for life_id in gone])
+            begun = {life_id: node.created_in for life_id, node in zip(gone, nodes, strict=True)}
+            return sorted(gone, key=begun.__getitem__)
+
+        return await self._calls.run("ended_lives", ended)
+
+    async def free(self, life_id: str, ended: str) -> None:
+        path = self._nodes.life(ended)
+
+        async def free(session: ZooKeeperSession) -> None:
+            try:
+                names = (await session.children(path)).names
+            except NodeMissing:
+                raise self._freed(ended) from None
+            if any(map(is_entry, names)):
+                raise StorageError(f"{self.name}: the journal of life {ended} is not folded")
+            node, owners = await self._owners(session)
+            for shard, owner in owners.items():
+                if owner.life_id == ended:
+                    owners[shard] = owner._replace(life_id=None)
+            await session.transact(
+                CheckNode(self._nodes.node(life_id)),
+                SetNode(self._nodes.shards, shards_data(owners), node.version),
+                *(DeleteNode(f"{path}/{name}") for name in names),
+                DeleteNode(path),
+            )
+
+        await self._calls.run_until_done("free", free, self._over(life_id))
+
+    def _over(self, life_id: str) -> LifeOver:
+        return LifeOver(f"{self.name}: the life {life_id} has ended")
+
+    def _freed(self, ended: str) -> LifeOver:
+        return LifeOver(f"{self.name}: the shards of life {ended} are free already")
+
+    # --- shards -----------------------------------------------------------------------------------
+
+    async def _owners(self, session: ZooKeeperSession) -> tuple[Node, dict[ShardId, OwnedShard]]:
+        node = await session.get(self._nodes.shards)
+        return node, owners_of(node.data)
+
+    async def acquire(
+        self, life_id: str, shards: Collection[ShardId]
+    ) -> Mapping[ShardId, LeaseEpoch]:
+        async def acquire(session: ZooKeeperSession) -> Mapping[ShardId, LeaseEpoch]:
+            node, owners = await self._owners(session)
+            epochs = {}
+            for shard in shards:
+                owner = owners.get(shard, OwnedShard(None, 0))
+                if owner.life_id in (None, life_id):
+                    epochs[shard] = owner.epoch + 1
+                    owners[shard] = OwnedShard(life_id, epochs[shard])
+            await session.transact(
+                CheckNode(self._nodes.node(life_id)),
+                SetNode(self._nodes.shards, shards_data(owners), node.version),
+            )
+            return epochs
+
+        return await self._calls.run_until_done("acquire", acquire, self._over(life_id))
+
+    async def release(self, life_id: str, shards: Collection[ShardId]) -> None:
+        async def release(session: ZooKeeperSession) -> None:
+            node, owners = await self._owners(session)
+            for shard in shards:
+                if owners[shard].life_id == life_id:
+                    owners[shard] = owners[shard]._replace(life_id=None)
+            await session.transact(
+                CheckNode(self._nodes.node(life_id)),
+                SetNode(self._nodes.shards, shards_data(owners), node.version),
+            )
+
+        await self._calls.run_until_done("release", release, self._over(life_id))
+
+    # --- records ----------------------------------------------------------------------------------
+
+    async def append(self, life_id: str, entry: JournalEntry) -> None:
+        own = self._own
+        if own is None or own.life_id != life_id:
+            raise self._over(life_id)
+
+        async def append(session: ZooKeeperSession) -> None:
+            try:
+                if own.end.next_seq != entry.first_seq:
+                    raise self._moved(own.end.next_seq, entry)
+                await append_entry(session, self._nodes, own, entry)
+            except TransactionRefused as refused:
+                if isinstance(refused.error, NotAllowed):
+                    raise
+                if refused.position == 0:
+                    raise self._over(life_id) from None
+                end, _ = await end_at(session, own.end_path)
+                raise self._moved(end.next_seq, entry) from None
+
+        await self._calls.run("append", append)
+
+    def _moved(self, next_seq: int, entry: JournalEntry) -> SeqMoved:
+        return SeqMoved(
+            f"{self.name}: the journal ends with seq {next_seq - 1}, not "
+            f"{entry.first_seq - 1}: was the ensemble set back?"
+        )
+
+    async def journal(self, life_id: str) -> AsyncIterator[JournalEntry]:
+        path = self._nodes.life(life_id)
+        for row in await self._calls.run("journal", partial(entry_rows, path=path)):
+            read = partial(read_entry, nodes=self._nodes, life_id=life_id, row=row)
+            yield await self._calls.run("journal", read)
+
+    async def fold(self, life_id: str, journal_of: str, fold: Fold) -> None:
+        """Write the values first, then move the events and delete the entries.
+
+        Only the operations in one request are atomic. If a fold is interrupted, it is repeated,
+        perhaps by another process. The result is the same.
+        """
+        guard = [CheckNode(self._nodes.node(life_id))]
+        errors = [self._over(life_id)]
+        if journal_of != life_id:
+            guard.append(CheckNode(self._nodes.life(journal_of)))
+            errors.append(self._freed(journal_of))
+        values = [(self._nodes.value(*value[:3]), value.data) for value in fold.values]
+        chunks = await self._event_chunks()
+        events = [(f"{self._nodes.events}/{name}", data) for name, data in chunks.add(fold.events)]
+
+        async def write(session: ZooKeeperSession) -> None:
+            await self._ensure_parents(session, fold.values)
+            batch = FencedBatch(session, guard)
+            await write_values(batch, values)
+            await write_values(batch, events)
+            path = self._nodes.life(journal_of)
+            for name in await folded_names(session, path, fold.trim_row):
+                await batch.add(DeleteNode(f"{path}/{name}"))
+            await batch.send()
+
+        try:
+            await self._calls.run_until_done("fold", write, *errors, timeout_s=FOLD_TIMEOUT_S)
+        except BaseException:
+            self._chunks = None
+            raise
+        self._show(fold.values)
+
+    def _show(self, values: Sequence[Value]) -> None:
+        if self._mirror is not None:
+            self._mirror.changed(values)
+
+    async def _ensure_parents(self, session: ZooKeeperSession, values: Sequence[Value]) -> None:
+        parents = {self._nodes.values(value.shard, value.is_group) for value in values}
+        new = parents - self._parents
+        await for_each(session.ensure, sorted(new))
+        self._parents |= new
+
+    async def read(self, shards: Collection[ShardId]) -> AsyncIterator[Sequence[Value]]:
+        for is_group in (False, True):
+            for shard in shards:
+                path = self._nodes.values(shard, is_group)
+                names = await self._calls.run("read", partial(_names_below, path=path))
+                keys = [(shard, is_group, plain_name(name)) for name in names]
+                for at in range(0, len(keys), READ_PORTION):
+                    values = await self._values(keys[at : at + READ_PORTION])
+                    self._show(values)
+                    yield values
+
+    async def read_groups(self, groups: Collection[tuple[ShardId, str]]) -> Sequence[Value]:
+        return await self._values([(shard, True, name) for shard, name in groups])
+
+    async def _values(self, keys: Sequence[tuple[ShardId, bool, str]]) -> Sequence[Value]:
+        paths = [self._nodes.value(*key) for key in keys]
+        found = await self._calls.run(
+            "_values", lambda session: for_each(partial(read_value, session), paths)
+        )
+        return [
+            Value(*key, data) for key, data in zip(keys, found, strict=True) if data is not None
+        ]
+
+    # --- events -----------------------------------------------------------------------------------
+
+    async def _event_chunks(self) -> EventChunks:
+        if self._chunks is None:
+            names = await self._calls.run(
+                "_event_chunks", partial(_names_below, path=self._nodes.events)
+            )
+            self._chunks = EventChunks(names)
+        return self._chunks
+
+    async def delete_events(self, life_id: str, before_ms: int) -> None:
+        chunks = await self._event_chunks()
+        names = chunks.older_than(before_ms)
+        paths = [f"{self._nodes.events}/{name}" for name in names]
+
+        async def delete(session: ZooKeeperSession) -> None:
+            batch = FencedBatch(session, [CheckNode(self._nodes.node(life_id))])
+            await write_values(batch, [(path, None) for path in paths])
+            await batch.send()
+
+        await self._calls.run_until_done("delete_events", delete, self._over(life_id))
+        chunks.forget(names)
+
+    async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
+        last_seqs: dict[str, int] = {}
+        """By log: a fold that was repeated has stored some events twice."""
+        for name in await self._calls.run(
+            "history", partial(_names_below, path=self._nodes.events)
+        ):
+            path = f"{self._nodes.events}/{name}"
+            chunk = await self._calls.run("history", partial(read_value, path=path))
+            for event in events_of(chunk or b""):
+                is_new = event["seq"] > last_seqs.get(event["log_id"], 0)
+                last_seqs[event["log_id"]] = max(event["seq"], last_seqs.get(event["log_id"], 0))
+                if is_new and event["group"] == group_id and event["ts_ms"] >= since_ms:
+                    yield event
+
+
+def _open_to_readers(settings: ZooKeeperSettings) -> ZooKeeperSettings:
+    """Return the settings of the mirror: everybody may read it."""
+    if settings.digest is None:
+        return settings
+    return replace(settings, access=(AccessRule("world", "anyone", "r"), *CREATOR_ONLY))
+
+
+async def _names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
+    """Return the names of the children of a node. If it does not exist, return none."""
+    try:
+        return (await session.children(path)).names
+    except NodeMissing:
+        return ()

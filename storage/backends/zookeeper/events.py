@@ -1,0 +1,88 @@
+"""The event log of a store in ZooKeeper: compressed chunks. Only the newest ones are kept.
+
+ZooKeeper has all nodes in memory. So the log has a limit in addition to ``log.retention_minutes``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import uuid
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from groupkeeper.storage.backends.journal.driver import LoggedEvent
+from groupkeeper.storage.segment_lines import EventDict, decode_line
+
+CHUNK_BYTES: Final = 64 * 1024
+"""No events are added to a chunk of at least this size. Each fold writes the newest chunk again."""
+
+MAX_CHUNKS: Final = 256
+"""The most chunks that are kept. They have some 16 MiB: about half a million commits of ten
+partitions."""
+
+_LINES_BYTES: Final = 512 * 1024
+"""The size of the lines that are compressed together. With more, a chunk could be too large for one
+node."""
+
+
+class EventChunks:
+    """The names of the chunks of a store, oldest first, and the newest chunk."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = deque(sorted(names))
+        self._newest = b""
+        """The content of the newest chunk, if events may be added to it."""
+
+    def add(self, events: Sequence[LoggedEvent]) -> list[tuple[str, bytes | None]]:
+        """Add events. Return the chunks to write with their content, and the chunks to delete with
+        None.
+        """
+        writes: dict[str, bytes | None] = {}
+        for part in _portions(events):
+            if not self._newest or len(self._newest) > CHUNK_BYTES:
+                self._names.append(_name(part[0]))
+                self._newest = b""
+            self._newest += gzip.compress(b"".join(event.line[1] for event in part), mtime=0)
+            writes[self._names[-1]] = self._newest
+        while len(self._names) > MAX_CHUNKS:
+            writes[self._names.popleft()] = None
+        return [*writes.items()]
+
+    def older_than(self, before_ms: int) -> list[str]:
+        """Return the chunks whose events are all older than a time."""
+        return [name for name, next_ in pairwise(self._names) if _ts_ms(next_) < before_ms]
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Forget chunks that were deleted."""
+        gone = frozenset(names)
+        self._names = deque(name for name in self._names if name not in gone)
+
+
+def events_of(chunk: bytes) -> Iterator[EventDict]:
+    """Yield the events of a chunk."""
+    for line in gzip.decompress(chunk).splitlines():
+        yield decode_line(line)
+
+
+def _portions(events: Sequence[LoggedEvent]) -> Iterator[list[LoggedEvent]]:
+    portion: list[LoggedEvent] = []
+    size = 0
+    for event in events:
+        portion.append(event)
+        size += len(event.line[1])
+        if size > _LINES_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _name(first: LoggedEvent) -> str:
+    """Return a name that sorts by time. If a fold is repeated, its chunk gets another name."""
+    return f"{first.ts_ms:015d}-{first.seq:020d}-{uuid.uuid4().hex[:8]}"
+
+
+def _ts_ms(name: str) -> int:
+    return int(name.partition("-")[0])

@@ -1,0 +1,161 @@
+"""One session with ZooKeeper. It is opened by the first call, and again after it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
+from groupkeeper.storage.connections.zookeeper import RETRY_S, ZooKeeperSession
+from groupkeeper.storage.connections.zookeeper_errors import (
+    NotAllowed,
+    OutcomeUnknown,
+    ServerUnreachable,
+    SessionClosed,
+    SessionLost,
+    TransactionRefused,
+    ZooKeeperError,
+)
+from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
+from groupkeeper.storage.connections.zookeeper_transaction import CheckNode
+
+TRIES: Final = 10
+"""How often a transaction is tried if other processes change the same nodes."""
+
+CLOSE_S: Final = 2.0
+"""How long ``close`` waits for kazoo's threads. They end later by themselves."""
+
+_T = TypeVar("_T")
+
+_GONE: Final = (ServerUnreachable, SessionLost, SessionClosed)
+
+
+class ZooKeeperLink:
+    """Runs calls over one session. Calls may overlap. ZooKeeper executes them in the order of
+    sending.
+    """
+
+    def __init__(
+        self, name: str, settings: ZooKeeperSettings, timeout_s: float, round_trips: Counter[str]
+    ) -> None:
+        """``name`` is the URL without secrets, for messages. ``round_trips`` counts the calls."""
+        self._round_trips = round_trips
+        self._name = name
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._session: ZooKeeperSession | None = None
+        self._opening = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def run(
+        self,
+        call: str,
+        work: Callable[[ZooKeeperSession], Awaitable[_T]],
+        timeout_s: float | None = None,
+    ) -> _T:
+        """Run some calls. Return their result. Raises StorageError.
+
+        If they take too long, the session is closed, because a request of it may still arrive
+        later. A call over the next session could be executed before such a request.
+        """
+        self._round_trips[call] += 1
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await work(await self._opened())
+        except TimeoutError:
+            self.drop()
+            raise StoreBusy(
+                f"{self._name}: no answer from the server within {limit_s:.1f} s"
+            ) from None
+        except ZooKeeperError as error:
+            if isinstance(error, _GONE):
+                self.drop()
+            raise explained(self._name, error) from error
+
+    async def run_until_done(
+        self,
+        call: str,
+        work: Callable[[ZooKeeperSession], Awaitable[_T]],
+        *guards: StorageError,
+        timeout_s: float | None = None,
+    ) -> _T:
+        """Run work that reads and then writes. Return its result.
+
+        The work is repeated if something changed between reading and writing, or if the connection
+        breaks. Each of its transactions begins with checks. ``guards`` are the errors to raise if
+        these checks fail.
+        """
+
+        async def repeat(session: ZooKeeperSession) -> _T:
+            for _ in range(TRIES):
+                try:
+                    return await work(session)
+                except OutcomeUnknown:
+                    await asyncio.sleep(RETRY_S)
+                except TransactionRefused as refused:
+                    if isinstance(refused.error, NotAllowed):
+                        raise
+                    if refused.position < len(guards):
+                        raise guards[refused.position] from None
+            raise StorageError(f"{self._name}: a transaction was refused {TRIES} times")
+
+        return await self.run(call, repeat, timeout_s)
+
+    async def _opened(self) -> ZooKeeperSession:
+        async with self._opening:
+            session = self._session
+            if session is None or session.why_ended is not None:
+                self.drop()
+                session = ZooKeeperSession(self._settings)
+                await session.open()
+                try:
+                    await _catch_up(session)
+                except BaseException:
+                    self._close_later(session)
+                    raise
+                self._session = session
+            return session
+
+    def drop(self) -> None:
+        """Close the session without waiting."""
+        session, self._session = self._session, None
+        if session is not None:
+            self._close_later(session)
+
+    def _close_later(self, session: ZooKeeperSession) -> None:
+        task = asyncio.get_running_loop().create_task(session.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close the session. Waits for kazoo's threads, at most ``CLOSE_S``."""
+        self.drop()
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=CLOSE_S)
+
+
+async def _catch_up(session: ZooKeeperSession) -> None:
+    """Make sure that later reads of the session see all earlier writes of other sessions.
+
+    A server answers reads from its own copy, which may be behind. It answers a transaction, even a
+    refused one, only when its copy has everything that was written before.
+    """
+    with contextlib.suppress(TransactionRefused):
+        await session.transact(CheckNode("/"))
+
+
+def explained(name: str, error: ZooKeeperError) -> StorageError:
+    """Return the error of a call as a StorageError with a message of one line."""
+    cause = error.error if isinstance(error, TransactionRefused) else error
+    if isinstance(cause, NotAllowed):
+        return StoreRefused(
+            f"{name}: {cause}; give the user in storage.url, and its password, all rights below "
+            "this path"
+        )
+    if isinstance(cause, (*_GONE, OutcomeUnknown)):
+        return StoreBusy(f"{name}: no answer from the server: {cause}")
+    return StorageError(f"{name}: {cause}")

@@ -1,0 +1,135 @@
+"""Values of any size in ZooKeeper, which accepts 1 MiB in one request.
+
+A large value is divided into parts, which are children of its node. The node names them. The parts
+are written first. The transaction that writes the node also deletes the parts of the previous
+value. So a reader finds the old value or the new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from groupkeeper.storage.backends.zookeeper.nodes import PART_BYTES, split
+from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.connections.zookeeper import MAX_REQUEST_BYTES, ZooKeeperSession
+from groupkeeper.storage.connections.zookeeper_errors import NodeMissing
+from groupkeeper.storage.connections.zookeeper_transaction import (
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    Operation,
+    SetNode,
+    size_of,
+)
+
+CALLS_AT_ONCE: Final = 64
+"""The most reads that wait for an answer at the same time. An append waits behind them."""
+
+READ_TRIES: Final = 3
+"""How often a value is read again if its parts were replaced during the read."""
+
+_IN_PARTS: Final = b"parts "
+"""The beginning of a node whose value is in parts. No other value begins with it."""
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+async def for_each(call: Callable[[_T], Awaitable[_R]], items: Iterable[_T]) -> list[_R]:
+    """Return the results of calls in the order of the items, some calls at a time."""
+    waiting = [*items]
+    results: list[_R] = []
+    for at in range(0, len(waiting), CALLS_AT_ONCE):
+        results += await asyncio.gather(*map(call, waiting[at : at + CALLS_AT_ONCE]))
+    return results
+
+
+class FencedBatch:
+    """Collects operations, and sends them in transactions that begin with the same checks."""
+
+    def __init__(self, session: ZooKeeperSession, guard: Sequence[CheckNode]) -> None:
+        self.session = session
+        self._guard = guard
+        self._operations: list[Operation] = []
+        self._free_bytes = self._room = MAX_REQUEST_BYTES - sum(map(size_of, guard))
+
+    async def add(self, *operations: Operation) -> None:
+        """Add operations that must be in one transaction. If it is full, first send the earlier
+        ones.
+        """
+        size = sum(map(size_of, operations))
+        if size > self._free_bytes:
+            await self.send()
+        self._operations += operations
+        self._free_bytes -= size
+
+    async def send(self) -> None:
+        """Send the operations added so far. Raises TransactionRefused or OutcomeUnknown."""
+        operations, self._operations = self._operations, []
+        self._free_bytes = self._room
+        if operations:
+            await self.session.transact(*self._guard, *operations)
+
+
+async def write_values(batch: FencedBatch, values: Sequence[tuple[str, bytes | None]]) -> None:
+    """Add the operations that replace the values of nodes, or delete them."""
+    old = await for_each(lambda each: _children(batch.session, each[0]), values)
+    for (path, data), names in zip(values, old, strict=True):
+        old_parts = [DeleteNode(f"{path}/{name}") for name in names or ()]
+        if data is None:
+            if names is not None:
+                await batch.add(*old_parts, DeleteNode(path))
+            continue
+        is_new = names is None
+        if len(data) > PART_BYTES or data.startswith(_IN_PARTS):
+            data = await _write_parts(batch, path, data, is_new=is_new)
+            is_new = False
+        await batch.add(CreateNode(path, data) if is_new else SetNode(path, data), *old_parts)
+
+
+async def _write_parts(batch: FencedBatch, path: str, data: bytes, *, is_new: bool) -> bytes:
+    """Write the parts of a value. If its node ``is_new``, create it first. Return the content for
+    the node.
+    """
+    version = uuid.uuid4().hex
+    if is_new:
+        await batch.add(CreateNode(path, _IN_PARTS + f"{version} 0".encode()))
+    parts = split(data)
+    for number, part in enumerate(parts):
+        await batch.add(CreateNode(f"{path}/{version}.{number}", part))
+    return _IN_PARTS + f"{version} {len(parts)}".encode()
+
+
+async def read_value(session: ZooKeeperSession, path: str) -> bytes | None:
+    """Return the value of a node, or None if there is none. Raises StoreRefused if a part is
+    missing.
+    """
+    for _ in range(READ_TRIES):
+        try:
+            data = (await session.get(path)).data
+            if not data.startswith(_IN_PARTS):
+                return data
+        except NodeMissing:
+            return None
+        try:
+            version, count = data.removeprefix(_IN_PARTS).decode().split()
+            parts = [f"{path}/{version}.{number}" for number in range(int(count))]
+            found = await for_each(session.get, parts)
+        except NodeMissing:
+            continue
+        except ValueError:
+            break
+        if found:
+            return b"".join(node.data for node in found)
+        return None  # the first write of this value was interrupted
+    raise StoreRefused(f"the value of {path} cannot be read: its parts are missing")
+
+
+async def _children(session: ZooKeeperSession, path: str) -> tuple[str, ...] | None:
+    try:
+        return (await session.children(path)).names
+    except NodeMissing:
+        return None

@@ -1,0 +1,150 @@
+"""Read a whole store and measure it, for ``groupkeeper storage check``. Changes no group."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from groupkeeper.coordinator.core.records import Record, SavedGroup, SavedOffsets
+from groupkeeper.storage.base import CLUSTER_SHARD, ShardId, StorageError, StoreIdentity
+from groupkeeper.storage.codec.records import decode_record, decode_saved
+from groupkeeper.storage.leases.lives import NodeLife
+
+if TYPE_CHECKING:
+    from groupkeeper.storage.backends.journal.driver import JournalDriver, Value
+
+MEASURED_CALLS: Final = 20
+SLOW_WRITE_MS: Final = 20.0
+"""A commit waits for one write, so slower writes are named."""
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class StoreReport:
+    """The findings of a check of a whole store."""
+
+    used_by: str = ""
+    """The process that uses the store; empty if there is none, or if nobody can know."""
+    groups: int = 0
+    offsets: int = 0
+    unfolded: int = 0
+    """Requests in the log of a file that a start has to fold."""
+    largest_group: str = ""
+    largest_offsets: int = 0
+    read_ms: float = 0.0
+    round_trip_ms: float | None = None
+    """The median of a call that only reads. None for a file."""
+    write_ms: float | None = None
+    """The median of a durable write. None if it was not measured."""
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, record: Record) -> None:
+        """Count a record of a load. The parts of a large group follow its first record."""
+        if isinstance(record, SavedGroup):
+            self.groups += 1
+        elif not isinstance(record, SavedOffsets):
+            return
+        many = sum(len(rows) for rows in record.offsets.values())
+        self.offsets += many
+        if many >= self.largest_offsets:
+            self.largest_group, self.largest_offsets = record.group_id, many
+
+
+async def check_sqlite(path: Path) -> StoreReport:
+    """Check the file of a store. A daemon may use it at the same time."""
+    from groupkeeper.storage.backends.sqlite.check import SqliteCheck
+    from groupkeeper.storage.backends.sqlite.fold import FoldMap
+    from groupkeeper.storage.backends.sqlite.load import SqliteLoad
+    from groupkeeper.storage.backends.sqlite.rows import SqliteRows
+
+    report = StoreReport()
+    SqliteRows(path).close()  # refuses what is not a store
+    if (damage := await SqliteCheck(path, busy_timeout_s=5.0).run()) is not None:
+        report.problems.append(damage)
+
+    async def run(work: Callable[[], _T], /) -> _T:
+        return work()
+
+    load = SqliteLoad(run, path, 5.0, FoldMap())
+    began = time.perf_counter()
+    try:
+        async for _, records in load.read(_EveryShard()):
+            for record in records:
+                report.add(record)
+    except StorageError as error:
+        report.problems.append(str(error))
+    report.read_ms = (time.perf_counter() - began) * 1000
+    report.unfolded = load.fold.unfolded
+    return report
+
+
+class _EveryShard(frozenset[ShardId]):
+    """Contains every shard: a file knows how many there are."""
+
+    def __contains__(self, shard: object) -> bool:
+        return True
+
+
+async def check_journal(
+    driver: JournalDriver, identity: StoreIdentity, *, measures_writes: bool = False
+) -> StoreReport:
+    """Check the folded values of a store that several processes share.
+
+    To measure writes, a life begins, beats and ends. No process can start with the store in this
+    time, so nothing is written if a process uses it.
+    """
+    report = StoreReport()
+    await driver.open(identity)
+    try:
+        lives = await driver.lives()
+        if lives:
+            report.used_by = f"node {lives[0].node_id} ({lives[0].name})"
+        report.round_trip_ms = await _median_ms(driver.lives)
+        began = time.perf_counter()
+        async for values in driver.read([CLUSTER_SHARD, *range(identity.shards)]):
+            for value in values:
+                _add_value(report, value)
+        report.read_ms = (time.perf_counter() - began) * 1000
+        if measures_writes and not lives:
+            await _measure_writes(driver, report)
+    finally:
+        await driver.close()
+    return report
+
+
+def _add_value(report: StoreReport, value: Value) -> None:
+    kind = "group" if value.is_group else "record"
+    try:
+        decode = decode_saved if value.is_group else decode_record
+        report.add(decode(value.data or b""))
+    except StorageError as error:
+        report.problems.append(
+            f"the value of {kind} {value.key!r} cannot be read ({error}), so shard {value.shard} "
+            "stays LOADING: restore the value, or delete it to lose this group"
+        )
+
+
+async def _measure_writes(driver: JournalDriver, report: StoreReport) -> None:
+    life = NodeLife(0, f"check-{uuid.uuid4().hex}", "groupkeeper storage check", 0)
+    begun = await driver.begin_life(life)
+    if begun.others:
+        return  # a daemon was faster
+    try:
+        report.write_ms = await _median_ms(lambda: driver.beat(life.life_id))
+    finally:
+        await driver.end_life(life.life_id, None)
+
+
+async def _median_ms(call: Callable[[], Awaitable[object]]) -> float:
+    took = []
+    for _ in range(MEASURED_CALLS):
+        began = time.perf_counter()
+        await call()
+        took.append((time.perf_counter() - began) * 1000)
+    return statistics.median(took)

@@ -1,0 +1,66 @@
+"""A store in a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+from groupkeeper.storage.backends.journal.store import JournalStorage
+from tests.helpers.clients.real_zookeeper import RealZooKeeper
+from tests.helpers.storage.late_appends import TTL_MS
+from tests.helpers.storage.storage_owner import Owner
+
+
+class ZooKeeperSite:
+    """One store, and the processes that use it."""
+
+    def __init__(self, server: RealZooKeeper) -> None:
+        self.server = server
+        self.chroot = f"/s{uuid.uuid4().hex}"
+        self.root = f"{self.chroot}/groupkeeper"
+        self.owners: list[Owner] = []
+        self.user = ""
+
+    def storage(
+        self, node_id: int = 1, port: int | None = None, timeout_ms: int = 5_000
+    ) -> JournalStorage:
+        from groupkeeper.storage.backends.zookeeper.driver import ZooKeeperDriver
+        from groupkeeper.storage.backends.zookeeper.url import parse_url
+
+        url = f"zookeeper://{self.user}127.0.0.1:{port or self.server.port}{self.chroot}"
+        driver = ZooKeeperDriver(
+            parse_url(url, {}), append_timeout_ms=timeout_ms, lease_ttl_ms=TTL_MS
+        )
+        return JournalStorage(driver, node_id=node_id, name=f"host:{node_id}", lease_ttl_ms=TTL_MS)
+
+    async def owner(
+        self, node_id: int = 1, port: int | None = None, timeout_ms: int = 5_000
+    ) -> Owner:
+        owner = Owner(self.storage(node_id, port, timeout_ms))
+        self.owners.append(owner)
+        return await owner.start()
+
+    async def ask(self, work: Any) -> Any:
+        """Call a function with a connected client of kazoo."""
+        from tests.helpers.storage.zookeeper_nodes import kazoo
+
+        def ask() -> Any:
+            with kazoo(self.server.servers) as client:
+                return work(client)
+
+        return await asyncio.to_thread(ask)
+
+    async def end_life(self) -> None:
+        """End the only life that goes on, as an observer does."""
+
+        def end(client: Any) -> None:
+            (life,) = client.get_children(f"{self.root}/nodes")
+            client.delete(f"{self.root}/nodes/{life}")
+
+        await self.ask(end)
+
+    async def below(self, path: str) -> list[str]:
+        from tests.helpers.storage.zookeeper_nodes import children
+
+        return await self.ask(lambda client: children(client, f"{self.root}/{path}"))
