@@ -1,6 +1,6 @@
-"""The event log in Spark: tables, reports, and offsets as they once were.
+"""The event log in Spark: tables, reports, and offsets of an earlier moment.
 
-Nothing here is imported by the daemon; the extra `pipeline` brings what it needs
+The daemon does not import this package. The extra `pipeline` installs the packages that it needs
 (docs/start/installing.md).
 """
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def views(spark: SparkSession, tables: str = "groupkeeper-tables") -> list[str]:
-    """Create a temporary view for each table, all of one version; return their names.
+    """Create a temporary view for each table, all of one version. Return their names.
 
-    The views keep that version. Call it again to see a newer one.
+    The views keep that version. To see a newer one, call the function again.
     """
     from groupkeeper.pipeline.tables.views import create_views
 

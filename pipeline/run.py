@@ -1,9 +1,9 @@
-"""The daily job.
+"""The job that brings the tables up to date, as often as you like.
 
 It reads new segments into bronze and publishes the changed days in silver and gold. Run it with
 ``groupkeeper pipeline run``, or on a cluster with::
 
-    spark-submit --py-files groupkeeper-0.2.0.dev5-py3-none-any.whl \\
+    spark-submit --py-files groupkeeper-0.2.0.dev7-py3-none-any.whl \\
         pipeline/run.py --log-dir s3a://bucket/log --out s3a://bucket/tables
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Final
@@ -26,8 +26,15 @@ from groupkeeper.pipeline.tables.ingest import ingest, ingest_for_ever
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.lake_lock import TablesBusy, local_folder, only_writer
 from groupkeeper.pipeline.tables.last_run import FILE, Sight, content_of
+from groupkeeper.pipeline.tables.maintenance import (
+    NO_RETENTION,
+    RUN_LOOKS_BACK_DAYS,
+    Maintained,
+    maintain,
+)
 from groupkeeper.pipeline.tables.pointer import UnknownFormat
 from groupkeeper.pipeline.tables.publish import Publication, publish
+from groupkeeper.pipeline.tables.retention import parse_retention
 from groupkeeper.pipeline.tables.versions import KEEP_VERSIONS_HOURS
 
 BUSY: Final = 5
@@ -41,7 +48,9 @@ def run(  # noqa: PLR0913  the options of a command
     *,
     continuous: bool = False,
     accept_gaps: Collection[date] = (),
+    again: tuple[date, date] | None = None,
     keep_versions_hours: float = KEEP_VERSIONS_HOURS,
+    retention_days: Mapping[str, int] = NO_RETENTION,
     saw: Sight | None = None,
     say: Callable[[str], object],
 ) -> bool:
@@ -57,9 +66,19 @@ def run(  # noqa: PLR0913  the options of a command
             spark,
             lake,
             accept_gaps=accept_gaps,
+            again=again,
             keep_versions_hours=keep_versions_hours,
             progress=say,
         )
+        maintained = maintain(
+            spark,
+            lake,
+            retention_days=retention_days,
+            keep_versions_hours=keep_versions_hours,
+            look_back_days=RUN_LOOKS_BACK_DAYS,
+        )
+        for line in maintenance_lines(maintained):
+            say(line)
         problems = problems_of_files(lacking, done)
         remarks = problems + [
             f"--accept-gap {day}: no event of that day is missing"
@@ -91,7 +110,9 @@ def _note(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) -> None
 
 
 def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
-    """Return the problems of unread files whose events are not missing. No day names these."""
+    """Return the problems of files that were not read, if their events are not missing. The
+    messages about gaps do not name these files.
+    """
     gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
     named = {problem for gap in gaps for problem in gap.problems}
     return [
@@ -103,7 +124,7 @@ def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str
 
 
 def summary(done: Publication) -> list[str]:
-    """Return what a run did, as text."""
+    """Return the lines that a run prints about its result."""
     lines = []
     if done.published:
         lines.append(f"published {_days(done.published)}, from {done.events:,} events")
@@ -111,11 +132,25 @@ def summary(done: Publication) -> list[str]:
             f"{gap.days_text} and later days: published although {gap}" for gap in done.accepted
         ]
         lines += map(str, done.put_backs)
+    lines += [
+        f"{day}: a segment came after retention had removed the events of that day. Only "
+        "bronze has it"
+        for day in done.late
+    ]
     return [*lines, *_held_back(done)] or ["nothing has changed"]
 
 
+def maintenance_lines(done: Maintained) -> list[str]:
+    """Return the lines that a run prints about merged files and removed days."""
+    merged = [f"merged the small files of {_days(done.merged)}"] if done.merged else []
+    return merged + [
+        f"{layer} begins with {day} now: earlier days were removed because of their age"
+        for layer, day in sorted(done.since.items())
+    ]
+
+
 def _held_back(done: Publication) -> list[str]:
-    """Return the days that could not be computed: each day with a gap, and the days after it."""
+    """Return the days that could not be computed: each day with a gap, and all days after it."""
     lines, after = [], []
     for day, gaps in sorted(done.held_back.items()):
         missing = [str(gap) for gap in gaps if gap.touches(day)]
@@ -167,7 +202,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--continuous", action="store_true")
     parser.add_argument("--accept-gap", action="append", type=date.fromisoformat, default=[])
     parser.add_argument("--keep-versions-hours", type=float, default=KEEP_VERSIONS_HOURS)
+    parser.add_argument("--retention-days", action="append", default=[], metavar="LAYER=DAYS")
     given = parser.parse_args(arguments)
+    try:
+        retention_days = parse_retention(given.retention_days)
+    except ValueError as error:
+        parser.error(str(error))
     try:
         with only_writer(given.out):
             is_complete = run(
@@ -177,6 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
                 continuous=given.continuous,
                 accept_gaps=given.accept_gap,
                 keep_versions_hours=given.keep_versions_hours,
+                retention_days=retention_days,
                 say=lambda what: sys.stderr.write(f"{what}\n"),
             )
     except TablesBusy as error:

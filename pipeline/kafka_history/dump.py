@@ -57,7 +57,8 @@ class DumpedPartition(msgspec.Struct, frozen=True):
     start_offset: int
     end_offset: int
     whole_until: int = 0
-    """Compaction removed no record below this offset. 0 in old dumps, which lack it."""
+    """Below this offset, compaction has removed no record. It is 0 for old dumps, which do not have
+    this field."""
     open: tuple[OpenTransaction, ...] = ()
     """Transactions that were open at the end of the read. Their records are not in the dump."""
 
@@ -118,8 +119,8 @@ def open_dump(directory: Path) -> Dump:
         found = msgspec.json.decode((directory / HEADER).read_bytes(), type=Dump)
     except (FileNotFoundError, NotADirectoryError):
         raise DumpError(
-            f"{directory} holds no {HEADER}: no dump, or one that was not finished; make it again "
-            "in an empty directory"
+            f"{directory} has no {HEADER}: it is no dump, or the dump was interrupted. Make it "
+            "again in an empty directory"
         ) from None
     except OSError as error:
         raise DumpError(f"{directory / HEADER}: {error.strerror or error}") from None
@@ -217,8 +218,11 @@ class _Writer:
         self._transactions = Transactions()
 
     def add(self, batch: Any) -> int:
-        """Process the records of a batch that are within the limits, and write those that take
-        effect. Return how many offsets the position has advanced."""
+        """Process those records of a batch that are within the limits, and write the records that
+        take effect now.
+
+        Returns the number of offsets by which the position has advanced.
+        """
         found = list(batch)
         records = [
             RawRecord(record.offset, record.timestamp, record.key or b"", record.value)

@@ -1,7 +1,7 @@
 """Fetches the batches of a topic as a broker stores them, with aiokafka's client.
 
-aiokafka's consumer returns only records. It hides their transaction, and the control batches that
-end one. Its client and its reader of batches show both.
+aiokafka's consumer returns only records. It hides which transaction a record belongs to, and the
+control batches that end a transaction. aiokafka's client and its reader of batches show both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 READ_UNCOMMITTED: Final = 0
-"""Up to the high watermark, including open and aborted transactions."""
+"""An isolation level. The broker returns all records up to the high watermark, including those of
+open and aborted transactions."""
 FETCH_WAIT_MS: Final = 500
 FETCH_BYTES: Final = 32 * 2**20
 PARTITION_BYTES: Final = 2**20
@@ -29,7 +30,7 @@ REPLICA_ID: Final = -1
 
 
 class FetchStalledError(Exception):
-    """A partition returns no more records. The message is one line."""
+    """A partition has returned nothing for too long. The message is one line."""
 
 
 async def fetch_batches(
@@ -41,9 +42,9 @@ async def fetch_batches(
 ) -> AsyncIterator[list[tuple[int, Any]]]:
     """Yield lists of (partition, batch) from the starts until every partition has reached its end.
 
-    Each list has what one round of requests returned. A batch that overlaps a limit is returned
-    whole. Raises FetchStalledError if nothing arrives for ``stalled_s`` seconds, and KafkaError for
-    errors that no retry can solve.
+    Each list has the batches of one round of requests. A batch that contains a start or an end is
+    yielded whole. Raises FetchStalledError if nothing arrives for ``stalled_s`` seconds, and
+    KafkaError for errors that no retry can solve.
     """
     fetch = _Fetch(client, topic, dict(starts))
     now = asyncio.get_running_loop().time

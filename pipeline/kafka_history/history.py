@@ -3,14 +3,15 @@
 Each partition of the topic becomes a log of its own, numbered from 1 in the order of its offsets. A
 group is in one partition.
 
-Nothing that the records lack is invented. A commit has the generation of its group at that time,
-and the member that the partition was assigned to. A commit in a transaction has the API
+An event has only what the records show. A commit has the generation of its group at that time, and
+the member that the partition was assigned to. A commit in a transaction has the API
 ``TxnOffsetCommit``, even if its member has left since. A tombstone becomes ``offset_deleted`` or
-``group_deleted`` with the reason ``tombstone``: Kafka writes the same record when an offset
-expires, is deleted, or is deleted with its topic.
+``group_deleted`` with the reason ``tombstone``: Kafka writes the same record if an offset expires,
+if it is deleted, and if its topic is deleted.
 
-Records that compaction removed are missing: of an offset that was committed a thousand times the
-broker may keep only the last. What the first remaining one replaced is unknown.
+Records that compaction removed are missing. If an offset was committed a thousand times, the broker
+may keep only the last commit. For the first record that is left of an offset, the replaced value is
+unknown.
 """
 
 from __future__ import annotations
@@ -34,12 +35,11 @@ from groupkeeper.protocol.offsets_topic import (
 )
 
 TOMBSTONE: Final = "tombstone"
-"""The reason of a deletion, since Kafka does not record it."""
+"""The reason of every imported deletion, since Kafka does not record one."""
 
 NOT_TOLD: Final = "(not told)"
-"""The member of a commit in a group of the consumer protocol: the records of these groups are not
-read.
-"""
+"""The member of a commit in a group of the consumer protocol. We do not read the records of such
+groups, so the member is unknown."""
 
 
 class _Offset(NamedTuple):
@@ -65,11 +65,11 @@ class _Group:
 
 
 class Decoder:
-    """Converts the records of one partition of the topic, in their order, into events."""
+    """Converts the records of one partition of ``__consumer_offsets`` into events, in order."""
 
     def __init__(self, log_id: str, shard: int, whole_until: int = 0) -> None:
-        """Start with an empty history. From the offset ``whole_until`` on, records may be
-        missing.
+        """Start with an empty history. Only below the offset ``whole_until`` are all records
+        there.
         """
         self._log_id = log_id
         self._shard = shard
@@ -78,7 +78,7 @@ class Decoder:
         self._groups: dict[str, _Group] = {}
         self._whole_until = whole_until
         self._offsets: dict[OffsetKey, _Offset | None] = {}
-        """The current offsets; None for a deleted one."""
+        """The current offset of each partition; None if it was deleted."""
 
     def events(self, record: RawRecord) -> Iterator[dict[str, Any]]:
         """Yield the events of a record. Raises RecordError."""
@@ -160,7 +160,9 @@ class Decoder:
         )
 
     def _committer(self, key: OffsetKey) -> dict[str, Any]:
-        """Return who committed. A group with members accepts commits only from its members."""
+        """Return the member and the client that committed. A group with members accepts commits
+        only from its members.
+        """
         group = self._groups.get(key.group)
         if group is None or group.value is None:
             return {} if group is None or group.is_classic else {"member_id": NOT_TOLD}

@@ -26,7 +26,9 @@ TASKS_A_CORE: Final = 2
 
 
 class Imported(NamedTuple):
-    """What an import added."""
+    """The result of an import: its batch, the number of records read, and the number of events
+    written.
+    """
 
     batch_id: str
     events: int
@@ -36,9 +38,10 @@ class Imported(NamedTuple):
 def import_dump(
     spark: SparkSession, directory: Path, lake: Lake, *, skip_unreadable: bool = False
 ) -> Imported:
-    """Import a dump into bronze as one batch. A repeated import replaces the batch by an equal one.
+    """Import a dump into bronze as one batch. If the import is repeated, it replaces the batch with
+    an equal one.
 
-    Spark's tasks must be able to read the directory at the same path. Raises DumpError.
+    Every Spark task must be able to read the directory at this path. Raises DumpError.
     """
     dump = open_dump(directory)
     try:

@@ -22,12 +22,13 @@ COMMIT_MARKER: Final = 1
 
 
 class RawRecord(msgspec.Struct, frozen=True, gc=False):
-    """One record as read."""
+    """One record of the topic, as it was read."""
 
     offset: int
     """The offset in the topic, also for a record of a transaction."""
     ts_ms: int
-    """When it took effect: the time of its append, or of its transaction's commit."""
+    """When it took effect: when it was appended or, in a transaction, when the transaction was
+    committed."""
     key: bytes
     value: bytes | None = None
     is_transactional: bool = False
@@ -53,8 +54,8 @@ class Transactions:
     def record(self, record: RawRecord) -> RawRecord:
         """Return a record outside any transaction, which takes effect at once.
 
-        Such a record wins over older offsets of the same partition in an open transaction: Kafka
-        does not let them replace it when the transaction commits.
+        The record also removes older offsets of the same partition from all open transactions. In
+        Kafka these offsets have no effect when their transaction commits.
         """
         self._overtake(record)
         return record
@@ -77,7 +78,7 @@ class Transactions:
         ]
 
     def open(self) -> tuple[OpenTransaction, ...]:
-        """Return the open transactions, by producer."""
+        """Return the transactions that have not ended, in the order of their producers."""
         return tuple(_open(number, sent) for number, sent in sorted(self._sent.items()) if sent)
 
     def _overtake(self, record: RawRecord) -> None:

@@ -1,1 +1,1 @@
-"""The event log as the pipeline reads it."""
+"""Reads the event log for the pipeline: segments, the live log, and which events are missing."""

@@ -1,9 +1,11 @@
 """The logs of a store as a tree, and the branch on which the store continued (pure).
 
-A log names the log that it continues, and from which ``seq`` (``log_started``). If an older copy of
-a store is restored, its next log continues an earlier log before that log's end, or although
-another log continues it too. The log that began last counts, together with all logs that it
-continues. The events of the other logs are abandoned.
+Each log names the log that it continues, and the ``seq`` after which it begins (``log_started``).
+If an older copy of a store is restored, the tree gets a fork: two logs continue the same log, or a
+log continues another one from the middle.
+
+At a fork, the log that began last is valid, together with all logs that it continues. Events of the
+other branch are abandoned.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ class Before(NamedTuple):
 
 
 class PutBack(NamedTuple):
-    """A store was replaced by an older copy of itself."""
+    """A replacement of a store by an older copy of itself."""
 
     log_id: str
-    """The log that continues."""
+    """The log that the restored copy began."""
     before: Before
     abandoned: tuple[tuple[str, int, int], ...]
-    """The abandoned events: logs, each with its first and last seq."""
+    """The abandoned events: for each log, the first and the last seq."""
 
     def __str__(self) -> str:
         texts = [f"{first} to {last} of log {log_id}" for log_id, first, last in self.abandoned]
@@ -85,7 +87,7 @@ class Branches:
         return found
 
     def _going_on(self) -> Iterator[list[str]]:
-        """Yield for each store the path that ends with its current log."""
+        """Yield one path for each store: from the newest log back to the first one."""
         continued = {before.log_id for before in self.befores.values()}
         newest: dict[str, tuple[int, int, str]] = {}
         for log_id in self.spans.keys() - continued:

@@ -31,9 +31,8 @@ BOOLEAN, DATE = BooleanType(), DateType()
 
 
 def struct_of(*runs: tuple[DataType, str]) -> StructType:
-    """Return a struct of nullable fields in this order.
-
-    A run is a type with the names of its fields, separated by spaces.
+    """Return a struct of nullable fields, in this order. Each of ``runs`` is a type, and the names
+    of its fields separated by spaces.
     """
     return StructType([StructField(name, kind) for kind, names in runs for name in names.split()])
 
@@ -88,6 +87,13 @@ EVENT_SCHEMA: Final = struct_of(
     (STRING, "protocol_name leader_id protocol_type"),
     (MapType(STRING, MapType(STRING, ArrayType(INT))), "partitions"),
     (MapType(STRING, LONG), "opaque_bytes"),
+    # consumer groups
+    (STRING, "assignor"),
+    (LONG, "changed_members"),
+    (MapType(STRING, MapType(STRING, ArrayType(INT))), "targets"),
+    (STRING, "pattern"),
+    (MapType(STRING, ArrayType(INT)), "gained_partitions lost_partitions"),
+    (STRING, "from_type to_type"),
     # groups, shards, administration
     (LONG, "groups offsets"),
     (STRING, "action target detail"),
@@ -114,23 +120,26 @@ LINE_SCHEMA: Final = StructType(
 
 BRONZE_SCHEMA: Final = extended(
     EVENT_SCHEMA,
-    (STRING, "segment"),
+    (STRING, "rest segment"),
     (DATE, "dt"),
     (STRING, "batch_id"),
 )
-"""Events unchanged, with their file, their UTC day, and the batch that wrote them."""
+"""Unchanged events, with their file, their UTC day, and the batch that wrote them. ``rest`` is the
+whole line of the event (JSON) if it had a field that was unknown when the line was read; otherwise
+null."""
 
 SEGMENT_SCHEMA: Final = struct_of(
     (STRING, "log_id segment"),
     (DATE, "dt"),
     (LONG, "first_seq last_seq events seq_sum"),
     (STRING, "batch_id file sha256 previous_log_id"),
-    (LONG, "began_ms"),
+    (LONG, "began_ms with_rest"),
 )
 """The part of a segment that a batch added: one row for each segment, day and batch.
 
 ``file`` and its checksum are null if the segment did not come from a log's folder. Only a segment
-with ``log_started`` has the previous log and the time when its log began.
+with ``log_started`` has the previous log and the time when its log began. ``with_rest`` counts the
+events that have a ``rest``.
 """
 
 VERDICT_SCHEMA: Final = struct_of(
@@ -176,10 +185,8 @@ PUBLICATION_SCHEMA: Final = struct_of(
     (LONG, "events"),
     (STRING, "missing"),
 )
-"""The state of bronze from which a day was last computed.
-
-``missing`` is a text about what is missing from the day and earlier ones; empty if nothing is.
-"""
+"""The state of bronze from which a day was last computed. ``missing`` is a text about the events
+that this day and earlier ones lack; empty if none are missing."""
 
 NOTE_SCHEMA: Final = extended(
     PUBLICATION_SCHEMA,

@@ -1,15 +1,17 @@
-"""Which events of each log bronze has: what is missing, and what is duplicated (pure).
+"""Which events of each log bronze has, which are missing, and which are there twice (pure).
 
-In a store, across its logs, ``seq`` counts from 1 without gaps by construction. So a missing
-number, between two others or before the first, is a lost event, or an event whose segment has not
-arrived yet.
+In a store, across its logs, ``seq`` counts from 1 without gaps. So if a number is missing before
+the last one, its event is lost, or the segment has not arrived yet.
 
-Events after the last segment are not missing: they are not sealed yet. They are missing only if
-their file is known: a manifest lists it, or it was refused (a segment without events).
+Two kinds of events are not missing:
 
-Events that retention deleted are not missing either. The snapshot ``<log_id>.<seq>`` contains the
-offsets of all events up to its ``seq``, and history begins after it. The exceptions are events that
-retention could not read. Imported logs count from 1 as well.
+- Events after the last segment: they are not sealed yet. They are missing only if their file is
+  known, because a manifest lists it or it was refused.
+- Events that retention deleted: a snapshot, ``<log_id>.<seq>``, has the offsets after all events up
+  to its ``seq``. History begins after it. Events that retention could not read are missing
+  nevertheless.
+
+Imported logs count from 1 as well.
 
 Long because each way in which numbers can be missing is a case of its own.
 """
@@ -25,6 +27,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from groupkeeper.pipeline.log.branches import Before, Branches, PutBack
+from groupkeeper.storage.event_log.event_kinds import DATA_LOG_PREFIX
 
 IN_NO_SNAPSHOT: Final = "no snapshot knows what it told"
 """Part of the problem of a segment that retention could not read.
@@ -58,6 +61,13 @@ class HeldSegment(NamedTuple):
     """The log before its own, if the segment begins its log and names it (``log_started``)."""
     began_ms: int = 0
     """When its log began, if the segment says so."""
+    with_rest: int = 0
+    """How many of its events have fields that were unknown when it was read."""
+
+    @property
+    def number(self) -> int:
+        """Return the number of its batch. It is -1 for an import, whose batch has a name."""
+        return int(self.batch_id) if self.batch_id.isdecimal() else -1
 
     @property
     def is_whole(self) -> bool:
@@ -75,10 +85,8 @@ class Gap(NamedTuple):
     from_day: date
     to_day: date
     in_log: str = ""
-    """Another log that has events with these numbers.
-
-    If an older copy of a store is restored, a new log begins in the middle of the old one.
-    """
+    """Another log that has events with these numbers. Such a log exists if an older copy of a store
+    was restored: the new log begins in the middle of the old one."""
     problems: tuple[str, ...] = ()
     """The problems of the files with these events, if known."""
 
@@ -163,7 +171,7 @@ class Coverage:
         return limit is not None and seq > limit
 
     def _what_counts(self, segment: HeldSegment) -> HeldSegment | None:
-        """Return a segment without its abandoned events; None if all are abandoned."""
+        """Return a segment without its abandoned events; None if no event is left."""
         if not self._is_beyond(segment.log_id, segment.last_seq):
             return segment
         last = self._limits[base_log(segment.log_id)]
@@ -173,7 +181,7 @@ class Coverage:
         return segment._replace(last_seq=last, events=events)
 
     def gaps(self) -> list[Gap]:
-        """Return the missing events, by store and seq.
+        """Return the gaps: the missing events of each store, in the order of their seqs.
 
         Events at the beginning of a store are not missing if a snapshot covers them.
         """
@@ -185,7 +193,9 @@ class Coverage:
         ]
 
     def _explained(self, gap: Gap) -> Gap:
-        """Name the log that may have the events missing at the beginning of another log."""
+        """Return the gap. If it is at the beginning of its log, and another log may have the
+        missing events, name that log in it.
+        """
         if gap.first_seq > 1:
             return gap
         for log_id, (first, last) in self._branches.spans.items():
@@ -196,10 +206,13 @@ class Coverage:
     def gaps_as_of(self, last_seqs: Mapping[str, int]) -> list[Gap]:
         """Return the missing events that affect the offsets at a moment.
 
-        ``last_seqs`` has the last seq at that moment of every log that had begun. Missing events
-        after the moment do not matter. Events that a snapshot from before the moment covers do not
-        matter either. The same is true before the horizon for events that a later snapshot covers,
-        because nothing is known of that time.
+        ``last_seqs`` has, for every log that had begun, its last seq at the moment. Three kinds of
+        missing events do not matter:
+
+        - events after the moment
+        - events that a snapshot from before the moment covers
+        - events before the horizon that a later snapshot covers: nothing is known of that time in
+          any case
         """
         missing = []
         for _, logs in sorted(self._by_store().items()):
@@ -223,7 +236,7 @@ class Coverage:
         return logs
 
     def _events(self, logs: Collection[str]) -> list[HeldSegment]:
-        """Return the valid segments of some logs, without their snapshots."""
+        """Return the segments of some logs, without abandoned events and without snapshots."""
         return [part for log in logs for part in self._by_base.get(log, ()) if part.log_id == log]
 
     def _through(self, logs: Collection[str]) -> int:
@@ -252,20 +265,20 @@ class Coverage:
         return sorted({segment.dt for segment in self.segments})
 
     def fingerprint(self, day: date) -> str:
-        """Return a hash that changes when a segment of the day is added, grows or gets other
-        content.
+        """Return a hash of the day's segments. It changes if a segment is added, grows or gets
+        other content.
 
-        A snapshot whose content is already known does not change it: a new snapshot comes each day,
-        at the end of the log.
+        A snapshot without new information does not change it. A new snapshot comes each day, at the
+        end of the log.
         """
         held = sorted(
             (s.log_id, s.first_seq, s.last_seq, s.events, s.sha256)
             for s in self._counting
-            if s.dt == day and s.events and not self._tells_nothing_new(s)
+            if s.dt == day and s.events and not self.tells_nothing_new(s)
         )
         return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
 
-    def _tells_nothing_new(self, segment: HeldSegment) -> bool:
+    def tells_nothing_new(self, segment: HeldSegment) -> bool:
         """Return whether a segment is a snapshot without new information.
 
         All events that it covers are there, or an earlier snapshot covers them.
@@ -320,7 +333,9 @@ def _by_log(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
 
 
 def _distinct_events(parts: Iterable[HeldSegment]) -> int:
-    """Return how many events some segments of a log have, if those of equal seqs count once."""
+    """Return the number of different events in some segments of a log. Events with the same seq
+    count once.
+    """
     count, last = 0, 0
     for part in sorted(parts, key=lambda each: (each.first_seq, each.last_seq)):
         new = part.last_seq - max(part.first_seq, last + 1) + 1
@@ -340,8 +355,8 @@ def _by_base(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
 def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
     """Find the log that each log continues.
 
-    A log that names its predecessor continues that one. A log without the name (from before 0.2.0,
-    or without its beginning) that does not begin with 1 continues the log that ends just before it.
+    A log that names its predecessor continues that one. Other logs are from before 0.2.0, or lack
+    their beginning. Such a log continues the log that ends just before it, unless it begins with 1.
     If there is none, it continues the last log that ends below it, unless a snapshot of its own
     covers the events before it.
     """
@@ -355,6 +370,8 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
     branches = Branches(spans, befores)
     ends: dict[str, int] = {}
     for (first, last), log_id in sorted((span, log_id) for log_id, span in spans.items()):
+        if log_id.startswith(DATA_LOG_PREFIX):  # no store continues samples of ends
+            continue
         if log_id not in befores:
             below = [
                 (end, other)
@@ -372,8 +389,8 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
 
 
 def _span(log_id: str, parts: Iterable[HeldSegment]) -> tuple[int, int]:
-    """Return the first and last seq of a log. If all of its events are missing, return its next
-    seq.
+    """Return the first and last seq of a log. If only snapshots of it are left, the span is empty
+    and begins after the last one.
     """
     own = [part for part in parts if part.log_id == log_id]
     if not own:
@@ -420,7 +437,7 @@ def _as_if_held(gap: Gap) -> HeldSegment:
 def _lacking(
     held: Sequence[HeldSegment], expected: Sequence[HeldSegment], through: int
 ) -> list[Gap]:
-    """Return the expected events that no segment has. Adjacent ones form one gap."""
+    """Return the expected events that no segment has. Adjacent events form one gap."""
     spans = _merged(held)
     begins = spans[0][0] if spans else through + 1
     gaps: list[Gap] = []
@@ -449,7 +466,7 @@ def _lacking(
 
 
 def _problems(gap: Gap, expected: Iterable[HeldSegment]) -> tuple[str, ...]:
-    """Return the problems of all files that should have events of a gap, also of copies."""
+    """Return the problems of all files, including copies, that should have the events of a gap."""
     about = (
         part.problem
         for part in expected

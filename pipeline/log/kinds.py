@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+DATA_STORE: Final = "data"
+"""The ``store`` of the samples of true ends. They are of no coordinator, and count for all."""
+
 LOG_STARTED: Final = "log_started"
 """The first event of a log that is not the first of its store."""
 

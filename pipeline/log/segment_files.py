@@ -1,8 +1,9 @@
 """Check files of a log against their names and the manifests (pure).
 
-A segment's name has its log and seqs, its folder the day, and the manifest of the log's folder its
-size and checksum. A file that does not match never reaches a table. The result for each file is
-kept (``Verdict``). A file is examined again only if the file or its manifest line has changed.
+Three sources describe a segment. Its name has the log and the seqs, its folder has the day, and the
+manifest of the log's folder has the size and the checksum. If a file does not match them, none of
+its events reaches a table. The result for each file is kept (``Verdict``). A file is examined again
+only if the file or its manifest line has changed.
 
 This module reads the manifest itself and does not use ``storage.event_log.manifest``. The pipeline
 relies only on the documentation of the daemon (``docs/reference/events.md``), and a cluster that
@@ -26,6 +27,8 @@ SEGMENT_GLOB: Final = "events-*.jsonl.gz"
 """The names of sealed segments; an open segment has another name."""
 
 ABSENT: Final = "is in the manifest and not there"
+
+NEWER: Final = "was written by a newer groupkeeper"
 
 _NAME: Final = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
 _DAY: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)")
@@ -51,7 +54,7 @@ class Listed(NamedTuple):
 
 
 class ChangeTicket(NamedTuple):
-    """A file to examine."""
+    """A file to examine, because the file or its line in the manifest has changed."""
 
     file: str
     """The path below the log's folder."""
@@ -102,8 +105,8 @@ class Lacking(NamedTuple):
 def expected(lacking: Iterable[Lacking]) -> list[HeldSegment]:
     """Return the segments that ``Coverage`` must expect.
 
-    A wrong copy outside the folders of days has the day of the file that it is a copy of, if that
-    is missing or wrong too.
+    A wrong copy outside the folders of days gets the day of its original, if the original is
+    missing or wrong too.
     """
     found = list(lacking)
     days = {_file_name(each.file): each.name.day for each in found if each.name and each.name.day}
@@ -183,16 +186,16 @@ def problem_of_file(ticket: ChangeTicket, file_bytes: int, sha256: str) -> str:
     """Return the problem of a file before it is read. Return "" if there is none."""
     listed = ticket.listed
     if parse_name(ticket.file) is None:
-        return "has not the name of a segment"
+        return "does not have the name of a segment"
     if listed.schema_version > EVENT_SCHEMA_VERSION:
         return (
-            f"was written by a newer groupkeeper (schema version {listed.schema_version}, this one "
-            f"knows {EVENT_SCHEMA_VERSION})"
+            f"{NEWER} (schema version {listed.schema_version}, this one knows "
+            f"{EVENT_SCHEMA_VERSION})"
         )
     if listed.sha256 and file_bytes != listed.file_bytes:
         return f"has {file_bytes} bytes, the manifest says {listed.file_bytes}"
     if listed.sha256 and sha256 != listed.sha256:
-        return "has not the checksum that the manifest says"
+        return "does not have the checksum in the manifest"
     return ""
 
 
@@ -207,16 +210,17 @@ def problem_of_events(file: str, found: Iterable[HeldSegment]) -> str:
     last = max(part.last_seq for part in parts)
     if (logs, first, last) != ({name.log_id}, name.first_seq, name.last_seq):
         of = f"log {', '.join(sorted(logs))}"
-        return f"holds events {first} to {last} of {of}, and not those that its name says"
+        return f"has events {first} to {last} of {of}, but its name says others"
     if len(days) > 1 or (name.day is not None and name.day not in days):
-        return f"holds events of {', '.join(map(str, sorted(days)))}, and not those of its day"
+        of_days = ", ".join(map(str, sorted(days)))
+        return f"has events of {of_days}, but is in the folder of another day"
     if not parts[0].is_whole:
-        return f"holds {parts[0].events} events, not every one of {first} to {last} once"
+        return f"has {parts[0].events} events, but must have {first} to {last}, each once"
     return ""
 
 
 class Judged(NamedTuple):
-    """The content of bronze, after all later findings."""
+    """The rows of bronze that count, after all later checks of their files."""
 
     held: list[HeldSegment]
     superseded: list[tuple[str, str]]
@@ -227,10 +231,11 @@ class Judged(NamedTuple):
 
 
 def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judged:
-    """Return the rows that count: the newest of each file.
+    """Return the rows that count: for each file, those of the newest batch.
 
-    Rows do not count if the manifest now lists another checksum than that of the read file: the
-    file was wrong. If a file was right when it was read and is damaged now, its rows stay.
+    If the manifest now lists another checksum than that of the file that was read, this file was
+    wrong, and its rows do not count. If the file was right when it was read and is damaged now, its
+    rows still count.
     """
     newest: dict[str, HeldSegment] = {}
     counting: list[HeldSegment] = []
@@ -256,17 +261,21 @@ def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judg
 
 
 def newest_verdicts(verdicts: Iterable[Verdict]) -> dict[str, Verdict]:
-    """Return the last verdict on each file."""
+    """Return for each file the verdict of the newest batch."""
     return {each.file: each for each in sorted(verdicts, key=lambda each: int(each.batch_id))}
 
 
 def is_new(
     file: str, file_bytes: int, modified_ms: int, listed: Listed, known: Verdict | None
 ) -> bool:
-    """Return whether a file must be examined: it or its manifest line changed since the
-    last time.
+    """Return True if a file must be examined.
+
+    It must if the file or its manifest line has changed since the last time, or if an earlier
+    version of groupkeeper could not read the file and this version can.
     """
     if known is None or (file_bytes, modified_ms) != (known.file_bytes, known.modified_ms):
+        return True
+    if known.problem.startswith(NEWER) and listed.schema_version <= EVENT_SCHEMA_VERSION:
         return True
     if listed.sha256 == known.listed_sha256:
         return False
@@ -280,7 +289,8 @@ def lacking(
     held: Iterable[HeldSegment],
     verdicts: Mapping[str, Verdict],
 ) -> list[Lacking]:
-    """Return the segments that are listed and missing, or present and wrong.
+    """Return two kinds of segments: those that are listed and missing, and those that are present
+    and wrong.
 
     ``files`` are the present files. A segment that bronze has read before does not count as
     missing. A wrong file does not matter if a good copy of it was read.

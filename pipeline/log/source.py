@@ -48,7 +48,8 @@ FORMAT: Final = "groupkeeper_log"
 """The name for ``spark.read.format``."""
 
 SOURCE_SCHEMA: Final = extended(EVENT_SCHEMA, (STRING, "store"))
-"""Events with their store: all events of one file have one store, whichever log they are in."""
+"""Events with their store. All events of one file have the same store, even if they are in several
+logs."""
 
 BATCH_EVENTS: Final = 2_000
 """Events in one record batch for the JVM."""
@@ -78,8 +79,8 @@ class EventLogSource(DataSource):
     """The event log of a SQLite store."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        """Check the options. Raises ValueError here, because Spark loses errors of a stream's
-        reader.
+        """Check the options. Errors are raised here (ValueError), because Spark loses those that
+        the reader of a stream raises.
         """
         super().__init__(options)
         self._log = _Log(dict(options))
@@ -134,9 +135,10 @@ class _Log:
             yield pa.RecordBatch.from_pylist(batch, schema=schema)
 
     def _store(self) -> str | None:
-        """Return the first log that the store still has, which names the store in bronze too.
+        """Return the log of the oldest event that the store still has. Bronze, too, uses this log
+        as the name of the store.
 
-        If the clock is set back another log begins, and offsets of the first one stay valid.
+        If the clock was set back, a new log begins, but the offsets of the first log stay valid.
         """
         events = read_events(
             self._open_rows, log_dir=self.log_dir, passes_absent=True, on_damage=_pass_over
@@ -184,7 +186,7 @@ _ACCEPT: Final = "With the option accept_gaps, the other events are read"
 
 
 def _pass_over(_: object, __: str) -> None:
-    """Ignore damaged segments here. They raise an error when their events are requested."""
+    """Ignore a damaged segment here. Its events raise an error when they are requested."""
 
 
 def _number(options: dict[str, str], name: str, default: int) -> int:
@@ -236,9 +238,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, log: _Log) -> None:
         self._log = log
         self._until_seq: int | None = None
-        """The last seq of a query that ends with the data present at its start; None: it does not
-        end.
-        """
+        """The last event of a query that ends with the data present at its start. None if the query
+        runs for ever."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"seq": self._log.after_seq}

@@ -1,1 +1,1 @@
-"""Reports made from the tables."""
+"""Reports for people, as pages and files, made from the tables of the pipeline."""

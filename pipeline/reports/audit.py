@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from typing import Any, Final
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from groupkeeper.pipeline.reports import charts, page
+from groupkeeper.pipeline.reports.acts import acts
 from groupkeeper.pipeline.reports.report import (
     Report,
-    Rows,
     Scope,
     buckets,
     collect,
-    listed,
+    time_bucket,
+    top_rows,
     with_text_day,
 )
+from groupkeeper.pipeline.reports.row_files import Rows
+from groupkeeper.pipeline.tables.gold import MINUTE_MS
 
 TITLE = "Audit"
 
@@ -45,75 +48,161 @@ COUNTED: Final = {
 }
 """The singular and plural of each action."""
 
+HOUR_MS: Final = 60 * MINUTE_MS
+
+MAX_BARS: Final = 120
+"""Bars in a row of the chart; more would be too thin to point at."""
+
 MAX_NAMED: Final = 4
 """Partitions that a line names."""
 
 
+SEVERITY: Final = (
+    "rewind",
+    "reset",
+    "delete",
+    "group_delete",
+    "rejected",
+    "restore",
+    "expire",
+    "admin",
+)
+"""The order of actions on the page, the most severe first."""
+
+
 def build(scope: Scope) -> Report:
     """Compute the audit of the groups and days in ``scope``; the latest action is first."""
-    found = with_text_day(scope.gold("audit"))
-    rows = collect(found.orderBy(F.desc("ts_ms"), F.desc("seq")))
+    found = acts(scope).cache()
+    counted = _counted(found)
+    parts = _parts(found, counted) if counted else []
+    rows = with_text_day(found).orderBy(F.desc("ts_ms"), F.desc("seq"))
     return Report(
         "audit",
         TITLE,
-        _parts(rows) if rows else [],
+        parts,
         rows,
-        to_arrow_schema(found.schema),
+        to_arrow_schema(rows.schema),
         "No offset was rewound, reset, restored or deleted, and no commit was refused.",
     )
 
 
-def _parts(rows: Rows) -> list[str]:
-    span, _ = buckets([row["ts_ms"] for row in rows])
-    counted: Counter[str] = Counter()
-    for row in rows:
-        counted[row["action"]] += row["count"]  # consecutive refusals of one member are one row
-    dots: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for row in rows[:5000]:
-        says = f"{charts.moment(row['ts_ms'])} {row['name']}: {_what(row)}"
-        dots[ACTIONS[row["action"]]].append((row["ts_ms"], says))
-    ordered = {name: dots[name] for name in ACTIONS.values() if name in dots}
+def _counted(found: DataFrame) -> Rows:
+    """Return the count of each action, and the times of the first and the last one. The most severe
+    action is first.
+    """
+    counted = found.groupBy("action").agg(
+        F.sum("count").alias("count"), F.min("ts_ms").alias("first"), F.max("ts_ms").alias("last")
+    )
+    return sorted(collect(counted), key=lambda row: _rank(row["action"]))
+
+
+def _rank(action: str) -> int:
+    return SEVERITY.index(action) if action in SEVERITY else len(SEVERITY)
+
+
+def _parts(found: DataFrame, counted: Rows) -> list[str]:
+    edges = [row["first"] for row in counted] + [row["last"] for row in counted]
+    span, bucket_ms = buckets(edges, MAX_BARS)
+    sums, total = top_rows(
+        _by_hour(found),
+        _rank_column(),
+        F.desc_nulls_last("messages_back"),
+        F.desc("count"),
+        F.desc("ts_ms"),
+    )
     return [
-        page.tiles(
-            {
-                names[counted[action] > 1]: counted[action]
-                for action, names in COUNTED.items()
-                if counted[action]
-            }
+        page.tiles({_name(row): row["count"] for row in counted}),
+        page.section(
+            "When",
+            "The higher a bar, the more was done in its time. Each row has a scale of its own; "
+            "its last number is the sum.",
+            charts.density_chart(_density(found, bucket_ms), span, bucket_ms),
         ),
-        page.section("When", "Point at a dot for details.", charts.dot_chart(ordered, span)),
         page.section(
             "What was done, and by whom",
-            "A reset is a commit from outside a group, by an administrator or a consumer without a "
-            "group. A refused commit is that of a member that no longer belongs to the group, a "
-            "zombie. Messages back and forward are those between the old and the new offsets of "
-            "all partitions.",
-            listed("audit", rows, _shown, "There were none."),
+            "The most severe first. If one client repeated something within an hour, this is one "
+            "row: it says how often, and shows the largest change. A reset is a commit from "
+            "outside a group. A former member lost its session minutes before. A refused commit "
+            "is that of a member that no longer belongs to the group, a zombie. Messages back and "
+            "forward are those between the old and the new offsets.",
+            page.table(
+                [_shown(row) for row in sums],
+                "There were none.",
+                total=total,
+                whole="audit.csv",
+                links={"group": "groups.html"},
+            ),
         ),
     ]
 
 
+def _name(row: dict[str, Any]) -> str:
+    action = str(row["action"])
+    one, many = COUNTED.get(action, (action, action))
+    return many if row["count"] > 1 else one
+
+
+def _density(found: DataFrame, bucket_ms: int) -> dict[str, list[tuple[int, float]]]:
+    at_ms = time_bucket(F.col("ts_ms"), bucket_ms).alias("at_ms")
+    rows = collect(found.groupBy("action", at_ms).agg(F.sum("count").alias("count")))
+    rows.sort(key=lambda row: (_rank(row["action"]), row["at_ms"]))
+    series: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        name = ACTIONS.get(row["action"], str(row["action"]))
+        series.setdefault(name, []).append((row["at_ms"], row["count"]))
+    return series
+
+
+def _rank_column() -> Column:
+    rank = F.create_map(*(F.lit(each) for pair in enumerate(SEVERITY) for each in reversed(pair)))
+    return F.coalesce(rank[F.col("action")], F.lit(len(SEVERITY)))
+
+
+_CLIENT: Final = ("client_id", "client_host", "principal", "done_by")
+
+
+def _by_hour(found: DataFrame) -> DataFrame:
+    """Return the sum of what each client did to a group in each hour."""
+    hour_ms = time_bucket(F.col("ts_ms"), HOUR_MS).alias("hour_ms")
+    back, forward = _messages()
+    weight = F.coalesce(back, F.lit(0)) + F.coalesce(forward, F.lit(0))
+    return found.groupBy("action", "name", *_CLIENT, "detail", hour_ms).agg(
+        F.sum("count").alias("count"),
+        F.sum("partitions").alias("partitions"),
+        F.min("ts_ms").alias("ts_ms"),
+        F.max("ts_ms").alias("last_ms"),
+        F.sum(back).alias("messages_back"),
+        F.sum(forward).alias("messages_forward"),
+        F.max_by(F.slice("changes", 1, MAX_NAMED), weight).alias("changes"),
+        F.max_by("partitions", weight).alias("of_partitions"),
+    )
+
+
+def _messages() -> tuple[Column, Column]:
+    """Return two columns: the messages that an act moved back, and those that it moved forward.
+    Days that an older version computed have only the difference.
+    """
+    total = F.col("messages")
+    back = F.coalesce("messages_back", F.greatest(-total, F.lit(0)))
+    forward = F.coalesce("messages_forward", F.greatest(total, F.lit(0)))
+    return F.when(total.isNotNull(), back), F.when(total.isNotNull(), forward)
+
+
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    back, forward = _messages(row)
     return {
         "time (UTC)": charts.moment(row["ts_ms"]),
-        "what": ACTIONS[row["action"]],
+        "what": ACTIONS.get(row["action"], row["action"]),
+        "times": row["count"],
+        "until": charts.moment(row["last_ms"])[11:] if row["last_ms"] > row["ts_ms"] else None,
         "group": row["name"],
         "changed": _what(row),
-        "messages back": back,
-        "messages forward": forward,
+        "messages back": row["messages_back"],
+        "messages forward": row["messages_forward"],
+        "by": row["done_by"],
         "client": row["client_id"],
         "host": row["client_host"],
         "principal": row["principal"],
     }
-
-
-def _messages(row: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Return the messages back and forward. Older days have only their sum."""
-    total = row["messages"]
-    if total is None or row["messages_back"] is not None:
-        return row["messages_back"], row["messages_forward"]
-    return max(-total, 0), max(total, 0)
 
 
 def _what(row: dict[str, Any]) -> str:
@@ -123,12 +212,11 @@ def _what(row: dict[str, Any]) -> str:
         f"{c['topic']}-{c['partition']}: {_offset(c['from'])} to {_offset(c['to'])}"
         for c in changes[:MAX_NAMED]
     ]
-    if row["partitions"] and row["partitions"] > len(named):
-        named.append(f"and {row['partitions'] - len(named)} more")
+    if (row["of_partitions"] or 0) > len(named):
+        named.append(f"and {row['of_partitions'] - len(named)} more")
     # an error keeps Kafka's name, since people search for it
     detail = row["detail"] if row["detail"].isupper() else row["detail"].replace("_", " ")
-    times = f" ({row['count']} times)" if (row["count"] or 1) > 1 else ""
-    return ", ".join(filter(None, [detail, *named])) + times
+    return ", ".join(filter(None, [detail, *named]))
 
 
 def _offset(value: int | None) -> str:

@@ -18,7 +18,8 @@ MAX_SERIES: Final = 8
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _MONTHS_MS: Final = 91 * _DAY_MS
-"""A step that always reaches another month."""
+"""From this step on, two neighbouring moments are always in different months. So their labels are
+months."""
 _TIME_STEPS_MS: Final = (
     *(n * 1000 for n in (1, 2, 5, 10, 15, 30)),
     *(n * 60_000 for n in (1, 2, 5, 10, 15, 30)),
@@ -40,8 +41,8 @@ class Span:
     until_ms: int
 
     def ticks(self, most: int) -> list[tuple[int, str]]:
-        """Return about ``most`` round moments with their labels; no two neighbours have the same
-        label.
+        """Return about ``most`` round moments with their labels. Neighbours always have different
+        labels.
         """
         length = max(self.until_ms - self.since_ms, 1)
         step_ms = time_step_ms(length / most)
@@ -99,15 +100,16 @@ class _Frame:
     span: Span
     top: float
     """The value at the upper edge."""
+    unit: str = ""
     left: int = 46
+    right: int = 12
 
-    RIGHT = 12
-    UPPER = 10
+    UPPER = 24
     LOWER = 24
 
     def x(self, at_ms: float) -> float:
         length = max(self.span.until_ms - self.span.since_ms, 1)
-        inner = self.width - self.left - self.RIGHT
+        inner = self.width - self.left - self.right
         return self.left + (at_ms - self.span.since_ms) / length * inner
 
     def y(self, value: float) -> float:
@@ -115,9 +117,9 @@ class _Frame:
         return self.height - self.LOWER - value / self.top * inner
 
     def axes(self) -> str:
-        """Draw the grid, its numbers and its times."""
-        parts = []
-        right = self.width - self.RIGHT
+        """Draw the grid, its numbers with their unit, and its times."""
+        parts = [f'<text class="unit" x="0" y="11">{escape(self.unit)}</text>']
+        right = self.width - self.right
         for number in range(5):
             value = self.top * number / 4
             y = self.y(value)
@@ -135,7 +137,8 @@ class _Frame:
     def times(self) -> list[str]:
         """Draw only the time axis."""
         parts = []
-        for at_ms, label in self.span.ticks(max(2, (self.width - 60) // 90)):
+        inner = self.width - self.left - self.right
+        for at_ms, label in self.span.ticks(max(1, inner // 80)):
             # no label may extend beyond the picture
             x = min(self.x(at_ms), self.width - 4 * len(label))
             parts.append(
@@ -160,25 +163,44 @@ Points = Sequence[tuple[int, float]]
 
 
 def line_chart(
-    series: Mapping[str, Points], span: Span, unit: str, holds_ms: int | None = None
+    series: Mapping[str, Points],
+    span: Span,
+    unit: str,
+    holds_ms: int | None = None,
+    partial_ms: int = 0,
 ) -> str:
     """Draw one line for each name.
 
-    A value holds until the next one, but at most for ``holds_ms``; after that the line has a gap. A
-    line on top of another one is dashed, so that both are visible.
+    A value is valid until the next one, but at most for ``holds_ms``. After that the line has a
+    gap. A line on top of another one is dashed, so that both are visible. The last ``partial_ms``
+    are pale: this time has not ended yet, so its values may change.
     """
     dashes = _dashes(series)
     top = nice_ceiling(max((v for points in series.values() for _, v in points), default=1))
 
     def draw(width: int, height: int) -> str:
-        frame = _Frame(width, height, span, top)
+        frame = _Frame(width, height, span, top, unit)
         lines = [
             f"<g{dashes[name]}>{_line(frame, n, name, points, unit, holds_ms)}</g>"
             for n, (name, points) in enumerate(series.items(), 1)
         ]
-        return frame.svg(frame.axes() + "".join(lines), f"{unit} over time")
+        shade = _shade(frame, partial_ms)
+        return frame.svg(frame.axes() + "".join(lines) + shade, f"{unit} over time")
 
     return legend(series) + both_widths(draw)
+
+
+def _shade(frame: _Frame, partial_ms: int) -> str:
+    """Draw the last part of a chart pale, because this time has not ended yet."""
+    if not partial_ms:
+        return ""
+    x = frame.x(frame.span.until_ms - partial_ms)
+    width = max(frame.x(frame.span.until_ms) - x, 3.0)
+    height = frame.height - frame.UPPER - frame.LOWER
+    return (
+        f'<rect class="shade" x="{x:.1f}" y="{frame.UPPER}" width="{width:.1f}" height="{height}">'
+        "<title>not over yet: these values may change</title></rect>"
+    )
 
 
 _DASH: Final = 6
@@ -233,7 +255,7 @@ def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: st
     top = count_ceiling(max(heights.values(), default=1))
 
     def draw(width: int, height: int) -> str:
-        frame = _Frame(width, height, span, top)
+        frame = _Frame(width, height, span, top, unit)
         breadth = max(2.0, min(40.0, frame.x(span.since_ms + bucket_ms) - frame.left - 1))
         floor: dict[int, float] = {}
         parts = []
@@ -248,27 +270,44 @@ def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: st
                     f'width="{breadth:.1f}" height="{max(lower - upper, 0):.1f}">'
                     f"<title>{says}</title></rect>"
                 )
-        return frame.svg(frame.axes() + "".join(parts), f"{unit} over time")
+        shade = _shade(frame, bucket_ms)
+        return frame.svg(frame.axes() + "".join(parts) + shade, f"{unit} over time")
 
     return legend(series) + both_widths(draw)
 
 
-def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> str:
-    """Draw a row for each name, with a dot for each moment; a pointer shows the dot's text."""
+def density_chart(series: Mapping[str, Points], span: Span, bucket_ms: int) -> str:
+    """Draw a row for each name, with a bar for each interval. A higher bar means that more
+    happened.
+
+    Each row has a scale of its own. The number at its end is its sum.
+    """
 
     def draw(width: int, _: int) -> str:
-        height = 34 * len(series) + 30
+        height = 34 * len(series) + 34
         longest = max(map(len, series), default=0)
-        frame = _Frame(width, height, span, 1.0, left=max(96, 12 + 7 * longest))
+        left = max(96, 12 + 7 * longest)
+        frame = _Frame(width, height, span, 1.0, left=left, right=58)
+        breadth = max(3.0, frame.x(span.since_ms + bucket_ms) - frame.left - 0.5)
         parts = []
-        for number, (name, dots) in enumerate(series.items(), 1):
-            y = 34 * number - 10
-            parts.append(f'<line class="grid" x1="{frame.left}" x2="{width}" y1="{y}" y2="{y}"/>')
-            parts.append(f'<text x="0" y="{y + 4}">{escape(name)}</text>')
-            for at_ms, says in dots:
+        for number, (name, points) in enumerate(series.items(), 1):
+            floor = 34 * number
+            end = width - frame.right
+            parts.append(
+                f'<line class="grid" x1="{frame.left}" x2="{end}" y1="{floor}" y2="{floor}"/>'
+                f'<text x="0" y="{floor - 6}">{escape(name)}</text>'
+                f'<text x="{width}" y="{floor - 6}" text-anchor="end">'
+                f"{short_number(sum(value for _, value in points))}</text>"
+            )
+            most = max((value for _, value in points), default=1)
+            for at_ms, value in points:
+                high = 4 + 22 * math.sqrt(value / most)
+                x = min(frame.x(at_ms), end - breadth)
+                says = f"{moment(at_ms)}: {short_number(value)}, {name}"
                 parts.append(
-                    f'<circle class="fill s{number}" cx="{frame.x(at_ms):.1f}" cy="{y}" r="5">'
-                    f"<title>{escape(says)}</title></circle>"
+                    f'<rect class="fill s{number}" x="{x:.1f}" y="{floor - high:.1f}" '
+                    f'width="{breadth:.1f}" height="{high:.1f}">'
+                    f"<title>{escape(says)}</title></rect>"
                 )
         return frame.svg("".join([*parts, *frame.times()]), "what happened when")
 

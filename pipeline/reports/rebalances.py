@@ -4,33 +4,37 @@ moved.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Final
 
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from groupkeeper.pipeline.reports import charts, page
 from groupkeeper.pipeline.reports.report import (
     Report,
-    Rows,
     Scope,
     buckets,
     collect,
-    listed,
+    time_bucket,
+    top_rows,
     with_text_day,
 )
+from groupkeeper.pipeline.reports.row_files import Rows
+from groupkeeper.pipeline.tables.lake import DAY
 
 TITLE = "Rebalances"
 
 OTHER: Final = "other"
-"""The cause that is shown for a cause which this version does not know."""
+"""The text for a cause that this version does not know."""
 
 CAUSES: Final = {
     "join": "a member joined",
     "leave": "a member left",
     "timeout": "a member fell silent",
     "change": "a member joined again",
+    "topics": "its topics changed",
+    "downgrade": "it became a classic group",
     "full": "the group was full",
     OTHER: "other",
 }
@@ -42,6 +46,7 @@ ENDS: Final = {
     "session_timeout": "session timeout",
     "join_timeout": "join timeout",
     "sync_timeout": "sync timeout",
+    "rebalance_timeout": "rebalance timeout",
     "new_member_timeout": "new member timeout",
     "group_max_size": "group full",
     "forgotten": "forgotten",
@@ -56,48 +61,72 @@ MAX_BARS: Final = 60
 
 def build(scope: Scope) -> Report:
     """Compute the report on rebalances of the groups and days in ``scope``."""
-    found = with_text_day(scope.gold("rebalances").drop("moves"))
-    rows = _each_once(collect(found.orderBy("dt")))
+    found = with_text_day(_each_once(scope.gold("rebalances").drop("moves"))).cache()
     churn = _churn(scope)
+    ((count, first, last, in_all_ms, longest_ms, moved),) = found.agg(
+        F.count("*"),
+        F.min("begun_ms"),
+        F.max("begun_ms"),
+        F.sum("duration_ms"),
+        F.max("duration_ms"),
+        F.sum("moved"),
+    ).collect()
+    tiles = {
+        "rebalances": count,
+        "seconds spent in them": (in_all_ms or 0) / 1000,
+        "the longest, seconds": (longest_ms or 0) / 1000,
+        "partitions moved": moved or 0,
+    }
+    longest = top_rows(found, F.desc_nulls_last("duration_ms"), "begun_ms")
+    chart = _chart(found, [first, last]) if count else _NONE
+    rows = found.orderBy(F.desc_nulls_last("duration_ms"), "begun_ms").drop("begun_ms")
     return Report(
         "rebalances",
         TITLE,
-        _parts(rows, churn) if rows or churn else [],
+        _parts(tiles, chart, churn, longest) if count or churn[0] else [],
         rows,
-        to_arrow_schema(found.schema),
+        to_arrow_schema(rows.schema),
         "No group rebalanced, and no member joined or left.",
     )
 
 
-def _parts(rows: Rows, churn: Rows) -> list[str]:
-    has_forgotten = any(ENDS["forgotten"] in row for row in churn)
-    seconds = [(row["duration_ms"] or 0) / 1000 for row in rows]
+def _parts(
+    tiles: dict[str, object], chart: str, churn: tuple[Rows, int], longest: tuple[Rows, int]
+) -> list[str]:
+    churned, groups = churn
+    has_forgotten = any(ENDS["forgotten"] in row for row in churned)
+    rows, count = longest
     return [
-        page.tiles(
-            {
-                "rebalances": len(rows),
-                "seconds spent in them": sum(seconds),
-                "the longest, seconds": max(seconds, default=0.0),
-                "partitions moved": sum(row["moved"] or 0 for row in rows),
-            }
-        ),
+        page.tiles(tiles),
         page.section(
             "When, and why",
             "Rebalances by cause. A member joins again, and all others with it, when it changes "
             "its subscription, in the second step of a cooperative rebalance, and as the leader "
             "that sees other partitions.",
-            _chart(rows) if rows else _NONE,
+            chart,
         ),
         page.section(
             "Churn",
             f"Members that joined and left, by group.{_FORGOTTEN if has_forgotten else ''}",
-            page.table(churn, "No member joined or left."),
+            page.table(
+                churned,
+                "No member joined or left.",
+                total=groups,
+                whole="the table member_sessions",
+                links=_LINKS,
+            ),
         ),
         page.section(
             "Each rebalance",
             "The longest first. Awaited are the members that did not rejoin in time; moved are "
             "partitions that another member had before.",
-            listed("rebalances", rows, _shown, "There was none."),
+            page.table(
+                [_shown(row) for row in rows],
+                "There was none.",
+                total=count,
+                whole="rebalances.csv",
+                links=_LINKS,
+            ),
         ),
     ]
 
@@ -105,33 +134,37 @@ def _parts(rows: Rows, churn: Rows) -> list[str]:
 _FORGOTTEN: Final = (
     " Forgotten are members that had just joined when the coordinator was killed or lost its store."
 )
+_LINKS: Final = {"group": "groups.html"}
 _NONE: Final = '<p class="faint">There was none.</p>'
 
 
-def _chart(rows: Rows) -> str:
-    moments = [(_begun_ms(row), row["cause"]) for row in rows]
-    span, bucket_ms = buckets([at_ms for at_ms, _ in moments], MAX_BARS, least_ms=1000)
-    bars: dict[str, Counter[int]] = {name: Counter() for name in CAUSES}
-    for at_ms, cause in moments:
-        bars[cause if cause in CAUSES else OTHER][at_ms - at_ms % bucket_ms] += 1
-    series = {CAUSES[name]: sorted(counted.items()) for name, counted in bars.items() if counted}
-    return charts.bar_chart(series, span, bucket_ms, "rebalances")
+def _chart(found: DataFrame, edges: list[int]) -> str:
+    span, bucket_ms = buckets(edges, MAX_BARS, least_ms=1000)
+    cause = F.when(F.col("cause").isin(*CAUSES), F.col("cause")).otherwise(OTHER).alias("cause")
+    at_ms = time_bucket(F.col("begun_ms"), bucket_ms).alias("at_ms")
+    counted = collect(found.groupBy(cause, at_ms).count().orderBy("at_ms"))
+    series = {
+        says: [(row["at_ms"], row["count"]) for row in counted if row["cause"] == name]
+        for name, says in CAUSES.items()
+    }
+    drawn = {name: points for name, points in series.items() if points}
+    return charts.bar_chart(drawn, span, bucket_ms, "rebalances")
 
 
-def _begun_ms(row: dict[str, Any]) -> int:
-    """Return when a rebalance began, or its first known moment."""
-    return int(row["started_ms"] or row["completed_ms"] or row["assigned_ms"])
+def _each_once(rows: DataFrame) -> DataFrame:
+    """Return every rebalance once, with its first known moment ``begun_ms``.
 
-
-def _each_once(rows: Rows) -> Rows:
-    """Return every rebalance once, from its last day, the longest first. A rebalance over midnight
-    is in both days."""
-    found = {}
-    for row in rows:
-        # one with an unknown beginning has no seq
-        which = ("seq", row["seq"]) if row["seq"] is not None else ("ms", _begun_ms(row))
-        found[row["store"], row["group"], which] = row
-    return sorted(found.values(), key=lambda row: -(row["duration_ms"] or 0))
+    A rebalance over midnight is in the tables of both days. The row of the last day is returned,
+    with the partitions of both.
+    """
+    begun_ms = F.coalesce("started_ms", "completed_ms", "assigned_ms")
+    rows = rows.withColumn("begun_ms", begun_ms)
+    # one with an unknown beginning has no seq
+    which = F.coalesce(F.col("seq"), -F.col("begun_ms"))
+    one = Window.partitionBy("store", "group", which)
+    order = one.orderBy(F.desc(DAY))
+    rows = rows.withColumns({name: F.sum(name).over(one) for name in ("assigned", "moved")})
+    return rows.withColumn("number", F.row_number().over(order)).where("number = 1").drop("number")
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +182,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _churn(scope: Scope) -> Rows:
+def _churn(scope: Scope) -> tuple[Rows, int]:
     """Count joins and ends by group, and compute the median stay. A session has a row on every day
     that it extends into."""
     sessions = scope.silver("member_sessions")
@@ -166,9 +199,9 @@ def _churn(scope: Scope) -> Rows:
         *(F.count_if(end == reason).alias(reason) for reason in ENDS),
         F.percentile_approx("duration_ms", 0.5).alias("median_ms"),
     )
-    found = collect(counted.orderBy(F.desc("joined"), "name"))
+    found, groups = top_rows(counted, F.desc("joined"), "name")
     ends = ["leave", *(name for name in ENDS if name != "leave" and any(r[name] for r in found))]
-    return [
+    rows_of_groups = [
         {
             "group": row["name"],
             "joined": row["joined"],
@@ -177,3 +210,4 @@ def _churn(scope: Scope) -> Rows:
         }
         for row in found
     ]
+    return rows_of_groups, groups

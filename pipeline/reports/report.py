@@ -5,23 +5,25 @@ A report is one HTML file for people, and its rows as Parquet, CSV and JSON for 
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from groupkeeper.pipeline.log.columns import CARRIED_EVENTS_SCHEMA
+from groupkeeper.pipeline.log.kinds import DATA_STORE
 from groupkeeper.pipeline.reports import page
-from groupkeeper.pipeline.reports.charts import Span, time_step_ms
+from groupkeeper.pipeline.reports.bounds import IncidentBounds
+from groupkeeper.pipeline.reports.charts import Span, moment, time_step_ms
+from groupkeeper.pipeline.reports.row_files import Rows, write_rows
 from groupkeeper.pipeline.tables.bronze import read_coverage
 from groupkeeper.pipeline.tables.columns import GOLD_SCHEMAS, SILVER_SCHEMAS
 from groupkeeper.pipeline.tables.gold import MINUTE_MS
@@ -30,21 +32,21 @@ from groupkeeper.pipeline.tables.pointer import HELD_BACK, STALE, DayNote, Point
 from groupkeeper.pipeline.tables.versions import read_pointer, read_valid
 
 CHART_POINTS: Final = 240
-"""The most moments in a chart. In a longer time, each moment stands for more of it."""
+"""The most moments in a chart. In a chart of a longer time, the moments are farther apart."""
 
 MAX_ROWS: Final = 500
 """Rows that a page lists. The files next to the page have all rows."""
 
 MAX_WARNINGS: Final = 5
-"""Days with missing events that a page names."""
+"""A page names at most so many days with missing events."""
 
 UNDER_WAY: Final = (
     "`groupkeeper pipeline run` began to compute this and has not finished; if none is at work, it "
     "was interrupted, and is to be run again"
 )
-"""The ``missing`` text of 0.2.0.dev3 for a day that a run had not finished."""
+"""The ``missing`` text before 0.2.0.dev5 for a day that a run had not finished."""
 
-Rows = list[dict[str, Any]]
+_NO_PAGES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class NoTables(Exception):
@@ -58,30 +60,57 @@ class Scope:
     spark: SparkSession
     lake: Lake
     since: date | None = None
-    """The first day; None for the first published one."""
+    """The first day of the report; None: the first published day."""
     until: date | None = None
-    """The last day."""
+    """The last day of the report; None: the last published day."""
     group: str | None = None
-    """Only this group."""
+    """The only group of the report; None: all groups."""
+    bounds: IncidentBounds = field(default_factory=IncidentBounds)
+    """The bounds of the rules for incidents."""
 
     def gold(self, table: str) -> DataFrame:
-        """Return a table of gold, with the group's display name as ``name``.
+        """Return the rows of a table of gold for the days and the group of the report. The column
+        ``name`` has the group's display name.
 
         A table that was never written is empty.
         """
         rows = self._published(table).where(F.col(DAY).isin(*self.days))
         if self.group is not None:
             rows = rows.where(F.col("group") == self.group)
+        return self.named(rows)
+
+    def named(self, rows: DataFrame) -> DataFrame:
+        """Add the column ``name``: the group's display name. If there are several stores, it also
+        names the store.
+        """
         if not self._has_several_stores:
             return rows.withColumn("name", F.col("group"))
         return rows.withColumn("name", F.concat("group", F.lit(" @ "), F.substring("store", 1, 8)))
 
     def silver(self, table: str) -> DataFrame:
-        """Return a table of silver, for the days of the report."""
+        """Return a table of silver, for the days and the group of the report."""
         schema = SILVER_SCHEMAS[table]
-        return read_valid(
+        rows = read_valid(
             self.spark, self.lake, self._pointer, f"silver/{table}", schema, self.days
         )
+        # end_offsets has no group
+        if self.group is None or "group" not in schema.names:
+            return rows
+        return rows.where(F.col("group") == self.group)
+
+    def carried_events(self) -> DataFrame:
+        """Return the events that still matter after the last day of the report."""
+        last = self.days[-1:]
+        return read_valid(
+            self.spark, self.lake, self._pointer, "_carried/events", CARRIED_EVENTS_SCHEMA, last
+        )
+
+    @cached_property
+    def sampled_ms(self) -> int | None:
+        """When the true ends of partitions were last sampled. None if they never were."""
+        samples = self.silver("end_offsets").where(F.col("store") == DATA_STORE)
+        ((last,),) = samples.agg(F.max("ts_ms")).collect()
+        return None if last is None else int(last)
 
     @cached_property
     def _has_several_stores(self) -> bool:
@@ -93,7 +122,9 @@ class Scope:
 
     @cached_property
     def _pointer(self) -> Pointer:
-        """Return what was valid when it was first asked for: one report has one version."""
+        """Return the pointer that the first call read. So a whole report uses one version of the
+        tables.
+        """
         return read_pointer(self.spark, self.lake)
 
     @property
@@ -103,7 +134,9 @@ class Scope:
 
     @cached_property
     def _put_backs(self) -> list[str]:
-        """Return the last moments at which an older copy replaced a store, as text."""
+        """Return lines for people: when an older copy replaced a store. Only the last such moments
+        are included.
+        """
         put_backs = read_coverage(self.spark, self.lake).put_backs()
         return [f"{text[:1].upper()}{text[1:]}." for text in map(str, put_backs[-MAX_WARNINGS:])]
 
@@ -113,20 +146,25 @@ class Scope:
         since, until = self.since or date.min, self.until or date.max
         return [day for day in self._published_days if since <= day <= until]
 
+    def of_last_days(self, days: int) -> Scope:
+        """Return the same scope, but only for the last ``days`` published days."""
+        last = self._published_days[-1:] or [date.max]
+        return replace(self, since=last[0] - timedelta(days=days - 1))
+
     @property
     def _published_days(self) -> list[date]:
         return self._pointer.published_days
 
     @property
     def quiet(self) -> dict[date, date]:
-        """Days followed by days without events, each with the next day that has events.
+        """Days that are followed by days without events, each with the next day that has events.
 
-        No events are missing between them, so nothing changed in that time.
+        No events are missing between the two days, so nothing changed there.
         """
         return {day: then for day, then in pairwise(self._notes) if then - day > timedelta(days=1)}
 
     def require_tables(self) -> None:
-        """Raise NoTables if the pipeline never ran; the path may be wrong."""
+        """Raise NoTables if the pipeline never wrote to this folder. The path may be wrong."""
         if not self._notes:
             raise NoTables(
                 f"there are no tables in {self.lake.root}: is that the --out of `groupkeeper "
@@ -134,9 +172,11 @@ class Scope:
             )
 
     def warnings(self) -> list[str]:
-        """Return warnings: the days that are not in the report or lack events, with reasons, and
-        the stores that an older copy replaced. Of many days, only the last ones have a line
-        each."""
+        """Return the warnings for the head of the report.
+
+        They name the days that are left out or lack events, with the reasons, and the stores that
+        an older copy replaced. If there are many such days, only the last ones are named.
+        """
         waiting = [day for day, note in self._notes.items() if _is_waiting(note)]
         lines = [
             f"{day} {_ABOUT.get(note.state, _ALTHOUGH)} {note.missing}."
@@ -153,12 +193,14 @@ class Scope:
         return [*lines, *self._put_backs]
 
     def about(self) -> str:
-        """Return the groups and the days of the report, as text."""
+        """Return a text that names the groups and the days of the report."""
         groups = "all groups" if self.group is None else f"group {self.group}"
         return f"{groups}, {_from_to(self.days)}" if self.days else groups
 
     def why_nothing(self, otherwise: str) -> str:
-        """Return why a report is empty; ``otherwise`` if there was nothing to report."""
+        """Return the reason why a report is empty. ``otherwise`` is the text if there was simply
+        nothing to report.
+        """
         published = self._published_days
         if not published:
             return (
@@ -184,11 +226,11 @@ _ABOUT: Final = {
     HELD_BACK: "is not in this report:",
     STALE: "is shown as it was published earlier, and is not up to date:",
 }
-"""What a warning says of a day with missing events, by its state."""
+"""The text of a warning about a day with missing events, by the state of the day."""
 
 
 def _is_waiting(note: DayNote) -> bool:
-    """Return True if 0.2.0.dev3 began a day and did not finish it."""
+    """Return True if a run from before 0.2.0.dev5 began the day and did not finish it."""
     return note.state == HELD_BACK and note.missing in ("", UNDER_WAY)
 
 
@@ -198,64 +240,63 @@ def _from_to(days: Sequence[date]) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """A computed report."""
+    """The content of a report, for its page and for its files."""
 
     name: str
     title: str
     parts: Sequence[str]
     """HTML; empty if there is nothing to report."""
-    rows: Rows
-    """The rows of the files for programs."""
+    rows: DataFrame | Rows
+    """The rows of the files for programs. If they are a frame, the driver reads them in parts."""
     schema: pa.Schema
     """The schema of the rows."""
     says_nothing: str
-    """The text of an empty report."""
+    """The text of a report without content."""
 
 
 Build = Callable[[Scope], Report]
 
 
-def write_report(report: Report, scope: Scope, folder: Path) -> list[Path]:
-    """Write a report's files; return their paths, the HTML first.
+def write_report(
+    report: Report, scope: Scope, folder: Path, pages: Mapping[str, str] = _NO_PAGES
+) -> int:
+    """Write the files of a report. Return the number of its rows. The page has links to ``pages``.
 
-    A report without content says why, and replaces an older one.
+    If the report has no content, its page gives the reason and replaces an older page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
-    says = f"groupkeeper, {scope.about()}. Times are UTC. Written {now}."
-    warnings = [page.warning(text) for text in scope.warnings()]
     nothing = page.section("Nothing to report", scope.why_nothing(report.says_nothing), "")
-    html = page.page(report.title, says, [*warnings, *(report.parts or [nothing])])
-    paths = {kind: folder / f"{report.name}.{kind}" for kind in ("html", "parquet", "csv", "json")}
-    paths["html"].write_text(html)
-    paths["json"].write_text(json.dumps(report.rows, indent=1, default=str) + "\n")
-    _write_csv(report, paths["csv"])
-    pq.write_table(pa.Table.from_pylist(report.rows, schema=report.schema), paths["parquet"])
-    return list(paths.values())
+    parts = [*map(page.warning, scope.warnings()), *(report.parts or [nothing])]
+    html = page.page(report.title, head_line(scope), parts, pages)
+    (folder / f"{report.name}.html").write_text(html)
+    return write_rows(report.rows, report.schema, folder / report.name)
 
 
-def _write_csv(report: Report, path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, report.schema.names)
-        writer.writeheader()
-        for row in report.rows:
-            writer.writerow({name: _flat(value) for name, value in row.items()})
+def head_line(scope: Scope) -> str:
+    """Return the line below the title of a page."""
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    return f"groupkeeper, {scope.about()}. Times are UTC. Written {now}."
 
 
-def _flat(value: object) -> object:
-    return json.dumps(value) if isinstance(value, list | dict) else value
+def lag_note(sampled_ms: int | None) -> str:
+    """Return the first line of a page with lag. It says to what end lag is the distance.
 
-
-def listed(
-    name: str, rows: Rows, shown: Callable[[dict[str, Any]], dict[str, Any]], empty: str
-) -> str:
-    """Return a table of a report's first rows, rendered by ``shown``; its CSV file has all."""
-    first = [shown(row) for row in rows[:MAX_ROWS]]
-    return page.table(first, empty, total=len(rows), whole=f"{name}.csv")
+    ``sampled_ms`` is when the true ends were last sampled.
+    """
+    if sampled_ms is None:
+        return page.note(
+            "Lag is the distance to the group that is furthest, not to the end of the partition. A "
+            "group that is alone on its topic is never behind. `groupkeeper pipeline run --data "
+            "HOST:PORT` asks the brokers for the true ends."
+        )
+    return page.note(
+        "Lag is the distance to the end of the partition. The brokers were last asked for the ends "
+        f"at {moment(sampled_ms)}."
+    )
 
 
 def with_text_day(rows: DataFrame) -> DataFrame:
-    """Convert the day to text, as in every format."""
+    """Convert the column of the day to text, as all formats of files have it."""
     return rows.withColumn(DAY, F.col(DAY).cast("string"))
 
 
@@ -264,20 +305,26 @@ def collect(rows: DataFrame) -> Rows:
     return [row.asDict(recursive=True) for row in rows.collect()]
 
 
+def top_rows(rows: DataFrame, *order: Column | str) -> tuple[Rows, int]:
+    """Return the first rows in an order, as many as a page lists, and the number of all rows."""
+    counted = rows.count()
+    return collect(rows.orderBy(*order).limit(MAX_ROWS)), counted
+
+
+def time_bucket(at_ms: Column, bucket_ms: int) -> Column:
+    """Return the beginning of the time interval that contains a moment."""
+    return at_ms - at_ms % bucket_ms
+
+
 def buckets(
     times_ms: Sequence[int], points: int = CHART_POINTS, least_ms: int = MINUTE_MS
 ) -> tuple[Span, int]:
-    """Return the span of a chart, and the milliseconds per point.
+    """Return the span of a chart, and the milliseconds between two points.
 
-    Both edges are multiples of this, so that no value lies outside. ``times_ms`` must not be empty.
+    Both ends of the span are multiples of these milliseconds, so that no value lies outside.
+    ``times_ms`` must not be empty.
     """
     first, last = min(times_ms), max(times_ms)
     bucket_ms = time_step_ms(max(least_ms, (last - first) // points))
     since = first - first % bucket_ms
     return Span(since, last - last % bucket_ms + bucket_ms), bucket_ms
-
-
-def largest(series: Mapping[str, Sequence[tuple[int, float]]], most: int) -> dict[str, Any]:
-    """Return the series with the largest values."""
-    names = sorted(series, key=lambda name: -max((v for _, v in series[name]), default=0))
-    return {name: series[name] for name in names[:most]}

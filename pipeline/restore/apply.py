@@ -1,7 +1,7 @@
 """Apply a plan group by group: check, write, read back.
 
 If a group is refused, none of its offsets is changed. The committed offsets themselves show which
-changes are done. So to continue an interrupted run, run it again. A run after a complete one
+changes are done, so an interrupted run can simply be run again. A second run after a complete one
 changes nothing.
 """
 
@@ -44,7 +44,7 @@ NAMED: Final = 3
 
 
 class Result(StrEnum):
-    """The result of one group."""
+    """The result of a plan for one group."""
 
     APPLIED = "applied"
     """It was changed, and reads back as planned."""
@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def is_well(self) -> bool:
-        """Return True if the group needs no attention."""
+        """Return True if nobody has to do anything about the group."""
         return self.result not in (Result.REFUSED, Result.FAILED)
 
 
@@ -78,8 +78,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 Removes: TypeAlias = Callable[[Partition], bool]
-"""Called with a partition that has a committed offset but no wanted one. True: delete the offset.
-"""
+"""Called with a partition that has a committed offset but no wanted one. If it returns True, the
+plan deletes the offset."""
 
 
 class Purpose(NamedTuple):
@@ -117,7 +117,9 @@ def plan_groups(
     data: Cluster | None,
     removes: Removes,
 ) -> tuple[list[GroupPlan], bool]:
-    """Return the groups of ``make_plan``, and True if there were logs to clamp to."""
+    """Return the groups of ``make_plan``. Also return True if the log of any partition is known, so
+    that targets are clamped.
+    """
     current = {
         group: {
             each: value for each, value in offsets.items() if each in wanted[group] or removes(each)
@@ -132,7 +134,7 @@ def plan_groups(
 def make_sealed(
     groups: Iterable[GroupPlan], server: str, data: str | None, purpose: Purpose
 ) -> Plan:
-    """Return a plan of these groups; ``data`` is None if nothing was clamped."""
+    """Return a plan of these groups. ``data`` is None if nothing was clamped."""
     return sealed(
         Content(
             kind=purpose.kind,
@@ -154,8 +156,8 @@ def logs_for(
 ) -> dict[Partition, Log]:
     """Return the log start and end of every partition of the groups that the coordinator knows.
 
-    A partition that the cluster with the records does not have is left out: nobody could read it
-    there.
+    Partitions that do not exist in the cluster with the records are left out, since nobody could
+    read them there.
     """
     partitions = partitions_of(groups)
     if data is coordinator:
@@ -180,7 +182,7 @@ def check(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome
 
 
 def verify(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Yield for each group whether it is as planned, even if it has members."""
+    """Yield for each group whether its offsets are as planned. The group may have members."""
     for group, _, now in _looked_at(coordinator, groups):
         found = progress(group, now)
         other = [*found[State.PENDING], *found[State.DRIFTED]]
@@ -200,7 +202,9 @@ def verify(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcom
 def _looked_at(
     coordinator: Cluster, groups: Sequence[GroupPlan]
 ) -> Iterator[tuple[GroupPlan, ClusterGroup | None, dict[Partition, Committed]]]:
-    """Yield each group with its state at the server, read for many groups at a time."""
+    """Yield each group with its state at the server. The states of many groups are read at a
+    time.
+    """
     for at in range(0, len(groups), GROUPS_A_REQUEST):
         some = groups[at : at + GROUPS_A_REQUEST]
         listed = coordinator.groups()
@@ -213,7 +217,9 @@ def _looked_at(
 
 
 def apply(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Apply the plan of each group. If a group is refused or fails, the others still follow."""
+    """Apply the plan of each group, and yield its outcome. If one is refused or fails, the plans of
+    the other groups are still applied.
+    """
     for group, listed, now in _looked_at(coordinator, groups):
         try:
             yield _apply_group(coordinator, group, listed, now)
@@ -263,7 +269,7 @@ def _read_back(coordinator: Cluster, group: GroupPlan, changed: int) -> Outcome:
         group.group,
         Result.FAILED,
         changed,
-        f"written, but {_partitions(len(other), 'reads', 'read')} back as something else: "
+        f"written, but {_partitions(len(other), 'has', 'have')} other values now: "
         f"{_values(other, now)}. A client commits to this group: stop it, and make a new plan",
     )
 
@@ -304,8 +310,8 @@ def _busy(coordinator: Cluster, group: GroupPlan, state: str, *, written: bool =
         group.group,
         Result.REFUSED,
         0,
-        f"the group has members{who}{f', it is {state}' if state else ''}; they would commit "
-        f"their own offsets over it. {so_far}; stop every consumer of the group, wait "
+        f"the group has members{who}{f', it is {state}' if state else ''}; they would "
+        f"overwrite the offsets. {so_far}; stop every consumer of the group, wait "
         f"until `{_describe(coordinator, group)}` says Empty, and run this again",
     )
 

@@ -55,7 +55,7 @@ AGAIN: Final = frozenset(
         "LEADER_NOT_AVAILABLE",
     }
 )
-"""Temporary errors, by Kafka's names."""
+"""Kafka's names of errors after which a request is sent again."""
 
 RETENTION_CONFIGS: Final = frozenset({"retention.ms", "retention.bytes"})
 """Configs of a server that keeps records. A server without records has none of them."""
@@ -63,7 +63,7 @@ RETENTION_CONFIGS: Final = frozenset({"retention.ms", "retention.bytes"})
 MEMBERS_ARE_THERE: Final = frozenset(
     {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC", "REBALANCE_IN_PROGRESS"}
 )
-"""A coordinator's errors for an administrator while the group has members."""
+"""The errors with which a coordinator refuses an administrator because the group has members."""
 
 
 class ClusterError(Exception):
@@ -75,7 +75,7 @@ class GroupBusy(ClusterError):
 
 
 class ClusterGroup(NamedTuple):
-    """A group in a listing."""
+    """The fields of one group in the server's list of groups."""
 
     group: str
     state: str
@@ -144,7 +144,7 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 FILE_SETTINGS: Final = (".ca.location", ".certificate.location", ".key.location")
-"""The end of each setting that names a file."""
+"""The names of settings that name a file end with one of these."""
 
 
 class Cluster:
@@ -207,6 +207,23 @@ class Cluster:
         members = described.get(group, {}).get("members", [])
         return sorted(f"{each['client_id']} at {each['client_host']}" for each in members)
 
+    def owners(self, group: str) -> dict[Partition, str]:
+        """Return the member that each partition of a group is assigned to, as text. Partitions are
+        left out if the assignment is unknown.
+        """
+        described = self._ask(
+            f"describe group {group!r}", lambda: self._client.describe_groups([group])
+        )
+        found = {}
+        for member in described.get(group, {}).get("members", []):
+            assignment = member["member_assignment"]
+            topics = assignment["assigned_partitions"] if isinstance(assignment, dict) else ()
+            for topic in topics:
+                for number in topic["partitions"]:
+                    owner = f"{member['client_id']} at {member['client_host']}"
+                    found[Partition(topic["topic"], number)] = owner
+        return found
+
     def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
         """Return every committed offset of these groups. A group without offsets has an empty
         entry.
@@ -230,7 +247,7 @@ class Cluster:
         return found
 
     def existing(self, partitions: Collection[Partition]) -> set[Partition]:
-        """Return the partitions that exist."""
+        """Return those of the partitions that exist at the server."""
         topics = sorted({partition.topic for partition in partitions})
         if not topics:
             return set()
@@ -258,13 +275,35 @@ class Cluster:
                 found[each] = Log(starts[key].offset, ends[key].offset)
         return found
 
+    def ends(self) -> dict[Partition, int]:
+        """Return the end of every partition that has a leader, without Kafka's internal topics.
+
+        Raises ClusterError for a server that keeps no records.
+        """
+        described = self._ask("describe topics", lambda: self._client.describe_topics())
+        topics = [each for each in described if not each["error_code"] and not each["is_internal"]]
+        if not self.keeps_records({each["name"] for each in topics}):
+            raise ClusterError(f"{self.address}: keeps no records; name the brokers that hold them")
+        there = sorted(
+            Partition(topic["name"], partition["partition_index"])
+            for topic in topics
+            for partition in topic["partitions"]
+            if partition["leader_id"] >= 0
+        )
+        found: dict[Partition, int] = {}
+        for some in _slices(there, PARTITIONS_A_REQUEST):
+            keys = [TopicPartition(*each) for each in some]
+            ends = self._log_offsets(keys, OffsetSpec.LATEST)
+            found |= {each: ends[key].offset for each, key in zip(some, keys, strict=True)}
+        return found
+
     def keeps_records(self, topics: Collection[str]) -> bool:
         """Return True if this server has the records of its topics, not only offsets.
 
-        It reads the configs of one of the topics. A coordinator without records has no retention
-        setting. If the configs cannot be read, the server is assumed to have records. If this is
-        wrong, the plan shows a wrong clamp, which a person can see. The opposite mistake would send
-        a consumer to deleted records.
+        It reads the configs of one of the topics: a coordinator without records has no retention
+        setting. If the configs cannot be read, the result is True. If this is wrong, the plan shows
+        a wrong clamp, which a person can see. A wrong False would send a consumer to deleted
+        records.
         """
         if not topics:
             return True

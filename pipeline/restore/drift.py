@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from groupkeeper.pipeline.restore.apply import NAMED, Outcome, Result
 from groupkeeper.pipeline.restore.plan import (
@@ -19,8 +20,12 @@ def drift(
     groups: Iterable[GroupPlan],
     now: Mapping[str, Mapping[Partition, Committed]],
     topics: Mapping[str, str],
+    owners: Callable[[str], Mapping[Partition, str]] = lambda _: {},
 ) -> Iterator[Outcome]:
-    """Yield for each group whether it has changed. ``now`` uses the source's topic names."""
+    """Yield for each group whether it has changed at its source. ``now`` has the source's topic
+    names. ``owners`` returns the member of each partition of a group; it is called for groups that
+    have changed.
+    """
     for each in groups:
         try:
             there = renamed(now[each.group], topics)
@@ -33,11 +38,30 @@ def drift(
                 "another --map",
             )
         else:
-            yield moved_on(each, there)
+            outcome = moved_on(each, there)
+            if not outcome.is_well:
+                outcome = moved_on(each, there, _renamed(owners(each.group), topics))
+            yield outcome
 
 
-def moved_on(group: GroupPlan, there: Mapping[Partition, Committed]) -> Outcome:
-    """Compare a group at its source, in the target's topic names, with the plan."""
+def _renamed(owners: Mapping[Partition, str], topics: Mapping[str, str]) -> dict[Partition, str]:
+    return {
+        Partition(topics.get(topic, topic), number): owner
+        for (topic, number), owner in owners.items()
+    }
+
+
+NO_OWNERS: Final[Mapping[Partition, str]] = {}
+
+
+def moved_on(
+    group: GroupPlan,
+    there: Mapping[Partition, Committed],
+    owners: Mapping[Partition, str] = NO_OWNERS,
+) -> Outcome:
+    """Compare a group at its source, in the target's topic names, with the plan. The outcome names
+    the changes since the plan was made, and the member that each changed partition belongs to.
+    """
     planned = {
         Partition(each.topic, each.partition): (each.asked_for, _metadata(each))
         for each in group.changes
@@ -49,7 +73,7 @@ def moved_on(group: GroupPlan, there: Mapping[Partition, Committed]) -> Outcome:
     nothing = (None, None)
     moved = [
         f"{key.topic}-{key.partition} was {_value(*planned.get(key, nothing))}, is "
-        f"{_value(*found.get(key, nothing))}"
+        f"{_value(*found.get(key, nothing))}{f' (of {owners[key]})' if key in owners else ''}"
         for key in sorted(planned.keys() | found.keys())
         if planned.get(key, nothing) != found.get(key, nothing)
     ]

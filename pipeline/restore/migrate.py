@@ -58,7 +58,7 @@ class MigrationRoute(NamedTuple):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """A task's result for one group."""
+    """The plan that a task made for one group, or the reason why there is none."""
 
     group: GroupPlan | None = None
     """None if the group has no committed offset, or if ``error`` has the reason."""
@@ -134,7 +134,9 @@ def plan_migration(
 def run_plan(
     spark: SparkSession, target: ClusterEndpoint, plan: Plan, step: MigrationStep
 ) -> list[Outcome]:
-    """Check, apply or verify a plan against its coordinator, many groups at a time."""
+    """Run one step of a plan against its coordinator: check, apply or verify. It handles many
+    groups at a time.
+    """
     encoder = msgspec.json.Encoder()
     groups = [encoder.encode(each).decode() for each in plan.content.groups]
     task = partial(_run_task, target, plan.client_id, step)
@@ -142,7 +144,7 @@ def run_plan(
 
 
 def source_drift(spark: SparkSession, source: ClusterEndpoint, plan: Plan) -> list[Outcome]:
-    """Return for each group whether it changed at its source after the plan was made."""
+    """Return an outcome for each group: has it changed at its source since the plan was made?"""
     encoder = msgspec.json.Encoder()
     groups = [encoder.encode(each).decode() for each in plan.content.groups]
     task = partial(_source_task, source, plan.content.topics)
@@ -224,10 +226,10 @@ def _source_task(
     try:
         with source.open(CLIENT_ID) as cluster:
             now = cluster.offsets([each.group for each in groups])
+            outcomes = list(drift(groups, now, topics, cluster.owners))
     except ClusterError as error:
-        yield from (Outcome(each.group, Result.FAILED, 0, str(error)) for each in groups)
-        return
-    yield from drift(groups, now, topics)
+        outcomes = [Outcome(each.group, Result.FAILED, 0, str(error)) for each in groups]
+    yield from outcomes
 
 
 Task: TypeAlias = Callable[[Sequence[str]], Iterator[msgspec.Struct]]

@@ -1,12 +1,13 @@
-"""Plans: which committed offsets of which groups are to be changed, and to what (pure).
+"""Plans: changes of committed offsets (pure). Restore, migration and undo share this format.
 
-Restore, migration and undo share this format. A plan has, for each partition, the value that it
-found (``current``) and the wanted value (``target``). So an apply can distinguish what is done,
-what remains, and what another client has changed since. The undo is the same plan with both sides
-exchanged.
+For each partition, a plan has two values: the one that it found (``current``) and the wanted one
+(``target``). So an apply can distinguish three kinds of changes: those that are done, those that
+are not, and those where another client has committed since. The undo is the same plan with
+``current`` and ``target`` exchanged.
 
 A plan file is one JSON document. Its checksum covers everything else in it, and the plan's id is
-the beginning of the checksum. A file edited by hand matches neither, and is refused.
+the beginning of the checksum. If a file was edited by hand, its checksum is wrong, and the file is
+refused.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class PlanError(ValueError):
 
 
 class Partition(NamedTuple):
-    """A partition of a topic."""
+    """The name of a topic, and the number of one of its partitions."""
 
     topic: str
     partition: int
@@ -46,10 +47,10 @@ class Committed(msgspec.Struct, frozen=True):
     metadata: str = ""
 
     def same_as(self, other: Committed) -> bool:
-        """Return True if both are one value.
+        """Return True if both are equal.
 
-        A leader epoch that one side lacks does not count: a broker before 2.1 does not send it, and
-        some Kafka-compatible servers drop it.
+        The leader epochs are compared only if both sides have one. A broker before 2.1 does not
+        send it, and some Kafka-compatible servers drop it.
         """
         epochs = {self.leader_epoch, other.leader_epoch} - {NO_LEADER_EPOCH}
         return self.offset == other.offset and self.metadata == other.metadata and len(epochs) <= 1
@@ -66,10 +67,10 @@ class Log(NamedTuple):
 
 
 class Clamp(StrEnum):
-    """Why the target differs from the requested offset."""
+    """The reason why the target differs from the requested offset."""
 
     NONE = "none"
-    """It does not differ."""
+    """The target is the requested offset."""
     LOG_START = "log_start"
     """The records before the log's start are deleted, so the target is the start."""
     LOG_END = "log_end"
@@ -138,7 +139,7 @@ class Change(msgspec.Struct, frozen=True):
         return State.PENDING if _same(now, self.current) else State.DRIFTED
 
     def undone(self) -> Change:
-        """Return the opposite change."""
+        """Return the change from the target back to the current value."""
         return change(Partition(self.topic, self.partition), self.target, self.current)
 
 
@@ -169,7 +170,7 @@ class Content(msgspec.Struct, frozen=True):
     as_of_ms: int | None = None
     """For a restore: the moment whose offsets it restores."""
     undoes: str | None = None
-    """The id of the plan that this one undoes."""
+    """In an undo: the id of the plan that it undoes."""
     topics: dict[str, str] = {}
     """In a migration: the source's topic name -> the target's, if they differ."""
 
@@ -183,7 +184,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def client_id(self) -> str:
-        """The client id of this plan's commits, by which the event log names the plan."""
+        """The client id of this plan's commits. It names the plan in the event log."""
         return f"groupkeeper-restore/{self.id}"
 
     def undo(self, created_ms: int) -> Plan:
@@ -223,7 +224,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """The fields with a fixed place in every version."""
+    """The fields that every version of the format has, so that an unknown version can be named."""
 
     format: str = ""
     version: int = 0
@@ -269,10 +270,10 @@ def plan_group(
     wanted: Mapping[Partition, Committed],
     logs: Mapping[Partition, Log],
 ) -> GroupPlan:
-    """Plan how a group gets from ``current`` to ``wanted``, clamped to ``logs``.
+    """Plan the changes of a group from ``current`` to ``wanted``, clamped to ``logs``.
 
-    A current offset that is not wanted is deleted. ``logs`` has every existing partition; any other
-    partition stays unchanged.
+    A current offset that is not wanted is deleted. ``logs`` has every existing partition. A
+    partition that is not in ``logs`` stays unchanged.
     """
     partitions = sorted(current.keys() | wanted.keys())
     changes = [_clamped(each, current.get(each), wanted.get(each), logs) for each in partitions]
@@ -312,7 +313,7 @@ def change(
     clamp: Clamp = Clamp.NONE,
     log: Log = Log(),  # noqa: B008  a tuple of two
 ) -> Change:
-    """Return a change, with its delta."""
+    """Return the change of one partition from ``current`` to ``target``, and compute its delta."""
     return Change(
         topic=partition.topic,
         partition=partition.partition,
@@ -340,7 +341,9 @@ def _same(one: Committed | None, other: Committed | None) -> bool:
 
 
 def progress(plan: GroupPlan, now: Mapping[Partition, Committed]) -> dict[State, list[Change]]:
-    """Group the partitions by their state; every state is a key."""
+    """Return the changes of a plan by their state, if ``now`` has the present offsets. Each state
+    is a key, even without changes.
+    """
     found: dict[State, list[Change]] = {state: [] for state in State}
     for each in plan.changes:
         found[each.state(now.get(Partition(each.topic, each.partition)))].append(each)

@@ -1,4 +1,6 @@
-"""The committed offsets of a group at an earlier moment, by Spark, for a restore plan."""
+"""The committed offsets of a group at an earlier moment, for a restore plan. Spark computes
+them.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ def events_of_log(
 ) -> DataFrame:
     """Read the events of the sealed segments in a local folder, each once.
 
-    Damaged segments are left out. So are events that the store lacks since an older copy replaced
-    it.
+    Damaged segments are left out. If an older copy replaced the store, the events that the copy
+    does not have are left out too.
     """
     coverage = coverage_of_log(log_dir, lacking)
     paths = map(str, right_segments(log_dir, lacking))
@@ -46,7 +48,7 @@ def events_of_log(
 
 
 def coverage_of_lake(spark: SparkSession, root: str) -> Coverage:
-    """Return the coverage of bronze."""
+    """Return the coverage of bronze: which segments it has, and so which events are missing."""
     return read_coverage(spark, Lake(root))
 
 
@@ -56,9 +58,9 @@ def events_of_lake(spark: SparkSession, root: str) -> DataFrame:
 
 
 def require_whole(events: DataFrame, coverage: Coverage, as_of_ms: int, place: object) -> None:
-    """Raise IncompleteHistory if events of any log up to a moment are missing.
+    """Raise IncompleteHistory if events from before a moment are missing in any log.
 
-    Any log counts, because a missing event does not show its group.
+    All logs must be complete, because nobody knows the group of a missing event.
     """
     if not coverage.gaps():
         return
@@ -73,9 +75,9 @@ def group_as_of(
 ) -> Standing:
     """Return the offsets that a group had at a moment, of all topics or of the given ones.
 
-    Several stores may know the group, for example because it was imported from Kafka. Then the
-    store with the group's last change before the moment counts. Raises RestoreError if no store
-    knows it.
+    The group may be in several stores, for example because it was imported from Kafka. Then the
+    store with its last change before the moment counts. Raises RestoreError if no store has the
+    group.
     """
     changes = offset_changes(events.where(F.col("group") == group))
     is_before = F.col("ts_ms") <= as_of_ms
@@ -104,17 +106,17 @@ def group_as_of(
 
 
 def _is_cut_off() -> Column:
-    """Return True for a change before which earlier changes of its partition may be missing.
+    """Return True if earlier changes of this partition may be missing.
 
-    This is so for the first known change in an import: Kafka's compaction may have removed earlier
-    ones. The first known change may also be a tombstone.
+    This is so for the first known change in an import, because Kafka's compaction may have removed
+    the earlier ones. The first known change may also be a tombstone.
     """
     is_first_commit = (F.col("kind") == "commit") & F.col("previous_offset").isNull()
     return is_first_commit | F.col("offset").isNull()
 
 
 def _all_changes(events: DataFrame) -> KnownChanges:
-    """Return what is known of the changes of a group."""
+    """Return the known changes of a group, at any time."""
     changes = offset_changes(events)
     first = changes.agg(F.min("ts_ms").alias("at")).collect()[0]["at"]
     horizon = events.where(F.col("kind") == SNAPSHOT_KIND).agg(F.min("ts_ms").alias("at"))

@@ -1,4 +1,4 @@
-"""Which events the sealed segments in a local folder have. Plain Python, no Spark."""
+"""The events in the sealed segments of a local folder. Plain Python, no Spark."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _held(path: Path) -> HeldSegment | None:
 
 
 def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegment]:
-    """Add to the first segment of each log the log before it, if the segment names it."""
+    """Add the previous log to the first segment of each log, if the segment names it."""
     parts = sorted(held, key=lambda part: (part.log_id, part.first_seq))
     completed, logs = [], set()
     for part in parts:
@@ -61,8 +61,8 @@ def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegme
 
 
 def _begin(path: Path) -> tuple[str, int]:
-    """Return the log before the one that begins with this segment, and the time when the new log
-    began. Return "" and 0 if the segment begins no log.
+    """Return the previous log and the time when the new log began, if this segment begins a log.
+    Otherwise return "" and 0.
     """
     with suppress(OSError, EOFError, zlib.error, ValueError), gzip.open(path) as lines:
         event = json.loads(lines.readline())

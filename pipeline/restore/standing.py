@@ -1,7 +1,8 @@
-"""The committed offsets of a group at a moment, and why they are unknown. Plain Python, no Spark.
+"""The committed offsets of a group at a moment, or the reason why they are unknown. Plain Python,
+no Spark.
 
-``GroupHistory`` computes them from single events; ``restore`` computes the same with Spark, for
-tables and for many groups at once. A test holds them equal.
+``GroupHistory`` computes them from single events. ``restore`` computes the same with Spark, for
+tables and for many groups at once. A test checks that both give the same result.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from groupkeeper.pipeline.log.kinds import REMOVES_OFFSETS, SETS_OFFSETS, SNAPSH
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 
 NAMED: Final = 5
-"""Gaps that a message names."""
+"""The most gaps that a message names."""
 
 
 class RestoreError(Exception):
@@ -52,18 +53,18 @@ class Standing(NamedTuple):
 
 
 class KnownChanges(NamedTuple):
-    """What is known of the changes of a group, at any time."""
+    """The known changes of a group, at any time."""
 
     first_ts_ms: int | None
-    """The time of the first; None if there is none."""
+    """The time of the first change; None if no change is known."""
     horizon_ms: int | None
     """The time of the first snapshot of the group, if there is one."""
     are_cut_off: bool
-    """KnownChanges before the known ones of a partition may be missing (an import from Kafka)."""
+    """True if changes before the first known ones may be missing, as in an import from Kafka."""
 
 
 def why_nothing(changes: KnownChanges, group: str, as_of_ms: int) -> str:
-    """Return why a group has no offsets at a moment, as far as the log shows."""
+    """Return the reason, as far as the log shows it, why a group has no offsets at a moment."""
     if changes.first_ts_ms is None:
         return (
             f"the log has no event of group {group!r}: is its name right, and is it the log of "
@@ -93,7 +94,8 @@ def _utc(ts_ms: int) -> str:
 
 
 _Order = tuple[int, int, int, int]
-"""The lease and seq of an event, and the places of the topic and the partition in it."""
+"""The order of a change: the lease epoch and the seq of its event, then the positions of the topic
+and the partition in the event."""
 
 
 class _OfStore:
@@ -143,9 +145,9 @@ class GroupHistory:
     def standing(self, last_ts_ms: Callable[[str], int], topics: Collection[str] = ()) -> Standing:
         """Return the offsets, of all topics or of the given ones.
 
-        Of several stores, the one with the last change before the moment counts. ``last_ts_ms``
-        returns the time of the newest event of a store. Raises RestoreError if none knows the
-        group.
+        If several stores have the group, the one with the last change before the moment counts.
+        ``last_ts_ms`` is a function that returns the time of a store's newest event. Raises
+        RestoreError if no store has the group.
         """
         knowing = [
             (of_store.at_ms, store)

@@ -20,7 +20,7 @@ _NOTHING_NEW: Final = re.compile(r"WARN|WARNING|^Using Spark's default|^\s+at |^
 
 
 def damaged_file(error: BaseException) -> str | None:
-    """Return the path of the unreadable file, if that was the cause."""
+    """Return the path of the file that could not be read, if that was the cause of the failure."""
     found = _FILE.search(f"{error}\n")
     return None if found is None else found[1]
 
@@ -47,7 +47,7 @@ def why(error: BaseException) -> str:
 def why_not_started(said: str) -> str:
     """Return in one line why the JVM did not start, from the output of Java and Spark's script."""
     if _NO_JAVA.search(said):
-        return "Spark needs Java 17 and finds none (JAVA_HOME if set, else the PATH)"
+        return "Spark needs Java 17, and finds no Java in JAVA_HOME or, if that is not set, in PATH"
     if _OLD_JAVA in said:
         return "Spark needs Java 17, and the installed one is older"
     if raised := _EXCEPTION.search(said):

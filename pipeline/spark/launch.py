@@ -30,7 +30,7 @@ class SparkNotStarted(Exception):
 def start(make: Callable[[], Started], *, passes_on: bool) -> Started:
     """Call ``make``, which starts Spark's JVM. Raises SparkNotStarted if the JVM ended at once.
 
-    The output of the JVM during the start is dropped, unless ``passes_on`` is set. Later output is
+    Output of the JVM during the start is dropped, unless ``passes_on`` is True. Later output is
     written to standard error.
     """
     if SparkContext._gateway is not None:
@@ -48,7 +48,9 @@ def start(make: Callable[[], Started], *, passes_on: bool) -> Started:
 
 
 class _Said:
-    """The output that processes write into a pipe. It is kept at first, and passed on later."""
+    """A pipe for the output of new processes. Their output is first kept, and later written to
+    standard error.
+    """
 
     def __init__(self) -> None:
         read, self._write = os.pipe()
@@ -62,7 +64,9 @@ class _Said:
 
     @contextmanager
     def in_place_of_stderr(self) -> Iterator[None]:
-        """Inside the block, new processes write to the pipe, as long as they live."""
+        """Make the pipe the standard error of all processes that start inside the block. They keep
+        it until they end.
+        """
         sys.stderr.flush()
         before = os.dup(STDERR)
         os.dup2(self._write, STDERR)
@@ -79,7 +83,9 @@ class _Said:
         return b"".join(self._kept).decode(errors="replace")
 
     def pass_on(self, *, with_first: bool) -> None:
-        """Write later output to standard error; ``with_first`` writes the kept output too."""
+        """Write later output to standard error. If ``with_first`` is True, write the kept output
+        too.
+        """
         with self._lock:
             if not self._pipe.closed:
                 self._take()  # reads what was written before this moment

@@ -1,4 +1,4 @@
-"""The Spark session of all jobs, with the same settings in a shell, a test and under a
+"""The Spark session of all jobs. Its settings are the same in a shell, in a test and under a
 scheduler.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,11 +21,16 @@ SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 
 DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"
-"""Limits the JVM of a local run; Spark spills the rest to disk (docs/operate/pipeline.md)."""
+"""The memory limit of the JVM in a local run. Spark spills larger data to disk
+(docs/operate/pipeline.md)."""
 
 SMALL_BYTES: Final = 8 * 1024 * 1024
-"""Input below this is small: the JVM would spend more on compiling code than that code saves
-(docs/operate/pipeline.md#memory-and-size)."""
+"""An input below this size is small: compiling code would cost more time than the compiled code
+saves (docs/operate/pipeline.md#memory-and-size)."""
+
+SMALL: Final = "spark.groupkeeper.small"
+"""The setting of a session for small data. Its tables have one partition, and this process writes
+their files (``pipeline.tables.small``)."""
 
 _SETTINGS: Final = {
     # days are UTC days, wherever the job runs
@@ -52,6 +57,9 @@ _SMALL: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
+    # a broadcast is a job of its own
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    SMALL: "true",
 }
 
 _LOCAL: Final = {
@@ -75,11 +83,12 @@ def spark_session(
 ) -> SparkSession:
     """Return the session, and create it if there is none.
 
-    Without ``master``, ``spark-submit`` chooses it, or else all cores of this machine are used.
-    ``driver_memory`` applies if this call starts the JVM. ``input_bytes`` is the size of the input,
-    if it is known. ``settings`` are Spark's own; these, those of ``spark-submit`` and those of
-    ``spark-defaults.conf`` override ours. Raises SparkNotStarted if there is no Java, or the JVM
-    cannot start.
+    Without ``master``, ``spark-submit`` chooses it. If there is no ``spark-submit``, all cores of
+    this machine are used. ``driver_memory`` is used only if this call starts the JVM.
+    ``input_bytes`` is the size of the input, if it is known. ``settings`` are settings of Spark.
+    They override ours, and so do those of ``spark-submit`` and of ``spark-defaults.conf``.
+
+    Raises SparkNotStarted if there is no Java, or the JVM cannot start.
     """
     is_submitted = _is_submitted()
     if not is_submitted:
@@ -104,11 +113,36 @@ def spark_session(
     # a failure is raised too, and on this machine the log adds nothing
     is_local = str(spark.sparkContext.master).startswith("local")
     spark.sparkContext.setLogLevel("OFF" if is_local else "ERROR")
+    if spark.sparkContext._jvm is not None:
+        _keep_classes(spark.sparkContext._jvm)
     return spark
 
 
+def is_small(spark: SparkSession) -> bool:
+    """Return True if the session was made for small data."""
+    return spark.conf.get(SMALL, "false") == "true"
+
+
+_FUNCTIONS: Final = "org.apache.spark.sql.functions"
+_LOOKED_UP: Final = (
+    *("functions", "PythonUtils", "PythonSQLUtils", "PythonRDD", "SerDeUtil"),
+    *("java", "org", "py4j", "org.apache.hadoop.fs.Path"),
+)
+"""Names that PySpark and we look up in the JVM many times for each query."""
+
+
+def _keep_classes(jvm: Any) -> None:
+    """Keep classes that are looked up by name, because each look-up searches all jars of Spark."""
+    for name in _LOOKED_UP:
+        setattr(jvm, name, getattr(jvm, name))
+    setattr(jvm, _FUNCTIONS, jvm.functions)
+    for function in ("col", "lit"):
+        setattr(jvm.functions, function, getattr(jvm.functions, function))
+    jvm.PythonUtils.toSeq = jvm.PythonUtils.toSeq
+
+
 def our_settings(*, is_here: bool, is_small: bool) -> dict[str, str]:
-    """Return the settings that apply where the user has set none."""
+    """Return our settings of Spark. A setting of the user overrides the same one of ours."""
     chosen = {**_SETTINGS, **(_SMALL if is_small else _LARGE)}
     if is_here:
         chosen |= _LOCAL

@@ -1,4 +1,4 @@
-"""The settings of Spark that the user has made, which ours must not override."""
+"""The user's own settings of Spark. Our settings must not override them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _LINE = re.compile(r"\s*([^#\s=:][^\s=:]*)\s*[\s=:]\s*(.*?)\s*")
 
 
 def user_settings(*, is_submitted: bool) -> dict[str, str]:
-    """Return the settings of ``spark-submit``, or those that a JVM of ours will find."""
+    """Return the settings of ``spark-submit``. Without it, return those in ``spark-defaults.conf``
+    and in ``PYSPARK_SUBMIT_ARGS``.
+    """
     if is_submitted:
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())

@@ -1,16 +1,18 @@
-"""Checks of the address of a folder (pure)."""
+"""Checks that Spark will not read the address of a folder as a pattern (pure)."""
 
 from __future__ import annotations
 
 
 def pattern_problem(address: str) -> str:
-    """Return why Spark would not use an address literally; "" if it would.
+    """Return a message if an address has characters that Spark reads as a pattern; "" if it has
+    none.
 
-    Spark writes to a folder whose name is a pattern, but reads from the folders that match it.
+    Spark writes to a folder with literally this name, but reads from all folders that match the
+    pattern.
     """
     if wild := sorted(set("{}[]*?\\").intersection(address)):
         return (
             f"{address}: Spark reads {' and '.join(wild)} as a pattern of names. Choose a path "
-            "without them, or link to it by one"
+            "without these characters, or make a link without them"
         )
     return ""

@@ -7,9 +7,9 @@ written twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,10 +22,12 @@ from groupkeeper.pipeline.log.columns import (
     PARTITION_SCHEMA,
     ROW_FIELDS,
     SEGMENT_SCHEMA,
+    STANDING_SCHEMA,
     VERDICT_SCHEMA,
 )
 from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
-from groupkeeper.pipeline.log.kinds import LOG_STARTED
+from groupkeeper.pipeline.log.kinds import LOG_STARTED, SNAPSHOT_KIND
+from groupkeeper.pipeline.log.known_lines import KNOWN_LINE
 from groupkeeper.pipeline.log.segment_files import (
     SEGMENT_GLOB,
     Judged,
@@ -36,31 +38,64 @@ from groupkeeper.pipeline.log.segment_files import (
     newest_verdicts,
     parse_name,
 )
-from groupkeeper.pipeline.tables.lake import DAY, Lake, read_table, write_days, write_small
+from groupkeeper.pipeline.tables.lake import (
+    DAY,
+    Lake,
+    batch_folders,
+    empty,
+    read_folders,
+    read_table,
+    write_days,
+)
+from groupkeeper.pipeline.tables.pointer import BRONZE, Pointer
+from groupkeeper.pipeline.tables.small import write_small
+from groupkeeper.pipeline.tables.versions import read_pointer, read_valid
 
-_READ_OPTIONS: Final = {
-    "pathGlobFilter": SEGMENT_GLOB,
-    "recursiveFileLookup": "true",
-    # a line that is not an event is damage, and must not become a row of nulls
-    "mode": "FAILFAST",
-}
+NO_BATCHES: Final[Mapping[date, int]] = {}
+
+_FILES: Final = {"pathGlobFilter": SEGMENT_GLOB, "recursiveFileLookup": "true"}
+# a line that is not an event is damage, and must not become a row of nulls
+_LINES: Final = {"mode": "FAILFAST"}
 
 
 def read_segments(spark: SparkSession, *paths: str) -> DataFrame:
     """Read sealed segments: the named files, and all segments in and below the named folders."""
-    reader = spark.read.schema(LINE_SCHEMA).options(**_READ_OPTIONS)
-    return _from_lines(reader.json(list(paths)))
+    lines = spark.read.options(**_FILES).text(list(paths))
+    rest = F.when(~F.col("value").rlike(KNOWN_LINE), F.col("value"))
+    return (
+        lines.where("value != ''")
+        .select(
+            F.from_json("value", LINE_SCHEMA, _LINES).alias("line"),
+            rest.alias("rest"),
+            F.col("_metadata.file_name").alias("segment"),
+        )
+        .select(*_columns_of("line"), "rest", "segment")
+    )
 
 
-def _from_lines(lines: DataFrame) -> DataFrame:
-    """Name the partitions of commits, and add the file of each event."""
-    topics = F.transform("topics", _named).alias("topics")
-    columns = [topics if name == "topics" else F.col(name) for name in EVENT_SCHEMA.names]
-    return lines.select(*columns, F.col("_metadata.file_name").alias("segment"))
+def _columns_of(line: str) -> list[Column]:
+    """Return the columns of an event that are read from its line. Its partitions have named
+    fields.
+    """
+    topics = F.transform(f"{line}.topics", _named).alias("topics")
+    return [topics if name == "topics" else F.col(f"{line}.{name}") for name in EVENT_SCHEMA.names]
+
+
+def with_rest(events: DataFrame) -> DataFrame:
+    """Read each event that has a ``rest`` again, from this line. It has fields that were unknown
+    when it was first read.
+    """
+    others = [name for name in events.columns if name not in (*EVENT_SCHEMA.names, "rest")]
+    lines = events.withColumn("line", F.from_json("rest", LINE_SCHEMA, _LINES))
+    known = [
+        F.coalesce(again, F.col(name)).alias(name)
+        for name, again in zip(EVENT_SCHEMA.names, _columns_of("line"), strict=True)
+    ]
+    return lines.select(*known, *others)
 
 
 def _named(topic: Column) -> Column:
-    """Return a topic with named partitions, for either form of the line."""
+    """Return a topic whose partitions have named fields, from either form of the line."""
     partitions = F.coalesce(topic["partitions"], F.transform(topic["rows"], _named_partition))
     return F.struct(topic["topic"], topic["topic_id"], partitions.alias("partitions"))
 
@@ -83,20 +118,22 @@ def with_day(events: DataFrame) -> DataFrame:
 def write_batch(events: DataFrame, lake: Lake, batch_id: str | int) -> None:
     """Write one batch: events of ``EVENT_SCHEMA`` with their ``segment``.
 
-    A batch with the same id is replaced, so repeating the call changes nothing. Numeric ids
-    are for segments; an import uses other ids.
+    A batch with the same id is replaced, so a repeated call changes nothing. Batches of segments
+    have numbers as ids. The id of an import is not a number.
     """
     write_held(events.sparkSession, lake, write_events(events, lake, batch_id))
 
 
 def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[HeldSegment]:
-    """Write the events of a batch; return the parts of its segments, for ``write_held``.
+    """Write the events of a batch. Return the parts of its segments, for ``write_held``.
 
-    The events do not count before ``write_held`` has written those parts.
+    The events count only after ``write_held`` has recorded these parts.
     """
     batch = with_day(events).withColumn("batch_id", F.lit(str(batch_id)))
-    write_days(batch.select(BRONZE_SCHEMA.names), lake.events, "batch_id")
-    written = read_bronze(events.sparkSession, lake).where(F.col("batch_id") == str(batch_id))
+    if "rest" not in batch.columns:  # an import, which makes its events itself
+        batch = batch.withColumn("rest", F.lit(None).cast("string"))
+    write_days(clustered(batch.select(BRONZE_SCHEMA.names)), lake.events, "batch_id")
+    written = _read_batch(events.sparkSession, lake, str(batch_id))
     is_start = F.col("kind") == LOG_STARTED
     found = written.groupBy("log_id", "segment", DAY, "batch_id").agg(
         F.min("seq").alias("first_seq"),
@@ -107,15 +144,28 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
             "previous_log_id"
         ),
         F.coalesce(F.max(F.when(is_start, F.col("ts_ms"))), F.lit(0)).alias("began_ms"),
+        F.count("rest").alias("with_rest"),
     )
     return [HeldSegment(**row.asDict()) for row in found.collect()]
+
+
+def clustered(events: DataFrame) -> DataFrame:
+    """Sort the rows of each file by group, so that a search for one group skips most of a file."""
+    return events.sortWithinPartitions("group", "seq")
+
+
+def _read_batch(spark: SparkSession, lake: Lake, batch_id: str) -> DataFrame:
+    """Read the rows of one batch, without listing the folders of other batches."""
+    folders = batch_folders(spark, lake.events, batch_id)
+    reader = spark.read.schema(BRONZE_SCHEMA).option("basePath", lake.events)
+    return reader.parquet(*folders) if folders else empty(spark, BRONZE_SCHEMA)
 
 
 def write_held(spark: SparkSession, lake: Lake, held: Sequence[HeldSegment]) -> None:
     """Record the segments that a batch has written."""
     rows = [tuple(getattr(each, name) for name in SEGMENT_SCHEMA.names) for each in held]
     if rows:
-        write_small(spark.createDataFrame(rows, SEGMENT_SCHEMA), lake.segments, "batch_id")
+        write_small(spark, rows, SEGMENT_SCHEMA, lake.segments, held[0].batch_id)
 
 
 def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
@@ -123,14 +173,19 @@ def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
     return read_table(spark, lake.events, BRONZE_SCHEMA)
 
 
-def read_judged(spark: SparkSession, lake: Lake) -> Judged:
-    """Read which segments bronze has. The result is small for any number of events."""
+def read_judged(
+    spark: SparkSession, lake: Lake, verdicts: Mapping[str, Verdict] | None = None
+) -> Judged:
+    """Read the segments that bronze has. The result is small for any number of events.
+
+    ``verdicts`` is the result of ``read_verdicts``, if the caller already has it.
+    """
     rows = read_table(spark, lake.segments, SEGMENT_SCHEMA).collect()
     held = [
         HeldSegment(**{name: value for name, value in row.asDict().items() if value is not None})
         for row in rows
     ]
-    return judged(held, read_verdicts(spark, lake))
+    return judged(held, read_verdicts(spark, lake) if verdicts is None else verdicts)
 
 
 def read_verdicts(spark: SparkSession, lake: Lake) -> dict[str, Verdict]:
@@ -145,36 +200,109 @@ def read_lacking(spark: SparkSession, lake: Lake) -> list[Lacking]:
     return sorted(Lacking(row["file"], row["problem"], parse_name(row["file"])) for row in rows)
 
 
-def read_coverage(spark: SparkSession, lake: Lake) -> Coverage:
+class Contents(NamedTuple):
+    """The content of bronze, from one reading of its small tables."""
+
+    judged: Judged
+    coverage: Coverage
+
+
+def read_contents(spark: SparkSession, lake: Lake) -> Contents:
     """Read which segments bronze has, and which it lacks."""
-    return _coverage(read_judged(spark, lake), read_lacking(spark, lake))
+    found = read_judged(spark, lake)
+    return Contents(found, Coverage([*found.held, *expected(read_lacking(spark, lake))]))
 
 
-def _coverage(found: Judged, lacking: Iterable[Lacking]) -> Coverage:
-    return Coverage([*found.held, *expected(lacking)])
+def read_coverage(spark: SparkSession, lake: Lake) -> Coverage:
+    """Do the same, and return only the coverage."""
+    return read_contents(spark, lake).coverage
 
 
-def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None = None) -> DataFrame:
+def read_events(
+    spark: SparkSession,
+    lake: Lake,
+    days: Collection[date] | None = None,
+    *,
+    after: Mapping[date, int] = NO_BATCHES,
+    contents: Contents | None = None,
+) -> DataFrame:
     """Read every event of the given days once, with its ``store``. None means all days.
 
-    Every other table is computed from these events. If a store was replaced by an older copy of
-    itself, the events that the copy lacks are left out. Only bronze keeps them.
+    ``after`` maps a day to a batch number: of this day, only later batches are read. ``contents``
+    is what bronze has, if the caller has read that already.
+
+    All other tables are computed from these events. If a store was replaced by an older copy of
+    itself, the events that the copy does not have are left out; only bronze keeps them. If the
+    first days were removed because of their age, the result of all days begins with a snapshot: the
+    offsets that were committed at the end of the last removed day.
     """
-    found = read_judged(spark, lake)
-    coverage = _coverage(found, read_lacking(spark, lake))
-    wanted = coverage.days() if days is None else sorted(days)
-    events = read_bronze(spark, lake).where(F.col(DAY).isin(wanted))
-    if found.superseded:
-        of_batch = F.struct("segment", "batch_id")
-        gone = [F.struct(F.lit(segment), F.lit(batch)) for segment, batch in found.superseded]
-        events = events.where(~of_batch.isin(*gone))
+    found, coverage = contents or read_contents(spark, lake)
+    pointer = read_pointer(spark, lake)
+    there = (day for day in coverage.days() if day >= pointer.bronze_since)
+    wanted = frozenset(there if days is None else days)
+    parts = [
+        part
+        for part in found.held
+        if part.dt in wanted and (part.dt not in after or part.number > after[part.dt])
+    ]
+    events = read_parts(spark, lake, parts, found.superseded)
+    has_rest = any(part.with_rest for part in parts)
+    events = with_rest(events) if has_rest else events.drop("rest")
     if coverage.has_overlaps(wanted):
         events = distinct_events(events)
-    return with_store(without_abandoned(events, coverage), coverage.stores())
+    events = with_store(without_abandoned(events, coverage), coverage.stores())
+    if days is None and BRONZE in pointer.since:
+        snapshot = _snapshot(spark, lake, pointer)
+        return events.unionByName(snapshot, allowMissingColumns=True)
+    return events
+
+
+def _snapshot(spark: SparkSession, lake: Lake, pointer: Pointer) -> DataFrame:
+    """Return the offsets at the end of the last removed day as events, one for each offset."""
+    last = max((day for day in pointer.days if day < pointer.bronze_since), default=None)
+    days = [last] if last else []
+    standing = read_valid(spark, lake, pointer, "_carried/offsets", STANDING_SCHEMA, days)
+    end = F.unix_millis(F.lit(pointer.bronze_since).cast("timestamp")) - 1
+    values = {field.name: F.lit(None).cast(field.dataType) for field in PARTITION_SCHEMA}
+    values |= {name: F.col(name) for name in values if name in STANDING_SCHEMA.names}
+    partition = F.struct(*(value.alias(name) for name, value in values.items()))
+    topic = F.struct("topic", "topic_id", F.array(partition).alias("partitions"))
+    return standing.select(
+        *("store", "lease_epoch", "seq", "group", "client_id", "commit_time_ms", "expire_time_ms"),
+        F.col("store").alias("log_id"),
+        end.alias("ts_ms"),
+        F.lit(SNAPSHOT_KIND).alias("kind"),
+        F.array(topic).alias("topics"),
+    )
+
+
+def read_parts(
+    spark: SparkSession,
+    lake: Lake,
+    parts: Sequence[HeldSegment],
+    superseded: Sequence[tuple[str, str]],
+) -> DataFrame:
+    """Read the rows of some segments. Other folders are not read, such as those of a killed job."""
+    folders = set(map(folder_of_part, parts))
+    events = read_folders(spark, lake, "bronze/events", sorted(folders), BRONZE_SCHEMA)
+    return without_superseded(events, superseded)
+
+
+def folder_of_part(part: HeldSegment) -> str:
+    """Return the folder with the rows of a part, relative to the root of the tables."""
+    return f"bronze/events/{DAY}={part.dt}/batch_id={part.batch_id}"
+
+
+def without_superseded(events: DataFrame, superseded: Sequence[tuple[str, str]]) -> DataFrame:
+    """Drop the rows that no longer count. ``superseded`` names each by its segment and batch."""
+    if not superseded:
+        return events
+    gone = [F.struct(F.lit(segment), F.lit(batch)) for segment, batch in superseded]
+    return events.where(~F.struct("segment", "batch_id").isin(*gone))
 
 
 def without_abandoned(events: DataFrame, coverage: Coverage) -> DataFrame:
-    """If a store was replaced by an older copy of itself, drop the events that the copy lacks."""
+    """Drop the events that are no longer part of their store, because an older copy replaced it."""
     if not (limits := coverage.limits()):
         return events
     last = F.create_map(*(F.lit(each) for pair in limits.items() for each in pair))
@@ -187,7 +315,9 @@ def distinct_events(events: DataFrame) -> DataFrame:
 
 
 def with_store(events: DataFrame, stores: dict[str, str] | None = None) -> DataFrame:
-    """Add the store of each log. Without a map every log is a store of its own."""
+    """Add the column ``store`` to the events. ``stores`` maps a log id to its store; a log that it
+    lacks is its own store.
+    """
     if not stores or all(log_id == store for log_id, store in stores.items()):
         return events.withColumn("store", F.col("log_id"))
     table = F.create_map(*map(F.lit, _flat(stores.items())))

@@ -1,6 +1,6 @@
-"""The Spark schemas of silver and gold, so that an unwritten table is empty.
+"""The Spark schemas of silver and gold. With them, a table that was never written is read as empty.
 
-A test holds them equal to the output of ``pipeline.tables.gold`` and ``pipeline.tables.silver``.
+A test compares them with the output of ``pipeline.tables.gold`` and ``pipeline.tables.silver``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROUND: Final = (
     (_moves(STRING), "moves"),
     (LONG, "assigned_ms"),
 )
-"""How a rebalance went."""
+"""The columns about the course of a rebalance, which silver and gold share."""
 
 _COMMITTED: Final = (
     (LONG, "position"),
@@ -131,6 +131,16 @@ GOLD_SCHEMAS: Final[Mapping[str, StructType]] = {
     ),
 }
 """The tables of ``pipeline.tables.gold``, by name."""
+
+MINUTES_SCHEMA: Final = struct_of(
+    (STRING, "store group topic"),
+    (INT, "partition"),
+    (LONG, "minute_ms order offset"),
+    (BOOLEAN, "is_set"),
+    (LONG, "requests resets commits partitions messages rewinds skips duplicates"),
+    (DATE, "dt"),
+)
+"""The sums from which gold is computed: see ``gold.minutes``."""
 
 VIEWS: Final[Mapping[str, tuple[str, StructType]]] = {
     **{f"gold_{name}": (f"gold/{name}", schema) for name, schema in GOLD_SCHEMAS.items()},

@@ -1,16 +1,23 @@
-"""One computation of consecutive days: silver, gold, and what each day carries to the next.
+"""One computation of consecutive days: silver, gold, and the rows that each day carries to the
+next.
 
-It reads bronze, and the carried rows of the day before. It writes new folders and changes none that
-exists; ``publish`` makes them valid.
+It reads bronze, and the rows that the day before carries. It writes new folders and changes no
+existing one. ``publish`` makes the new folders valid.
+
+If a day has ``grown``, it has new events and no other change. Then it is not computed from its
+beginning: the new events become new rows of silver, next to the existing files, and are added to
+the sums from which gold is computed. A day that is computed from its beginning uses the same steps:
+all of its events are new.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -22,26 +29,37 @@ from groupkeeper.pipeline.log.columns import (
     EVENT_SCHEMA,
     STANDING_SCHEMA,
 )
+from groupkeeper.pipeline.spark.session import is_small
 from groupkeeper.pipeline.tables import gold, silver
-from groupkeeper.pipeline.tables.bronze import read_events
-from groupkeeper.pipeline.tables.columns import GOLD_SCHEMAS, SILVER_SCHEMAS
+from groupkeeper.pipeline.tables.bronze import Contents, read_events
+from groupkeeper.pipeline.tables.columns import GOLD_SCHEMAS, MINUTES_SCHEMA, SILVER_SCHEMAS
+from groupkeeper.pipeline.tables.files import link_files
+from groupkeeper.pipeline.tables.lag import lag_1m
 from groupkeeper.pipeline.tables.lake import DAY, Lake, add_days, read_folders
 from groupkeeper.pipeline.tables.pointer import Pointer, folder_of
+from groupkeeper.pipeline.tables.rebalances import rebalances
+from groupkeeper.pipeline.tables.small import by_day, frame, write_rows
 
-COMPUTATION: Final = 2
-"""The version of the computation. Raise it when silver, gold or carried events change for the same
-events: days of another version are computed again.
-"""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COMPUTATION: Final = 4
+"""The version of the computation. Increase it if silver, gold or carried events change for the same
+events. Days that an earlier version computed are then computed again."""
 
 TABLES: Final = (
     *(f"silver/{table}" for table in SILVER_SCHEMAS),
     *(f"gold/{table}" for table in GOLD_SCHEMAS),
     *(f"_carried/{table}" for table in ("events", "forgotten", "newest", "offsets", "ends")),
+    "_carried/minutes",
 )
 """All tables that have versions."""
 
+APPENDED: Final = ("silver/commit_deltas", "silver/other_changes", "silver/end_offsets")
+"""Tables with a row for each event. New events add files and change no existing file."""
+
 Progress = Callable[[str], object]
-"""Called with each step, to show progress."""
+"""Called with the name of each step when it begins."""
 
 
 @dataclass(frozen=True)
@@ -51,72 +69,167 @@ class Computation:
     spark: SparkSession
     lake: Lake
     valid: Pointer
-    """What was valid before."""
+    """The pointer before the computation."""
+    contents: Contents
+    """What bronze has."""
     days: Sequence[date]
     before: date | None
-    """The last day with events that is not computed again."""
+    """The last earlier day with events. Its carried rows are read."""
     version: int
     """The version of the folders that it writes."""
     progress: Progress
+    grown: Mapping[date, int] = field(default_factory=dict)
+    """The days with new events and no other change. The value is the last batch from which the day
+    was computed."""
     tables: dict[date, dict[str, str]] = field(default_factory=dict)
     """The folders that it has written, by day and table."""
 
     def __post_init__(self) -> None:
         self.tables.update({day: {} for day in self.days})
 
+    @cached_property
+    def is_small(self) -> bool:
+        """True if this process holds the rows of each table."""
+        return is_small(self.spark)
+
     def run(self) -> None:
         """Write all tables of the days."""
-        events = read_events(self.spark, self.lake, self.days)
-        columns = [*EVENT_SCHEMA.names, "store"]
-        carried = self._carried("events", CARRIED_EVENTS_SCHEMA)
-        known = events.select(columns).unionByName(carried.select(columns))
-        known = known.where(F.col("kind") != "commit")
-        deltas = self._kept("silver/commit_deltas", silver.commit_deltas(events))
-        others = self._kept("silver/other_changes", silver.other_changes(events))
+        new = read_events(
+            self.spark, self.lake, self.days, after=self.grown, contents=self.contents
+        )
+        known = self.known()
+        deltas = self._kept("silver/commit_deltas", silver.commit_deltas(new))
+        others = self._kept("silver/other_changes", silver.other_changes(new))
+        samples = self._kept("silver/end_offsets", silver.end_offsets(new))
         forgotten = silver.forgotten_members(known, self.days)
         forgotten = self._kept("_carried/forgotten", forgotten)
         sessions = silver.member_sessions(known, forgotten, self.days)
         sessions = self._kept("silver/member_sessions", sessions)
-        episodes = self._kept("silver/rebalances", silver.rebalances(known, self.days))
+        episodes = self._kept("silver/rebalances", rebalances(known, self.days))
         self._write("_carried/events", silver.carried_events(known, forgotten, self.days))
+
+        minutes = gold.minutes(deltas, others)
+        minutes = self._added("_carried/minutes", MINUTES_SCHEMA, minutes, gold.added_minutes)
+        newest = self._kept("_carried/newest", gold.newest_by_day(minutes))
+        standing = self.carried("offsets", STANDING_SCHEMA)
+        known_offsets = self._valid("_carried/offsets", STANDING_SCHEMA)
         changes = gold.all_changes(deltas, others)
-        standing = self._carried("offsets", STANDING_SCHEMA)
-        newest = self._kept("_carried/newest", gold.newest_by_day(changes))
-        by_day = gold.offsets_by_day(changes, newest, standing, self.days)
-        self._write("_carried/offsets", by_day)
-        samples = self._kept("silver/end_offsets", silver.end_offsets(events))
-        ends = self._carried("ends", ENDS_SCHEMA)
-        self._write("_carried/ends", gold.ends_by_day(samples, ends, self.days))
+        offsets = gold.offsets_by_day(changes, newest, known_offsets, standing, self.days)
+        self._write("_carried/offsets", offsets)
+        ends = self.carried("ends", ENDS_SCHEMA)
+        known_ends = self._valid("_carried/ends", ENDS_SCHEMA)
+        self._write("_carried/ends", gold.ends_by_day(samples, known_ends, ends, self.days))
 
-        def publish(table: str, rows: DataFrame) -> DataFrame:
-            # one file per day, since these tables are small
-            return self._kept(f"gold/{table}", rows.repartition(DAY))
+        samples = self._with_valid("silver/end_offsets", samples)
+        lag = lag_1m(minutes, newest, standing, samples, ends, self.days)
+        lag = self._published("lag_1m", lag)
+        self._published("commit_rate_1m", gold.commit_rate_1m(minutes))
+        self._published("rebalances", gold.rebalances(episodes, sessions))
+        self._published("audit", self._audit(deltas, others, new, known))
+        self._published("group_daily", gold.group_daily(minutes, sessions, episodes, lag, known))
+        for table in APPENDED:
+            self._append(table)
 
-        lag = publish("lag_1m", gold.lag_1m(changes, newest, standing, samples, ends, self.days))
-        publish("commit_rate_1m", gold.commit_rate_1m(deltas))
-        publish("rebalances", gold.rebalances(episodes, sessions))
-        publish("audit", gold.audit(deltas, others, events, known, self.days))
-        publish("group_daily", gold.group_daily(deltas, sessions, episodes, lag, events))
+    def known(self) -> DataFrame:
+        """Read the events of the days, and those that are carried into them. Commits are left out,
+        because silver already has them.
+
+        The columns with offsets are null. They are the largest part, and silver has the offsets
+        too.
+        """
+        names = [*EVENT_SCHEMA.names, "store"]
+        events = read_events(self.spark, self.lake, self.days, contents=self.contents)
+        events = events.select(names)
+        carried = self.carried("events", CARRIED_EVENTS_SCHEMA).select(names)
+        nothing = {name: F.lit(None).cast(EVENT_SCHEMA[name].dataType) for name in _OFFSETS}
+        both = events.withColumns(nothing).unionByName(carried)
+        return both.where(F.col("kind") != "commit")
+
+    def _audit(
+        self, deltas: DataFrame, others: DataFrame, new: DataFrame, known: DataFrame
+    ) -> DataFrame:
+        if not self.grown:
+            return gold.audit(deltas, others, new, known, self.days)
+        before = self._valid("silver/other_changes", SILVER_SCHEMAS["other_changes"])
+        others = others.unionByName(gold.of_deleted_topics(before))
+        rows = gold.audit(deltas, others, new, known, self.days)
+        return gold.added_audit(self._valid("gold/audit", GOLD_SCHEMAS["audit"]), rows)
+
+    def _published(self, table: str, rows: DataFrame) -> DataFrame:
+        # one file per day, since these tables are small
+        return self._kept(f"gold/{table}", rows if self.is_small else rows.repartition(DAY))
 
     def _kept(self, table: str, rows: DataFrame) -> DataFrame:
-        """Write a table, and read it back, so that nothing is computed twice."""
-        folders = self._write(table, rows)
+        """Write a table and read it back, so that Spark does not compute it twice."""
+        if self.is_small:
+            return frame(self.spark, self._write_held(table, rows), rows.schema)
+        self._write(table, rows)
+        folders = [of_day[table] for of_day in self.tables.values() if table in of_day]
         return read_folders(self.spark, self.lake, table, folders, rows.schema)
 
-    def _carried(self, table: str, schema: StructType) -> DataFrame:
-        """Read the carried rows of the day before these."""
-        name = f"_carried/{table}"
-        folders = [path for day, path in self.valid.folders(name).items() if day == self.before]
-        return read_folders(self.spark, self.lake, name, folders, schema)
+    def _added(
+        self,
+        table: str,
+        schema: StructType,
+        rows: DataFrame,
+        add: Callable[[DataFrame], DataFrame],
+    ) -> DataFrame:
+        """Write a table of sums. For days that have grown, first add the sums that they already
+        have.
+        """
+        if self.grown:
+            rows = add(rows.unionByName(self._valid(table, schema)))
+        return self._kept(table, rows)
 
-    def _write(self, table: str, rows: DataFrame) -> list[str]:
-        """Write a table, and return its folders: none for a day without rows."""
+    def carried(self, table: str, schema: StructType) -> DataFrame:
+        """Read the rows that the day before the first one carries."""
+        return self._valid(f"_carried/{table}", schema, [self.before] if self.before else [])
+
+    def _with_valid(self, table: str, rows: DataFrame) -> DataFrame:
+        return rows.unionByName(self._valid(table, rows.schema)) if self.grown else rows
+
+    def _valid(
+        self, table: str, schema: StructType, days: Collection[date] | None = None
+    ) -> DataFrame:
+        """Read the valid rows of a table for some days; by default, for the days that have
+        grown.
+        """
+        wanted = self.grown if days is None else days
+        folders = [path for day, path in self.valid.folders(table).items() if day in wanted]
+        return read_folders(self.spark, self.lake, table, folders, schema)
+
+    def _write(self, table: str, rows: DataFrame) -> None:
+        """Write a table into new folders: none for a day without rows."""
+        if self.is_small:
+            self._write_held(table, rows)
+            return
         began = time.monotonic()
         seen = Observation()
         rows_seen = rows.observe(seen, F.collect_set(DAY).alias("days"))
         add_days(rows_seen, self.lake.path(table), self.version)
-        written = sorted(seen.get.get("days") or [])
-        for day in written:
+        for day in seen.get.get("days") or ():
             self.tables[day][table] = folder_of(table, day, self.version)
         self.progress(f"{table} ({time.monotonic() - began:.1f} s)")
-        return [folder_of(table, day, self.version) for day in written]
+
+    def _write_held(self, table: str, rows: DataFrame) -> pa.Table:
+        """Do the same for a table that this process holds, and return its rows."""
+        began = time.monotonic()
+        held = rows.toArrow()
+        for day, of_day in by_day(held):
+            folder = self.tables[day][table] = folder_of(table, day, self.version)
+            write_rows(self.spark, self.lake.path(folder), of_day)
+        self.progress(f"{table} ({time.monotonic() - began:.1f} s)")
+        return held
+
+    def _append(self, table: str) -> None:
+        """Add the valid files of the days that have grown to the new folders."""
+        for day, folder in self.valid.folders(table).items():
+            if day not in self.grown:
+                continue
+            written = self.tables[day].setdefault(table, folder)
+            if written != folder:
+                link_files(self.spark, self.lake.path(folder), self.lake.path(written))
+
+
+_OFFSETS: Final = ("topics", "lost")
+"""The columns of an event with the offsets of partitions."""

@@ -1,13 +1,14 @@
-"""Small files of the tables' folder, which are read and replaced as a whole, through Hadoop.
+"""Small files in the tables' folder, through Hadoop. Each is read and replaced as a whole.
 
 A reader sees the old content or the new one, and never a part. On a file system, a new file is
-renamed over the old one. On an object store, a rename is a copy, but an object is replaced by one
-request when its writer closes it.
+renamed over the old one. On an object store, a rename would be a copy. There, one request replaces
+the object when its writer is closed.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,9 @@ def read_file(spark: SparkSession, path: str) -> bytes | None:
 
 
 def replace_file(spark: SparkSession, path: str, content: bytes) -> None:
-    """Write a file, or replace it at one moment. Its folder is created if it does not exist."""
+    """Write a file. If it exists, a reader sees the old content or the new one. The folder is
+    created if it does not exist.
+    """
     place, file_system = hadoop_path(spark, path)
     scheme = file_system.getUri().getScheme()
     if scheme == "file":
@@ -46,7 +49,9 @@ def replace_file(spark: SparkSession, path: str, content: bytes) -> None:
 
 
 def replace_local(place: Path, content: bytes) -> None:
-    """Replace a file of this machine."""
+    """Replace a file of this machine. After a crash, the file is either the old one or the new
+    one.
+    """
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f"_{place.name}")
     with beside.open("wb") as file:
@@ -54,6 +59,39 @@ def replace_local(place: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(place)
+
+
+def link_files(spark: SparkSession, folder: str, to_folder: str) -> None:
+    """Add the files of a folder to another folder too. They stay in the first one.
+
+    On this machine the files are linked, so nothing is copied. Object stores and other file systems
+    have no such links, so the files are copied.
+    """
+    place, file_system = hadoop_path(spark, folder)
+    target, _ = hadoop_path(spark, to_folder)
+    if file_system.getUri().getScheme() == "file":
+        paths = (
+            Path(file_system.makeQualified(each).toUri().getPath()) for each in (place, target)
+        )
+        link_local(*paths)
+        return
+    copy_files(spark, file_system, place, target)
+
+
+def copy_files(spark: SparkSession, file_system: Any, folder: Any, to_folder: Any) -> None:
+    """Copy the files of a folder, on any file system."""
+    copy = _jvm(spark).org.apache.hadoop.fs.FileUtil.copy
+    for each in file_system.listStatus(folder):
+        copy(file_system, each.getPath(), file_system, to_folder, False, file_system.getConf())
+
+
+def link_local(folder: Path, to_folder: Path) -> None:
+    """Do the same as ``link_files`` for folders of this machine."""
+    for file in folder.iterdir():
+        try:
+            (to_folder / file.name).hardlink_to(file)
+        except OSError:  # a file system without links, such as some mounts
+            shutil.copy2(file, to_folder / file.name)
 
 
 def put(file_system: Any, place: Any, content: bytes) -> None:
@@ -64,7 +102,9 @@ def put(file_system: Any, place: Any, content: bytes) -> None:
 
 
 def rename_over(spark: SparkSession, file_system: Any, place: Any, content: bytes) -> None:
-    """Replace a file of a file system such as HDFS, whose plain rename refuses to replace."""
+    """Replace a file by renaming another one. For file systems such as HDFS, whose usual rename
+    refuses this.
+    """
     jvm = _jvm(spark)
     beside = jvm.org.apache.hadoop.fs.Path(place.getParent(), f"_{place.getName()}")
     put(file_system, beside, content)

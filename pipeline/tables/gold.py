@@ -1,8 +1,12 @@
 """Gold: the small tables for reports, partitioned by day, for complete days only.
 
-They are functions of silver's tables and of events. Distances are counted in messages: the
-difference of two offsets is the number of messages between them, unless the topic is compacted or
-transactional.
+They are computed from silver and from events only. Distances are in messages. The difference of two
+offsets is the number of messages between them, unless the topic is compacted or transactional.
+
+Everything about commits is computed from one table of sums, ``minutes``. The sums of several
+batches can be added. So a new batch costs as much as its own events, not as much as its whole day.
+
+Long because it is a list: one function for each table.
 """
 
 from __future__ import annotations
@@ -17,48 +21,130 @@ from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.tables.bronze import with_day
 from groupkeeper.pipeline.tables.lake import DAY
-from groupkeeper.pipeline.tables.offsets import OFFSET_KEY, event_order, last_changes, newest_events
+from groupkeeper.pipeline.tables.offsets import (
+    OFFSET_KEY,
+    event_order,
+    last_changes,
+    order_columns,
+)
 
 MINUTE_MS: Final = 60_000
 
 PARTITION_KEY: Final = ("store", "topic", "partition")
 
 
+_SUMS: Final = (
+    "requests",
+    "resets",
+    "commits",
+    "partitions",
+    "messages",
+    "rewinds",
+    "skips",
+    "duplicates",
+)
+"""The columns of ``minutes`` that are added."""
+
+
+def minutes(deltas: DataFrame, other_changes: DataFrame) -> DataFrame:
+    """Return one row for each offset and minute in which it changed.
+
+    A row has sums over the commits of this minute, and the last change: ``order``, ``is_set`` and
+    ``offset``. Each request counts in ``requests`` once, at its first partition. In ``commits`` it
+    counts once for each topic, at the topic's first partition.
+    """
+    by_member = (F.col("cause") == "member") & (F.col("delta") > 0)
+    is_first = F.col("position") == 0
+    counted = {
+        "requests": is_first,
+        "resets": is_first & (F.col("cause") != "member"),
+        "commits": F.col("position") % (1 << 31) == 0,
+        "partitions": F.lit(True),
+        "rewinds": F.col("is_rewind"),
+        "skips": F.col("is_skip"),
+        "duplicates": F.col("is_duplicate"),
+    }
+    commits = deltas.select(
+        *(*OFFSET_KEY, DAY, minute(), event_order().alias("order"), "offset"),
+        F.lit(True).alias("is_set"),
+        *(condition.cast("long").alias(name) for name, condition in counted.items()),
+        F.when(by_member, F.col("delta")).otherwise(0).alias("messages"),
+    )
+    others = other_changes.select(
+        *(*OFFSET_KEY, DAY, minute(), event_order().alias("order"), "offset", "is_set"),
+        *(F.lit(0).cast("long").alias(name) for name in _SUMS),
+    )
+    return added_minutes(commits.unionByName(others))
+
+
+def added_minutes(rows: DataFrame) -> DataFrame:
+    """Combine the rows of ``minutes`` that have the same offset and minute."""
+    return rows.groupBy(*OFFSET_KEY, DAY, "minute_ms").agg(
+        F.max("order").alias("order"),
+        *(F.max_by(name, "order").alias(name) for name in ("offset", "is_set")),
+        *(F.sum(name).alias(name) for name in _SUMS),
+    )
+
+
+def newest_by_day(minutes: DataFrame) -> DataFrame:
+    """Return the last change of each offset on each day: its ``order``, and ``is_set``.
+
+    The caller writes it and reads it back, so that Spark knows that it is small.
+    """
+    last = (F.max("order").alias("order"), F.max_by("is_set", "order").alias("is_set"))
+    return minutes.groupBy(*OFFSET_KEY, DAY).agg(*last)
+
+
 def offsets_by_day(
-    changes: DataFrame, newest: DataFrame, standing: DataFrame, days: Sequence[date]
+    changes: DataFrame,
+    newest: DataFrame,
+    known: DataFrame,
+    standing: DataFrame,
+    days: Sequence[date],
 ) -> DataFrame:
     """Return the committed offsets at the end of each of the days.
 
-    ``changes`` are those of these days (``all_changes``), and ``newest`` the last event of each
-    offset and day (``newest_by_day``). ``standing`` is this function's result for the day before
-    them, or empty.
+    - ``changes``: the new changes (``all_changes``).
+    - ``newest``: the last change of each offset on each day, new or not (``newest_by_day``).
+    - ``known``: the earlier result of this function for these days, without the new changes. May be
+      empty.
+    - ``standing``: the offsets at the end of the day before the first one. May be empty.
     """
-    steps = last_changes(changes, *OFFSET_KEY, DAY, newest=newest)
+    key = (*OFFSET_KEY, DAY)
+    are_set = newest.where("is_set").drop("is_set")
+    steps = last_changes(changes.where("is_set"), *key, newest=are_set)
+    before = known.withColumn("order", event_order()).join(are_set, [*key, "order"], "left_semi")
+    removed = newest.where("not is_set").select(*key, "is_set", *order_columns("order"))
+    steps = steps.unionByName(before.select(*steps.columns))
+    steps = steps.unionByName(removed, allowMissingColumns=True)
     return _by_day(steps, standing, OFFSET_KEY, days).where("is_set")
 
 
-def newest_by_day(changes: DataFrame) -> DataFrame:
-    """Return the ``order`` of the last event that changed an offset, for each day with a change.
+def ends_by_day(
+    samples: DataFrame, known: DataFrame, before: DataFrame, days: Sequence[date]
+) -> DataFrame:
+    """Return the last known end of each partition at the end of each of the days.
 
-    It is computed once, since several steps need it and there may be millions of changes.
+    ``samples`` are new. ``known`` is the earlier result for these days, and ``before`` that of the
+    day before them.
     """
-    return newest_events(changes, *OFFSET_KEY, DAY)
-
-
-def ends_by_day(samples: DataFrame, known: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return the ends known at the end of each of the days; see ``offsets_by_day``."""
-    value = F.struct("offset", "ts_ms", "lease_epoch", "seq")
-    steps = samples.groupBy(*PARTITION_KEY, DAY).agg(F.max_by(value, event_order()).alias("last"))
-    return _by_day(steps.select(*PARTITION_KEY, DAY, "last.*"), known, PARTITION_KEY, days)
+    names = ("offset", "ts_ms", "lease_epoch", "seq")
+    both = samples.select(*PARTITION_KEY, DAY, *names)
+    both = both.unionByName(known.select(*both.columns))
+    last = F.max_by(F.struct(*names), event_order()).alias("last")
+    steps = both.groupBy(*PARTITION_KEY, DAY).agg(last).select(*PARTITION_KEY, DAY, "last.*")
+    return _by_day(steps, before, PARTITION_KEY, days)
 
 
 def _by_day(
     steps: DataFrame, before: DataFrame, key: Sequence[str], days: Sequence[date]
 ) -> DataFrame:
-    """Repeat each step for every day until the next step of its key; ``before`` precedes all."""
+    """Repeat each step for every day until the next step of its key. ``before`` has the steps
+    before the first day.
+    """
     earlier = before.select(*steps.columns).withColumn(DAY, F.date_sub(F.lit(days[0]), 1))
     steps = steps.unionByName(earlier).withColumn("order", event_order())
-    steps = _without_overtaken(steps, key, DAY)
+    steps = without_overtaken(steps, key, DAY)
     order = Window.partitionBy(*key).orderBy(DAY)
     steps = steps.withColumn("next_day", F.lead(DAY).over(order))
     until = F.coalesce(F.date_sub("next_day", 1), F.lit(days[-1]))
@@ -67,9 +153,8 @@ def _by_day(
     return each.where(F.col(DAY).isin(*days)).drop("next_day")
 
 
-def _without_overtaken(steps: DataFrame, key: Sequence[str], at: str) -> DataFrame:
-    """Drop each step that has a later time than a newer step: the clock was set back between them.
-
+def without_overtaken(steps: DataFrame, key: Sequence[str], at: str) -> DataFrame:
+    """Drop each step that is older than another one and has a later time: the clock was set back.
     The column ``order`` is dropped too.
     """
     earlier = Window.partitionBy(*key).orderBy(at).rowsBetween(Window.unboundedPreceding, -1)
@@ -85,104 +170,33 @@ def all_changes(commit_deltas: DataFrame, other_changes: DataFrame) -> DataFrame
     return commits.select(*names).unionByName(other_changes.select(*names))
 
 
-def lag_1m(
-    changes: DataFrame,
-    newest: DataFrame,
-    standing: DataFrame,
-    samples: DataFrame,
-    known_ends: DataFrame,
-    days: Sequence[date],
-) -> DataFrame:
-    """Return the lag of each committed offset for each minute in which it or its end changed.
-
-    Each offset also has a row for the first minute of each day, and a last row with a null
-    ``offset`` when it was deleted or expired.
-
-    ``lag`` is the last known end minus the offset at the end of the minute, at least 0. It is null
-    if no end is known, and for a negative offset. A group that commits nothing has a row for each
-    sample of its ends, since its lag grows then.
-
-    ``changes``, ``newest`` (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are those
-    of the days. ``standing`` and ``known_ends`` are the offsets and ends at the end of the day
-    before them.
-    """
-    ends = (
-        samples.select(*PARTITION_KEY, _minute(), "offset", event_order().alias("order"))
-        .groupBy(*PARTITION_KEY, "minute_ms")
-        .agg(F.max_by("offset", "order").alias("end_offset"))
-    )
-    long_ago = F.lit(0).cast("long").alias("minute_ms")
-    ends = ends.unionByName(
-        known_ends.select(*PARTITION_KEY, long_ago, F.col("offset").alias("end_offset"))
-    )
-    # -1 is Kafka's value for no offset
-    value = F.when(F.col("is_set"), F.col("offset")).otherwise(_NO_OFFSET).alias("offset")
-    moves = (
-        changes.select(*OFFSET_KEY, _minute(), value, event_order().alias("order"))
-        .groupBy(*OFFSET_KEY, "minute_ms")
-        .agg(F.max_by("offset", "order").alias("offset"), F.max("order").alias("order"))
-    )
-    stood = standing.select(*OFFSET_KEY, long_ago, "offset", event_order().alias("order"))
-    moves = _without_overtaken(moves.unionByName(stood), OFFSET_KEY, "minute_ms")
-    keys = newest.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
-    rows = moves.unionByName(keys.join(ends, [*PARTITION_KEY]), allowMissingColumns=True)
-    # so each day is complete, and no reader needs the last row of the day before
-    midnights = F.array(*(F.lit(_midnight_ms(day)).cast("long") for day in days))
-    looks = keys.select(*OFFSET_KEY, F.explode(midnights).alias("minute_ms"))
-    rows = rows.unionByName(looks, allowMissingColumns=True)
-    # one minute may have several rows; each sees all of them, and the last one is kept
-    so_far = Window.partitionBy(*OFFSET_KEY).orderBy("minute_ms")
-    moved_ms = F.when(F.col("offset").isNotNull(), F.col("minute_ms"))
-    minutes = rows.select(
-        *OFFSET_KEY,
-        "minute_ms",
-        F.last("offset", ignorenulls=True).over(so_far).alias("offset"),
-        F.last("end_offset", ignorenulls=True).over(so_far).alias("end_offset"),
-        F.last(moved_ms, ignorenulls=True).over(so_far).alias("moved_ms"),
-        F.lead("minute_ms").over(so_far).eqNullSafe(F.col("minute_ms")).alias("is_followed"),
-    )
-    known = minutes.where(~F.col("is_followed")).drop("is_followed")
-    known = known.withColumn(DAY, F.to_date(F.timestamp_millis("minute_ms")))
-    is_there = F.col("offset") != _NO_OFFSET
-    has_gone = F.col("moved_ms") == F.col("minute_ms")
-    in_days = known.where(F.col(DAY).isin(*days) & (is_there | has_gone)).drop("moved_ms")
-    # greatest ignores nulls
-    lag = F.greatest(F.col("end_offset") - F.col("offset"), F.lit(0))
-    is_known = F.col("end_offset").isNotNull() & (F.col("offset") >= 0)
-    return in_days.withColumns(
-        {"offset": F.when(is_there, F.col("offset")), "lag": F.when(is_known, lag)}
-    )
-
-
-def _midnight_ms(day: date) -> int:
-    return (day - date(1970, 1, 1)).days * 24 * 60 * MINUTE_MS
-
-
-_NO_OFFSET: Final = -1
-
-
-def commit_rate_1m(deltas: DataFrame) -> DataFrame:
+def commit_rate_1m(minutes: DataFrame) -> DataFrame:
     """Return the commits of each group and topic per minute: requests, partitions, messages.
 
-    ``messages`` counts only forward moves of members. Resets, restores and rewinds are counted
+    ``messages`` counts only members' moves forward. Resets, restores and rewinds are counted
     separately.
     """
-    is_first_of_topic = F.col("position") % (1 << 31) == 0
-    return deltas.groupBy(DAY, "store", "group", "topic", _minute()).agg(
-        F.count_if(is_first_of_topic).alias("commits"), *_moved()
-    )
+    names = [name for name in _SUMS if name not in ("requests", "resets")]
+    key = (DAY, "store", "group", "topic", "minute_ms")
+    return minutes.where(_HAS_COMMITS).groupBy(*key).agg(*_sums(*names))
+
+
+_HAS_COMMITS: Final = "partitions > 0"
+
+
+def _sums(*names: str) -> list[Column]:
+    return [F.sum(name).alias(name) for name in names]
 
 
 def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
-    """Return silver's rebalances with the names of the client that caused each one and of the
+    """Return silver's rebalances with two more columns: the client that caused each one, and the
     awaited clients.
 
     ``cause`` is a word of ``CAUSES``, or ``other``. A member is named ``client-id (host)``.
     """
-    name = F.concat("client_id", F.lit(" ("), "client_host", F.lit(")")).alias("name")
-    members = sessions.select(DAY, "store", "group", "member_id", name).dropDuplicates(
-        [DAY, "store", "group", "member_id"]
-    )
+    name = F.concat("client_id", F.lit(" ("), "client_host", F.lit(")"))
+    # a member may have two sessions, and only one of them knows its client
+    members = sessions.groupBy(DAY, "store", "group", "member_id").agg(F.max(name).alias("name"))
     # two rebalances may begin in the same millisecond, and one with an unknown beginning has no seq
     row = (DAY, "store", "group", "seq", "started_ms", "completed_ms")
     waited = episodes.select(*row, F.explode("awaited").alias("member_id"))
@@ -200,11 +214,19 @@ def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
 CAUSES: Final = {
     "join": ("member_join", "static_member_rejoin"),
     "leave": ("member_leave",),
-    "timeout": ("session_timeout", "join_timeout", "sync_timeout", "new_member_timeout"),
-    "change": ("member_changed", "leader_rejoin"),
+    "timeout": (
+        "session_timeout",
+        "join_timeout",
+        "sync_timeout",
+        "rebalance_timeout",
+        "new_member_timeout",
+    ),
+    "change": ("member_changed", "leader_rejoin", "subscription_changed"),
+    "topics": ("topics_changed", "pattern_resolved"),
+    "downgrade": ("downgrade",),
     "full": ("group_max_size",),
 }
-"""Causes of a rebalance: the reasons of ``rebalance_start`` for each word."""
+"""The causes of a rebalance. Each has the reasons of ``rebalance_start`` that it stands for."""
 
 
 def _cause() -> Column:
@@ -215,7 +237,7 @@ def _cause() -> Column:
 
 
 def group_daily(
-    deltas: DataFrame,
+    minutes: DataFrame,
     sessions: DataFrame,
     episodes: DataFrame,
     lag: DataFrame,
@@ -223,17 +245,15 @@ def group_daily(
 ) -> DataFrame:
     """Return one row for each group and day: its commits, members, and rebalances.
 
-    All frames are of the same days. ``members`` is the number at the end of the day;
+    All arguments cover the same days. ``members`` is the number at the end of the day.
     ``max_partition_lag`` is the largest lag of one partition.
     """
     key = (DAY, "store", "group")
     rejected = with_day(events).where(F.col("kind") == "commit_rejected")
     parts = [
-        deltas.groupBy(*key).agg(
-            F.count_if(F.col("position") == 0).alias("commits"),
-            *_moved(),
-            F.count_if((F.col("position") == 0) & (F.col("cause") != "member")).alias("resets"),
-        ),
+        minutes.where(_HAS_COMMITS)
+        .groupBy(*key)
+        .agg(F.sum("requests").alias("commits"), *_sums("resets", *_SUMS[3:])),
         rejected.groupBy(*key).agg(F.sum("count").alias("rejected")),
         sessions.groupBy(*key).agg(
             F.count_if(_is_today("joined_ms")).alias("joined"),
@@ -269,18 +289,6 @@ def _is_today(at_ms: str) -> Column:
     return F.coalesce(F.to_date(F.timestamp_millis(at_ms)) == F.col(DAY), F.lit(False))
 
 
-def _moved() -> list[Column]:
-    """Return the sums over commits."""
-    by_member = (F.col("cause") == "member") & (F.col("delta") > 0)
-    return [
-        F.count("*").alias("partitions"),
-        F.coalesce(F.sum(F.when(by_member, F.col("delta"))), F.lit(0)).alias("messages"),
-        F.count_if("is_rewind").alias("rewinds"),
-        F.count_if("is_skip").alias("skips"),
-        F.count_if("is_duplicate").alias("duplicates"),
-    ]
-
-
 MAX_LISTED_CHANGES: Final = 100
 """Partitions whose change an audit row names; all are counted."""
 
@@ -301,13 +309,13 @@ def audit(
     ``action`` is one of:
     - ``rewind``: a member moved an offset back
     - ``reset``, ``restore``, ``delete``, ``expire``, ``group_delete``
-    - ``rejected``: a zombie's commit; ``count`` refusals of one member in a row
+    - ``rejected``: a refused commit. ``count`` is the number of refusals of one member in a row
     - ``admin``
 
-    ``changes`` has the offsets before and after (null: removed). ``messages_back`` and
-    ``messages_forward`` count the messages in either direction; ``messages`` is the second minus
-    the first. If offsets were removed with their topic, the row names who deleted the topic.
-    ``known`` has those deletions: events of the days, and those carried into them.
+    ``changes`` has the offsets before and after; null means removed. ``messages_back`` and
+    ``messages_forward`` count the messages in each direction, and ``messages`` is forward minus
+    back. If offsets were removed with their topic, the row names the client that deleted the topic.
+    For this, ``known`` has those deletions: events of the days, and those carried into them.
     """
     moved = deltas.where(F.col("is_rewind") | (F.col("cause") != "member")).select(
         *_AUDIT_KEY,
@@ -343,6 +351,29 @@ def audit(
     return requests.unionByName(_told(events), allowMissingColumns=True)
 
 
+_TOPIC_DELETED: Final = "topic_deleted"
+"""The reason of an ``offset_deleted`` event if the topic was deleted."""
+
+
+def added_audit(before: DataFrame, rows: DataFrame) -> DataFrame:
+    """Add new rows of the audit to the earlier ones of the same days.
+
+    ``rows`` also has every earlier row that a newly read deletion of a topic may change
+    (``of_deleted_topics``).
+    """
+    may_change = "action in ('delete', 'expire') and detail = '" + _TOPIC_DELETED + "'"
+    return rows.unionByName(before.where(f"not ({may_change})").select(*rows.columns))
+
+
+def of_deleted_topics(other_changes: DataFrame) -> DataFrame:
+    """Return the offsets that were removed with their topic.
+
+    The event of the topic's deletion names the client. It may be read later than the removal of the
+    offsets.
+    """
+    return other_changes.where(F.col("reason") == _TOPIC_DELETED)
+
+
 def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> DataFrame:
     """Add the client that deleted the topic to the offsets that were removed with it.
 
@@ -361,7 +392,7 @@ def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> Da
         deletions.agg(F.collect_list(deleter).alias("deletions")), [DAY, "store", "topic"], "left"
     )
     before = F.filter("deletions", lambda each: each["seq"] < F.col("seq"))
-    by = F.when(F.col("reason") == "topic_deleted", F.array_max(before))
+    by = F.when(F.col("reason") == _TOPIC_DELETED, F.array_max(before))
     named = named.withColumn("by", by)
     return named.withColumns({name: F.coalesce(f"by.{name}", name) for name in _CLIENT})
 
@@ -371,7 +402,7 @@ def _change(before: Column, after: Column) -> Column:
 
 
 def _told(events: DataFrame) -> DataFrame:
-    """Return the audit rows of events that are rows by themselves."""
+    """Return the audit rows of events that have one row each."""
     actions = {
         "commit_rejected": "rejected",
         "group_deleted": "group_delete",
@@ -391,5 +422,6 @@ def _told(events: DataFrame) -> DataFrame:
     )
 
 
-def _minute() -> Column:
+def minute() -> Column:
+    """Return the column ``minute_ms``: the beginning of the minute of an event."""
     return (F.col("ts_ms") - F.col("ts_ms") % MINUTE_MS).alias("minute_ms")

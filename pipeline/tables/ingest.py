@@ -1,9 +1,9 @@
-"""The job that reads sealed segments into bronze, each once and after a check.
+"""The job that reads sealed segments into bronze, each of them once and after a check.
 
 It lists the files that are new, or changed since they were read, and divides them into batches. A
-batch checks its files (``pipeline.log.segment_files``), Spark reads the correct ones, and a verdict
-on each file is written. So a good copy that replaces a bad file counts as a changed file and is
-read. The verdicts are written last, and show which batches are done.
+batch checks its files (``pipeline.log.segment_files``). Spark reads the correct ones, and a verdict
+on each file is written. The verdicts are written last, so they show which batches are complete. If
+a good copy replaces a bad file, it counts as a changed file and is read.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from groupkeeper.pipeline.tables.bronze import (
 )
 from groupkeeper.pipeline.tables.lake import (
     Lake,
-    batches,
+    numbers,
     remove_batch,
-    write_small,
 )
 from groupkeeper.pipeline.tables.log_folder import FolderContent, LogFile, LogFolder
+from groupkeeper.pipeline.tables.small import write_small
 
 CONTINUOUS_INTERVAL_S: Final = 60.0
-"""How often ``--continuous`` looks for segments; the daemon seals about as often."""
+"""The time between two checks with ``--continuous``; the daemon seals about as often."""
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Limit of compressed segments in one batch, and so of the work that a crash repeats."""
+"""The most bytes of compressed segments in one batch. It limits the work that is repeated after a
+crash."""
 
 MAX_BATCH_FILES: Final = 1_000
 
@@ -66,7 +67,7 @@ def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
 def ingest_for_ever(
     spark: SparkSession, log_dir: str, lake: Lake, after_each: Callable[[list[Lacking]], object]
 ) -> None:
-    """Ingest every minute, and then call ``after_each``. Ends when that raises."""
+    """Ingest every minute, and call ``after_each`` after it. Ends when ``after_each`` raises."""
     while True:
         began = time.monotonic()
         after_each(ingest(spark, log_dir, lake))
@@ -74,21 +75,15 @@ def ingest_for_ever(
 
 
 def _begin(spark: SparkSession, lake: Lake) -> int:
-    """Remove the unfinished batch of the last run; return the next batch number.
-
-    That is the number of the unfinished batch, if there is one.
+    """Remove the unfinished batch of the last run, if there is one. Return the number of the next
+    batch: the same one again, or a new one.
     """
-    first_batch = 1 + max(_numbers(spark, lake.verdicts), default=-1)
+    first_batch = 1 + max(numbers(spark, lake.verdicts), default=-1)
     for table in (lake.events, lake.segments):
-        for number in _numbers(spark, table):
+        for number in numbers(spark, table):
             if number >= first_batch:
                 remove_batch(spark, table, str(number))
     return first_batch
-
-
-def _numbers(spark: SparkSession, path: str) -> set[int]:
-    """Return the batches of a table that this job wrote; imports have other names."""
-    return {int(batch) for batch in batches(spark, path) if batch.isdecimal()}
 
 
 # --- before a batch: what is to be read -----------------------------------------------------------
@@ -114,7 +109,7 @@ def _new_batches(spark: SparkSession, folder: LogFolder, lake: Lake) -> list[lis
 def _batches(files: Iterable[LogFile]) -> list[list[LogFile]]:
     """Divide files into batches of a limited size.
 
-    No batch has two files of one name, since rows of bronze have only the names.
+    Two files with the same name are never in one batch, since rows of bronze have only the names.
     """
     batches: list[list[LogFile]] = []
     waiting = list(files)
@@ -191,8 +186,8 @@ class _Batch:
         return []
 
     def _damaged(self, files: Sequence[str], error: BaseException) -> list[str]:
-        """Return the unreadable files: the file that Spark names, or else each file that fails by
-        itself.
+        """Return the unreadable files. If Spark does not name the file, each file is read alone to
+        find them.
         """
         named = damaged_file(error)
         found = [file for file in files if named is not None and named.endswith(f"/{file}")]
@@ -216,8 +211,7 @@ class _Batch:
             for ticket in tickets
         ]
         if rows:
-            table = self._spark.createDataFrame(rows, VERDICT_SCHEMA)
-            write_small(table, self._lake.verdicts, "batch_id")
+            write_small(self._spark, rows, VERDICT_SCHEMA, self._lake.verdicts, self._batch_id)
 
 
 def _by_file(files: Iterable[str], parts: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
@@ -234,8 +228,9 @@ def _note_lacking(spark: SparkSession, folder: LogFolder, lake: Lake) -> list[La
     """Write and return the segments that are missing or wrong."""
     files = [each.file for each in folder.files()]
     manifest = folder.manifest(files)
-    held = read_judged(spark, lake).held
-    found = lacking(files, manifest, held, read_verdicts(spark, lake))
+    verdicts = read_verdicts(spark, lake)
+    held = read_judged(spark, lake, verdicts).held
+    found = lacking(files, manifest, held, verdicts)
     # a segment that was sealed after the files were listed does exist
     found = [each for each in found if each.file in files or not folder.is_there(each.file)]
     before = read_lacking(spark, lake)
@@ -245,5 +240,5 @@ def _note_lacking(spark: SparkSession, folder: LogFolder, lake: Lake) -> list[La
     found += [each for each in before if each.name is not None and each.name.log_id not in logs]
     if sorted(found) != before:
         rows = [(each.file, each.problem) for each in found]
-        write_small(spark.createDataFrame(rows, LACKING_SCHEMA), lake.lacking)
+        write_small(spark, rows, LACKING_SCHEMA, lake.lacking)
     return sorted(found)

@@ -11,16 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from groupkeeper.pipeline.spark.session import is_small
 from groupkeeper.pipeline.tables.pointer import POINTER, has_version
 
 DAY: Final = "dt"
 """The column that tables are partitioned by: the UTC day, ``dt=2026-11-21``."""
 
 VERSION: Final = "v"
-"""The folder below that: the number of the run that wrote it. Readers never see it as a column."""
+"""The folder below the day: the number of the run that wrote it. Readers never see it as a column.
+"""
 
 _ABSENT: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
-"""Spark's errors for a table that was never written, and for one whose days were all removed."""
+"""Spark's errors if a table was never written, and if all its days were removed."""
 
 
 def is_absent(error: AnalysisException) -> bool:
@@ -36,7 +38,7 @@ class Lake:
 
     @property
     def events(self) -> str:
-        """The folder of bronze's events: as they are in the log, in ``dt=…/batch_id=…``."""
+        """The folder of bronze's events, unchanged from the log, in ``dt=…/batch_id=…``."""
         return f"{self.root}/bronze/events"
 
     @property
@@ -51,57 +53,71 @@ class Lake:
 
     @property
     def lacking(self) -> str:
-        """Bronze: segments that the log's folder should have, but that are missing or wrong."""
+        """Bronze: the segments that are missing from the log's folder, or wrong there."""
         return f"{self.root}/bronze/lacking"
 
     @property
     def pointer(self) -> str:
-        """The file that names what is valid in silver, gold and ``_carried``."""
+        """The file that names the valid folders of silver, gold and ``_carried``."""
         return self.path(POINTER)
 
     @property
     def writing(self) -> str:
-        """The file that names what a run is writing, so that the next one can remove it."""
+        """The file that names the folders that a run is writing. If the run is killed, the next one
+        removes them.
+        """
         return self.path("_writing.json")
 
     @property
     def publications(self) -> str:
-        """The table that named the published days until 0.2.0.dev3."""
+        """The table that named the published days before 0.2.0.dev5."""
         return self.path("publications")
 
     @property
     def new_publications(self) -> str:
-        """``publications`` while 0.2.0.dev3 wrote it, before it replaced the old one."""
+        """The next ``publications`` while a run before 0.2.0.dev5 wrote it."""
         return self.path("_publications")
 
     def path(self, below: str) -> str:
-        """Return the path of what is below the root."""
+        """Return the path of a file or folder below the root."""
         return f"{self.root}/{below}"
 
 
 def read_table(spark: SparkSession, path: str, schema: StructType | None = None) -> DataFrame:
     """Read a table. If a table was never written, return an empty one with the given schema."""
-    reader = spark.read if schema is None else spark.read.schema(schema)
+    if schema is None:
+        return spark.read.parquet(path)
+    if not exists(spark, path):  # Spark's error about it costs more than this question
+        return empty(spark, schema)
     try:
-        return reader.parquet(path)
+        return spark.read.schema(schema).parquet(path)
     except AnalysisException as error:
-        if schema is None or not is_absent(error):
+        if not is_absent(error):
             raise
-        return spark.createDataFrame([], schema)
+        return empty(spark, schema)
+
+
+def empty(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Return an empty table. Spark knows that it is empty, and leaves it out of each query."""
+    jvm, session = spark.sparkContext._jvm, spark._jsparkSession
+    assert jvm is not None
+    rows = session.createDataFrame(jvm.java.util.ArrayList(), session.parseDataType(schema.json()))
+    return DataFrame(rows, spark)
 
 
 def read_folders(
     spark: SparkSession, lake: Lake, table: str, folders: Collection[str], schema: StructType
 ) -> DataFrame:
-    """Read some folders of a table. Without any, return an empty one."""
+    """Read some folders of a table. Without folders, return an empty table."""
     reader = spark.read.schema(schema).option("basePath", lake.path(table))
-    # a folder of 0.2.0.dev3 has folders of versions beside its files
+    # a folder from before 0.2.0.dev5 has folders of versions beside its files
     versions = [lake.path(folder) for folder in folders if has_version(folder)]
     others = [lake.path(f"{folder}/*.parquet") for folder in folders if not has_version(folder)]
     parts = [reader.parquet(*paths).select(schema.names) for paths in (versions, others) if paths]
     if not parts:
-        return spark.createDataFrame([], schema)
-    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        return empty(spark, schema)
+    rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    return rows.coalesce(1) if is_small(spark) else rows  # one partition needs no shuffle
 
 
 def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
@@ -115,25 +131,20 @@ def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
 
 
 MAX_FILE_ROWS: Final = 5_000_000
-"""Rows in a file of a table, about 100 MB: readers of a day's largest tables can share the work."""
+"""The most rows in a file of a table, about 100 MB. A large day has several files, so that several
+tasks can read it."""
 
 
 def add_days(table: DataFrame, path: str, version: int) -> None:
-    """Write days of a table beside what exists, in folders of this version."""
+    """Write days of a table into new folders of this version. Existing folders stay."""
     # not mode("append"): it would also move the finished tasks of a killed job into the table
     write_days(table.withColumn(VERSION, F.lit(version)), path, VERSION)
 
 
-def write_small(table: DataFrame, path: str, *partitions: str) -> None:
-    """Replace a table with one file. With ``partitions``, replace only the partitions that
-    ``table`` has, each with one file."""
-    writer = table.coalesce(1).write.mode("overwrite")
-    writer = writer.option("partitionOverwriteMode", "dynamic")
-    (writer.partitionBy(*partitions) if partitions else writer).parquet(path)
-
-
 def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
-    """Move a new table from its temporary place to its own, if that is empty."""
+    """Move a complete new table from its temporary place to its own place, unless there is a
+    table.
+    """
     place, file_system = hadoop_path(spark, path)
     whole, _ = hadoop_path(spark, f"{beside}/_SUCCESS")
     if file_system.exists(whole) and not file_system.exists(place):
@@ -153,22 +164,42 @@ def remove_all(spark: SparkSession, pattern: str) -> None:
         file_system.delete(found.getPath(), True)
 
 
-def batches(spark: SparkSession, path: str) -> set[str]:
-    """Return the batches that wrote to a table, on any day."""
-    return {folder.getName().partition("=")[2] for folder in _of_batch(spark, path, "*")}
+def exists(spark: SparkSession, path: str) -> bool:
+    """Return True if a file or folder exists."""
+    place, file_system = hadoop_path(spark, path)
+    return bool(file_system.exists(place))
+
+
+def file_sizes(spark: SparkSession, path: str) -> list[int]:
+    """Return the sizes of a folder's files in bytes."""
+    files, file_system = hadoop_path(spark, f"{path}/*.parquet")
+    return [each.getLen() for each in file_system.globStatus(files) or ()]
+
+
+def bronze_folders(spark: SparkSession, lake: Lake) -> list[str]:
+    """Return the folders of all batches of bronze, relative to the root of the tables."""
+    folders = (folder.split("/")[-2:] for folder in batch_folders(spark, lake.events, "*"))
+    return [f"bronze/events/{day}/{batch}" for day, batch in folders]
+
+
+def numbers(spark: SparkSession, path: str) -> set[int]:
+    """Return the numbers of the batches that wrote to a table. Imports have no number."""
+    batches = {folder.rpartition("=")[2] for folder in batch_folders(spark, path, "*")}
+    return {int(batch) for batch in batches if batch.isdecimal()}
 
 
 def remove_batch(spark: SparkSession, path: str, batch_id: str) -> None:
     """Remove the rows that a batch wrote to a table, on any day."""
-    for folder in _of_batch(spark, path, batch_id):
-        remove_folder(spark, folder.toString())
+    for folder in batch_folders(spark, path, batch_id):
+        remove_folder(spark, folder)
 
 
-def _of_batch(spark: SparkSession, path: str, batch_id: str) -> list[Any]:
-    found: list[Any] = []
+def batch_folders(spark: SparkSession, path: str, batch_id: str) -> list[str]:
+    """Return the folders that a batch wrote in a table, for any day. ``*`` means every batch."""
+    found: list[str] = []
     for pattern in (f"{path}/batch_id={batch_id}", f"{path}/{DAY}=*/batch_id={batch_id}"):
         folders, file_system = hadoop_path(spark, pattern)
-        found += [each.getPath() for each in file_system.globStatus(folders) or ()]
+        found += [each.getPath().toString() for each in file_system.globStatus(folders) or ()]
     return found
 
 
@@ -176,5 +207,5 @@ def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Return a path as a Hadoop path, and its file system."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    found = jvm.org.apache.hadoop.fs.Path(path)
+    found = getattr(jvm, "org.apache.hadoop.fs.Path")(path)
     return found, found.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())

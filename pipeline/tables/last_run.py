@@ -1,8 +1,9 @@
-"""What the last run saw and said, so that a run without anything new ends before Spark starts.
+"""The inputs and the printed lines of the last run. With them, a run without anything new ends
+before Spark starts.
 
-It is no record of work that is done: a run ends early only if everything that its result depends on
-is as the last run left it. If the file is missing, or anything differs, the run looks for itself.
-Only folders of this machine can be compared without Spark.
+This is no record of finished work. A run ends early only if everything that its result depends on
+is unchanged since the last run. If the file is missing, or anything differs, the run does all its
+checks with Spark. Only folders of this machine can be compared without Spark.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from groupkeeper.pipeline.log.segment_files import MANIFEST
 from groupkeeper.pipeline.tables.lake_lock import local_folder
-from groupkeeper.pipeline.tables.pointer import HOUR_MS, POINTER, from_json
+from groupkeeper.pipeline.tables.pointer import HOUR_MS, POINTER, UnknownFormat, from_json
 
 FILE: Final = "_last_run.json"
 """Its name in the tables' folder; Spark ignores names that begin with an underscore."""
 
 _BRONZE: Final = ("bronze/segments", "bronze/verdicts", "bronze/lacking")
-"""The small tables of bronze: whatever writes events also writes to one of them."""
+"""The small tables of bronze. Each write of events also writes to one of them."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The files of one folder, without those below it."""
+    """The files of one folder, without those in its sub-folders."""
 
     file_bytes: int
     digest: str
@@ -43,30 +44,40 @@ class Sight:
 
     software: str
     accept_gaps: Sequence[str]
+    retention_days: Mapping[str, int]
     log_dir: str
     log: Mapping[str, Folder]
-    """The folders of the log, by their paths below it."""
+    """The folders that have segments, by their paths below the log's folder."""
+    manifests: Mapping[str, Folder]
+    """The folders that have a manifest, by the same paths."""
 
 
 @dataclass(frozen=True)
 class LastRun:
-    """The last run that ended."""
+    """The record of a run at its end, with which the next run sees whether anything is new."""
 
     saw: Sight
     tables: str
-    """A hash of the tables as it left them."""
+    """A hash of the tables at the end of the run."""
     lines: Sequence[str]
-    """What a run would say that finds nothing new."""
+    """The lines that a run prints if it finds nothing new."""
     is_sound: bool
 
 
-def sight(log_dir: str, accept_gaps: Collection[date]) -> Sight | None:
-    """Return what a run would see now. Return None if the log is not on this machine."""
+def sight(
+    log_dir: str, accept_gaps: Collection[date], retention_days: Mapping[str, int]
+) -> Sight | None:
+    """Return everything that the result of a run now depends on. None if the log is not on this
+    machine.
+    """
     folder = local_folder(log_dir)
     if folder is None:
         return None
     gaps = sorted({str(day) for day in accept_gaps})
-    return Sight(_software(), gaps, str(folder.resolve()), dict(_folders(folder, _is_of_log)))
+    log = dict(_folders(folder, lambda name: name.endswith(".jsonl.gz")))
+    manifests = dict(_folders(folder, lambda name: name == MANIFEST))
+    place = str(folder.resolve())
+    return Sight(_software(), gaps, dict(retention_days), place, log, manifests)
 
 
 def last_run(out: str) -> LastRun | None:
@@ -75,8 +86,8 @@ def last_run(out: str) -> LastRun | None:
     try:
         content = json.loads((folder or Path()).joinpath(FILE).read_bytes())
         saw = content.pop("saw")
-        log = {path: Folder(**each) for path, each in saw.pop("log").items()}
-        return LastRun(Sight(**saw, log=log), **content)
+        log, manifests = (_as_folders(saw.pop(name)) for name in ("log", "manifests"))
+        return LastRun(Sight(**saw, log=log, manifests=manifests), **content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -84,7 +95,9 @@ def last_run(out: str) -> LastRun | None:
 def says(
     last: LastRun | None, now: Sight | None, out: str, keep_versions_hours: float, now_ms: int
 ) -> LastRun | None:
-    """Return the last run if a run would find nothing new and remove nothing; otherwise None."""
+    """Return the last run if a run now would find nothing new and would remove nothing. Otherwise
+    return None.
+    """
     folder = local_folder(out)
     if last is None or now is None or folder is None or last.saw != now:
         return None
@@ -106,8 +119,10 @@ def content_of(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) ->
 
 
 def bytes_to_read(last: LastRun | None, now: Sight | None, out: str) -> int | None:
-    """Return about how many bytes a run will read: those of the days that have new files, and of
-    all later days. Return None if that is not known.
+    """Return about how many bytes a run will read, or None if that is unknown.
+
+    It reads the new files. It also reads the events that bronze has of their days and of all later
+    days.
     """
     tables = local_folder(out)
     if now is None or tables is None:
@@ -116,11 +131,33 @@ def bytes_to_read(last: LastRun | None, now: Sight | None, out: str) -> int | No
     if last is not None and last.saw.software == now.software and last.tables == _tables(tables):
         before = last.saw.log
     paths = {*before, *now.log}
-    days = {_day(path) for path in paths if before.get(path) != now.log.get(path)}
-    first = min(days, default="9999")
+    changed = {path for path in paths if before.get(path) != now.log.get(path)}
+    new_bytes = sum(_bytes(now.log, path) - _bytes(before, path) for path in changed)
+    first = min(map(_day, changed), default="9999")
     bronze = _folders(tables / "bronze" / "events")
-    both = [*now.log.items(), *bronze]
-    return sum(each.file_bytes for path, each in both if _day(path) >= first)
+    again = sum(each.file_bytes for path, each in bronze if _day(path) >= first)
+    return max(new_bytes, 0) + again + _carried_bytes(tables, first)
+
+
+def _carried_bytes(tables: Path, first: str) -> int:
+    """Return the size of the tables that are carried into the first day and the days after it."""
+    try:
+        days = from_json((tables / POINTER).read_bytes()).days
+    except (OSError, UnknownFormat):  # Spark reports the second
+        return 0
+    before = max((str(day) for day in days if str(day) < first), default="")
+    tables_of_days = (note.tables for day, note in days.items() if str(day) >= before)
+    folders = [
+        folder
+        for of_day in tables_of_days
+        for table, folder in of_day.items()
+        if table.startswith("_carried/")
+    ]
+    return sum(each.file_bytes for folder in folders for _, each in _folders(tables / folder))
+
+
+def _bytes(folders: Mapping[str, Folder], path: str) -> int:
+    return folders[path].file_bytes if path in folders else 0
 
 
 def bytes_below(folder: str) -> int | None:
@@ -129,8 +166,14 @@ def bytes_below(folder: str) -> int | None:
     return None if place is None else sum(each.file_bytes for _, each in _folders(place))
 
 
+def _as_folders(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Folder]:
+    return {path: Folder(**each) for path, each in content.items()}
+
+
 def _day(path: str) -> str:
-    """Return the day of a folder; "" for a folder of no day, which may have files of any."""
+    """Return the day of a folder. Return "" if the folder belongs to no day: its files may be of
+    any day.
+    """
     return path.rpartition("dt=")[2].partition("/")[0] if "dt=" in path else ""
 
 
@@ -142,7 +185,9 @@ def _software() -> str:
 
 
 def _tables(folder: Path) -> str:
-    """Return a hash of what is valid, and of the names in the small tables of bronze."""
+    """Return a hash of the pointer, and of the files in the small tables of bronze: their names,
+    sizes and times.
+    """
     pointer = folder / POINTER
     digest = hashlib.sha256(pointer.read_bytes() if pointer.exists() else b"")
     for table in _BRONZE:
@@ -151,14 +196,12 @@ def _tables(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _is_of_log(name: str) -> bool:
-    return name == MANIFEST or name.endswith(".jsonl.gz")
-
-
 def _folders(
     root: Path, is_wanted: Callable[[str], bool] = lambda _: True
 ) -> Iterator[tuple[str, Folder]]:
-    """Return each folder below a folder that has such files, and itself."""
+    """Yield the path of each folder at or below ``root`` that has wanted files, with their size and
+    digest.
+    """
     for place, _, every_name in os.walk(root):
         names = list(filter(is_wanted, every_name))
         if not names:

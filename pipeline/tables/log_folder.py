@@ -18,16 +18,18 @@ from groupkeeper.pipeline.tables.lake import DAY, hadoop_path
 
 
 class LogFile(NamedTuple):
-    """A file as it is now."""
+    """The size and the time of a file, as the file system shows them now."""
 
     file: str
-    """Its path below the folder."""
+    """The path below the log's folder."""
     file_bytes: int
     modified_ms: int
 
 
 class FolderContent(NamedTuple):
-    """The content of a file when its checksum was computed."""
+    """The checksum of a file, with the size and time that the file had when the checksum was
+    computed.
+    """
 
     file_bytes: int
     modified_ms: int

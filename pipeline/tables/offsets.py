@@ -43,12 +43,18 @@ _WHO: Final = (
 
 
 def event_order() -> Column:
-    """Return ``(lease_epoch, seq)`` as one number, to sort the events of a group.
+    """Return ``(lease_epoch, seq)`` as one number, which sorts the events of a group.
 
-    Spark can aggregate numbers without sorting, but not pairs. The number has room for 8 million
-    leases and a million million events. Beyond that it raises an error.
+    For numbers, Spark can find the largest without sorting; for pairs it cannot. The number has
+    room for 8 million leases and a million million events. A larger value raises an error.
     """
     return F.col("lease_epoch") * F.lit(1 << 40) + F.col("seq")
+
+
+def order_columns(order: str) -> tuple[Column, Column]:
+    """Return the columns ``lease_epoch`` and ``seq`` of an ``event_order``."""
+    lease_epoch = F.shiftright(order, 40).alias("lease_epoch")
+    return lease_epoch, (F.col(order) % F.lit(1 << 40)).alias("seq")
 
 
 def offset_changes(events: DataFrame) -> DataFrame:
@@ -100,7 +106,8 @@ def offsets_as_of(
     ``events`` are those of ``bronze.read_events``: the whole history, or everything since a
     snapshot. Only events up to and including ``as_of_ms`` or ``as_of_seq`` count. Without either,
     all events count. There is one row for each ``OFFSET_KEY``, with the columns ``STANDING``.
-    ``expire_time_ms`` is -1 if there is none. ``seq`` and ``ts_ms`` are those of the commit.
+    ``expire_time_ms`` is -1 if the offset has no expiry time. ``seq`` and ``ts_ms`` are those of
+    the commit.
     """
     if as_of_ms is not None:
         events = events.where(F.col("ts_ms") <= as_of_ms)
@@ -120,7 +127,7 @@ def offsets_as_of(
 
 
 def standing(changes: DataFrame) -> DataFrame:
-    """Return the committed offsets after all these changes (of ``offset_changes``)."""
+    """Return the offsets that remain after all changes, which are rows of ``offset_changes``."""
     return _standing(last_changes(changes, *OFFSET_KEY))
 
 
@@ -136,8 +143,9 @@ def newest_events(changes: DataFrame, *key: str) -> DataFrame:
 def last_changes(changes: DataFrame, *key: str, newest: DataFrame | None = None) -> DataFrame:
     """Return the last change for each key, including removals.
 
-    ``newest`` is ``newest_events`` of the same changes, if it is already known. If it was written
-    and read back, Spark knows that it is small, and does not sort every change for the join.
+    ``newest`` is the result of ``newest_events`` for the same changes, if the caller already has
+    it. If it was written and read back, Spark knows that it is small, and does not sort every
+    change for the join.
     """
     ordered = changes.withColumn("order", event_order())
     if newest is None:

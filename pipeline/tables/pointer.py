@@ -1,15 +1,15 @@
-"""The pointer: one small file that names, for each day, the folders that its tables are in (pure).
+"""The pointer: one small file that names the folders of each table for each day (pure).
 
-A run writes new folders beside those that are valid, and then replaces this file. So all tables of
-all days change at one moment, and a reader that has read the file keeps a set of tables that belong
-together. The folders that were replaced stay for a time, for such readers.
+A run writes new folders, and then replaces this file. So all tables of all days change at one
+moment. A reader that has read the file keeps one set of tables that belong together. The replaced
+folders stay for a time, for such readers.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Final
 
@@ -22,14 +22,19 @@ FORMAT: Final = 1
 PUBLISHED: Final = "published"
 ACCEPTED: Final = "published with a gap"
 STALE: Final = "published earlier"
-"""Events are missing since the day was published: it stays as it was."""
+"""The day was published before a gap was known. It stays as it was."""
 HELD_BACK: Final = "held back"
-"""Events were missing before the day was ever published: it has no tables."""
+"""A gap was known before the day was ever published. The day has no tables."""
+
+BRONZE, SILVER, GOLD = "bronze", "silver", "gold"
+LAYERS: Final = (BRONZE, SILVER, GOLD)
+CARRIED: Final = "_carried"
+"""The layer of rows that a day carries to later days. It is removed together with bronze."""
 
 HOUR_MS: Final = 3_600_000
 
 Span = tuple[str, int, int]
-"""A store, and the first and last seq of a gap."""
+"""A gap: a store, and the first and last missing seq."""
 
 
 class UnknownFormat(Exception):
@@ -38,35 +43,44 @@ class UnknownFormat(Exception):
 
 @dataclass(frozen=True)
 class DayNote:
-    """What is known of a day, and where its tables are."""
+    """The state of a day, and the folders of its tables."""
 
     state: str
     fingerprint: str
-    """A hash of the content of bronze that was last judged; the day was computed from it, unless it
-    is stale or held back."""
+    """A hash of bronze's content of the day at the last run. The tables were computed from this
+    content, unless the day is stale or held back.
+    """
     events: int
     missing: str
     """The missing events, as text for people."""
     computation: int
-    """The version of the computation; 0 before versions existed."""
+    """The version of the computation; 0 if the day was computed before there were versions."""
     tables: Mapping[str, str] = field(default_factory=dict)
-    """The folder of each table that has rows of this day, both relative to the tables' folder:
-    ``gold/lag_1m`` is in ``gold/lag_1m/dt=2026-11-21/v=17``.
-    """
+    """The folder of each table that has rows of this day. Both are relative to the tables' folder:
+    ``gold/lag_1m`` is in ``gold/lag_1m/dt=2026-11-21/v=17``."""
+    batch: int = -1
+    """The last batch of bronze when it was computed."""
 
     @property
     def ground(self) -> tuple[str, str, int]:
-        """Return the values whose change makes the day be computed again."""
+        """The values on which the tables of the day depend. If one of them changes, the day is
+        computed again.
+        """
         return self.state, self.fingerprint, self.computation
 
     @property
     def is_published(self) -> bool:
         return self.state != HELD_BACK
 
+    @property
+    def is_whole(self) -> bool:
+        """Return True if the day is published, and its gaps, if it has any, are accepted."""
+        return self.state in (PUBLISHED, ACCEPTED)
+
 
 @dataclass(frozen=True)
 class Replaced:
-    """Folders that one run replaced, and the time."""
+    """The folders that one run replaced, and when."""
 
     at_ms: int
     folders: Sequence[str]
@@ -74,14 +88,23 @@ class Replaced:
 
 @dataclass(frozen=True)
 class Pointer:
-    """What is valid."""
+    """The content of the pointer: the valid folders, and the replaced ones, which are removed
+    later.
+    """
 
     version: int = 0
     """The number of the run that wrote it; folders of that run end in ``/v=<version>``."""
     days: Mapping[date, DayNote] = field(default_factory=dict)
     accepted: frozenset[Span] = frozenset()
-    """The gaps that days are published with."""
+    """The accepted gaps: days are published without these events."""
     replaced: Sequence[Replaced] = ()
+    since: Mapping[str, date] = field(default_factory=dict)
+    """The first day of each layer whose earlier days were removed because of their age."""
+
+    @property
+    def bronze_since(self) -> date:
+        """Return the first day of which bronze may have events."""
+        return self.since.get(BRONZE, date.min)
 
     @property
     def published_days(self) -> list[date]:
@@ -97,12 +120,14 @@ class Pointer:
 
 
 def folder_of(table: str, day: date, version: int) -> str:
-    """Return the folder that a run writes the rows of a day to."""
+    """Return the folder into which a run writes the rows of a day."""
     return f"{table}/dt={day.isoformat()}/v={version}"
 
 
 def has_version(folder: str) -> bool:
-    """Return True for a folder of a run. Tables of 0.2.0.dev3 have one folder for each day."""
+    """Return True for the folder of one version of a day. Tables from before 0.2.0.dev5 have one
+    folder for each day instead.
+    """
     return folder.rpartition("/")[2].startswith("v=")
 
 
@@ -117,6 +142,7 @@ def as_json(pointer: Pointer) -> bytes:
             "tables": dict(sorted(note.tables.items())),
             "fingerprint": note.fingerprint,
             "computation": note.computation,
+            "batch": note.batch,
         }
         for day, note in sorted(pointer.days.items())
     ]
@@ -127,6 +153,7 @@ def as_json(pointer: Pointer) -> bytes:
         "days": days,
         "accepted": [list(each) for each in sorted(pointer.accepted)],
         "replaced": replaced,
+        "since": {layer: day.isoformat() for layer, day in sorted(pointer.since.items())},
     }
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
@@ -141,10 +168,12 @@ def from_json(content: bytes) -> Pointer:
         )
     replaced = [Replaced(each["at_ms"], each["folders"]) for each in found["replaced"]]
     accepted = frozenset((store, first, last) for store, first, last in found["accepted"])
-    return Pointer(found["version"], dict(_days(found["days"])), accepted, replaced)
+    since = {layer: date.fromisoformat(day) for layer, day in found.get("since", {}).items()}
+    return Pointer(found["version"], dict(_days(found["days"])), accepted, replaced, since)
 
 
 def _days(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[date, DayNote]]:
     names = ("state", "fingerprint", "events", "missing", "computation", "tables")
     for row in rows:
-        yield date.fromisoformat(row["dt"]), DayNote(*(row[name] for name in names))
+        note = DayNote(*(row[name] for name in names))
+        yield date.fromisoformat(row["dt"]), replace(note, batch=row.get("batch", -1))

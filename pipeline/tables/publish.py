@@ -1,14 +1,14 @@
 """The job that computes silver and gold for the days whose events have changed.
 
-It does not rely on a memory of the last run. It compares bronze's content of a day with the content
-that the day was last computed from. New folders are written beside the valid ones, and at the end
-one pointer is replaced (``pipeline.tables.pointer``). So a run may be interrupted anywhere, and
-until its end readers see what was valid before.
+It compares bronze's content of a day with the content from which the day was last computed. New
+folders are written, and at the end one pointer is replaced (``pipeline.tables.pointer``). So a run
+may be interrupted anywhere, and until its end readers see the tables that were valid before.
 
 A late segment changes its own day and, through carried events, the days after it: all of them are
-computed again. No watermark drops late events. For the same reason a gap holds back its own day and
-all later ones, since offsets, members and ends are carried through it. Of these, days that were
-published before stay as they were.
+computed again. No watermark drops late events.
+
+A gap holds back its own day and all later ones, because offsets, members and ends are carried
+through it. Of these, days that were published before stay as they were.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from pyspark.sql import SparkSession
 
 from groupkeeper.pipeline.log.branches import PutBack
 from groupkeeper.pipeline.log.coverage import Coverage, Gap
-from groupkeeper.pipeline.tables.bronze import read_coverage
+from groupkeeper.pipeline.tables.bronze import read_contents
 from groupkeeper.pipeline.tables.compute import COMPUTATION, TABLES, Computation, Progress
+from groupkeeper.pipeline.tables.growth import Growth
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.pointer import (
     ACCEPTED,
@@ -56,21 +57,23 @@ class Publication:
     held_back: dict[date, list[Gap]] = field(default_factory=dict)
     """Days that cannot be computed, and the gaps in them or in earlier days."""
     stale: frozenset[date] = frozenset()
-    """Those of them that stay as an earlier run published them."""
+    """Those of ``held_back`` that were published by an earlier run. They stay as they were."""
     accepted: list[Gap] = field(default_factory=list)
-    """Accepted gaps: those of published days, and those of earlier days that these days depend on.
-    """
+    """The accepted gaps in the published days, and in the earlier days that they depend on."""
     events: int = 0
     """The number of events of the published days."""
     put_backs: list[PutBack] = field(default_factory=list)
-    """The moments at which an older copy replaced a store, in any run."""
+    """All moments at which an older copy replaced a store."""
+    late: list[date] = field(default_factory=list)
+    """Days of which a segment came after retention had removed them. It is not in the tables."""
 
 
-def publish(
+def publish(  # noqa: PLR0913  the options of a run
     spark: SparkSession,
     lake: Lake,
     *,
     accept_gaps: Collection[date] = (),
+    again: tuple[date, date] | None = None,
     keep_versions_hours: float = KEEP_VERSIONS_HOURS,
     progress: Progress = lambda _: None,
     clock: Callable[[], float] = time.time,
@@ -79,10 +82,12 @@ def publish(
 
     A day with a gap in a log's ``seq`` is not published, nor is any later day. If it was published
     before the gap was known, it stays as it was. A gap on one of the days ``accept_gaps`` is
-    accepted for good: if a part of its events arrives later, the rest stays accepted.
+    accepted for good. If some of its events arrive later, the others stay accepted. ``again`` is a
+    first and a last day: these days are computed again even if nothing changed.
     """
     take_over(spark, lake)
-    coverage = read_coverage(spark, lake)
+    contents = read_contents(spark, lake)
+    coverage = contents.coverage
     found = read_pointer(spark, lake)
     if found.version:
         forget_dev3(spark, lake)  # a run may have died before it did
@@ -92,26 +97,42 @@ def publish(
     stores = coverage.stores()
     accepted, unknown = _judged(coverage.gaps(), stores, valid.accepted, accept_gaps)
     known = frozenset((stores[gap.log_id], gap.first_seq, gap.last_seq) for gap in accepted)
-    wanted = {
-        day: _wanted(coverage, day, accepted, unknown, noted.get(day)) for day in coverage.days()
+    there = [day for day in coverage.days() if day >= valid.bronze_since]
+    removed = {day: note for day, note in noted.items() if day < valid.bronze_since}
+    wanted = removed | {
+        day: _wanted(coverage, day, accepted, unknown, noted.get(day)) for day in there
     }
     held = {
         day: [gap for gap in unknown if gap.from_day <= day]
-        for day in wanted
+        for day in there
         if wanted[day].state in (HELD_BACK, STALE)
     }
-    touched = [day for day in wanted if day not in noted or wanted[day].ground != noted[day].ground]
+    asked = [day for day in there if again is not None and again[0] <= day <= again[1]]
+    touched = [
+        day
+        for day in there
+        if day in asked or day not in noted or wanted[day].ground != noted[day].ground
+    ]
     _say_outdated(touched, noted, progress)
-    days = [day for day in wanted if touched and day >= touched[0] and day not in held]
+    days = [day for day in there if touched and day >= touched[0] and day not in held]
     version = valid.version + 1
     if days:
         before = max((day for day in wanted if day < days[0]), default=None)
         if known != valid.accepted:  # an acceptance outlives a killed run
             write_pointer(spark, lake, replace(valid, accepted=known))
         begin(spark, lake, version, TABLES, days)
-        run = Computation(spark, lake, valid, days, before, version, progress)
+        growth = Growth(coverage)
+        grown = {
+            day: noted[day].batch
+            for day in days
+            if day not in asked and growth.has_only_grown(day, noted.get(day), COMPUTATION)
+        }
+        run = Computation(spark, lake, valid, contents, days, before, version, progress, grown)
         run.run()
-        wanted |= {day: replace(wanted[day], tables=run.tables[day]) for day in days}
+        wanted |= {
+            day: replace(wanted[day], tables=run.tables[day], batch=growth.last_batch)
+            for day in days
+        }
     if (wanted, known) != (noted, found.accepted) or valid != found or not found.version:
         now = successor(valid, wanted, known, version, _ms(clock))
         switch(spark, lake, now)
@@ -119,7 +140,8 @@ def publish(
         forget_dev3(spark, lake)
     events = sum(coverage.events(day) for day in days)
     stale = frozenset(day for day in held if wanted[day].state == STALE)
-    return Publication(days, held, stale, accepted, events, coverage.put_backs())
+    late = [day for day, note in removed.items() if coverage.events(day) != note.events]
+    return Publication(days, held, stale, accepted, events, coverage.put_backs(), late)
 
 
 def _ms(clock: Callable[[], float]) -> int:
@@ -129,11 +151,11 @@ def _ms(clock: Callable[[], float]) -> int:
 def _say_outdated(
     touched: Sequence[date], noted: Mapping[date, DayNote], progress: Progress
 ) -> None:
-    """Say how many days are computed again because of another version."""
+    """Report how many days are computed again because another version computed them."""
     outdated = [n for n in map(noted.get, touched) if n and n.computation != COMPUTATION]
     if outdated:
         days_were = "1 day was" if len(outdated) == 1 else f"{len(outdated)} days were"
-        progress(f"{days_were} computed by another version of groupkeeper: computing anew")
+        progress(f"{days_were} computed by another version of groupkeeper: computing again")
 
 
 def _judged(
@@ -142,7 +164,9 @@ def _judged(
     before: Collection[Span],
     accept_gaps: Collection[date],
 ) -> tuple[list[Gap], list[Gap]]:
-    """Return the accepted gaps, and the others. ``before`` are those of earlier runs."""
+    """Divide gaps into the accepted ones and the others. ``before`` are the gaps that earlier runs
+    accepted.
+    """
     accepted: list[Gap] = []
     unknown: list[Gap] = []
     for gap in gaps:
@@ -162,9 +186,9 @@ def _wanted(
     unknown: Sequence[Gap],
     noted: DayNote | None,
 ) -> DayNote:
-    """Return the note for a day, with the gaps in it or in the days that it depends on.
+    """Return the note of a day, with the gaps in this day and in earlier ones.
 
-    Its tables are those that it has; they change if it is computed.
+    It names the present tables of the day, until new ones are computed.
     """
     lacks = [gap for gap in unknown if gap.from_day <= day]
     lives_without = [gap for gap in accepted if gap.from_day <= day]
@@ -180,11 +204,14 @@ def _wanted(
         "; ".join(_missing_of(gap, day) for gap in lacks or lives_without),
         COMPUTATION,
         noted.tables if noted is not None else {},
+        noted.batch if noted is not None else -1,
     )
 
 
 def _missing_of(gap: Gap, day: date) -> str:
-    """Return the missing events of a day, as text. A day after a gap lacks the carried state."""
+    """Return a text about the missing events of a gap, for one day. A day after the gap lacks the
+    carried state.
+    """
     if gap.touches(day):
         return str(gap)
-    return f"what stood when it began is not known for certain: of {gap.days_text} {gap}"
+    return f"the state at its beginning is uncertain: of {gap.days_text} {gap}"

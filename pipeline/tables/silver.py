@@ -1,11 +1,11 @@
-"""Silver: moves of offsets, sessions of members, and rebalances, computed from events.
+"""Silver: moves of offsets and sessions of members, computed from events.
 
-Every table is a function of events only. The state that a day passes to later days is also a set of
-events (``carried_events``). So the same functions compute a day from its own and the carried
-events, or from the whole history.
+Every table is computed from events only. The state that a day carries to later days is a set of
+events too (``carried_events``). So the same functions can compute a day from its own and the
+carried events, or from the whole history.
 
 A table shows each day's state at the end of that day. A session of three days has a row on each of
-them, and an end only on the last.
+them, and only the last row has its end.
 
 Long because it is a list: one function for each table.
 """
@@ -20,25 +20,27 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
+from groupkeeper.pipeline.log.kinds import DATA_STORE
 from groupkeeper.pipeline.tables.bronze import with_day
+from groupkeeper.pipeline.tables.days import day_of, until_its_day
 from groupkeeper.pipeline.tables.lake import DAY
 from groupkeeper.pipeline.tables.offsets import event_order, offset_changes
+from groupkeeper.pipeline.tables.rebalances import MOVED, given, static_names
+from groupkeeper.storage.event_log.event_kinds import DATA_LOG_PREFIX
 
 RESTORE_CLIENT_PREFIX: Final = "groupkeeper-restore/"
 """The prefix of a restore's client id; the plan's id follows."""
 
 TXN_OFFSET_COMMIT: Final = "TxnOffsetCommit"
-"""The API of a commit within a transaction. No administrator's tool sends one."""
+"""The API of a commit within a transaction. No administrator's tool uses it."""
 
 SKIP_MESSAGES: Final = 100_000
-"""A member that moves an offset forward by at least this many messages at once has skipped them,
-not consumed them.
+"""If a member moves an offset forward by at least so many messages at once, it has skipped them,
+not consumed them."""
+
+CONSUMER: Final = "consumer"
+"""The type of groups of the consumer protocol, in which each member follows its target by itself.
 """
-
-MAX_LISTED_MOVES: Final = 100
-"""Moved partitions that a rebalance names; all are counted."""
-
-_DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 # --- offsets --------------------------------------------------------------------------------------
@@ -52,9 +54,9 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
     - ``restore``
     - ``reset``: generation -1, from an administrator or a consumer without a group
 
-    ``is_rewind`` is a move back, ``is_duplicate`` no move. ``is_skip`` is a move forward over
-    messages that the group did not consume: a reset or restore, or ``skip_messages`` or more at
-    once.
+    ``is_rewind`` is True for a move back, and ``is_duplicate`` if the offset did not move.
+    ``is_skip`` is True for a move forward over messages that the group did not consume: a reset, a
+    restore, or a move by ``skip_messages`` or more at once.
     """
     moves = offset_changes(events.where(F.col("kind") == "commit")).drop("kind", "reason", "is_set")
     delta = F.when(F.col("previous_offset") >= 0, F.col("offset") - F.col("previous_offset")).alias(
@@ -72,14 +74,22 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
 
 
 def other_changes(events: DataFrame) -> DataFrame:
-    """Return changes of offsets other than commits: expired, deleted, or from a snapshot."""
+    """Return the changes of offsets other than commits: expired, deleted, or repeated in a
+    snapshot.
+    """
     return with_day(offset_changes(events.where(F.col("kind") != "commit"))).drop("api")
 
 
 def end_offsets(events: DataFrame) -> DataFrame:
-    """Return one row for each partition of each sample of ends."""
+    """Return one row for each partition of each sample of ends.
+
+    ``store`` is ``DATA_STORE`` if the sample is of the brokers that hold the records. Other samples
+    are of a coordinator. They know the furthest group, which may be behind the true end.
+    """
+    is_of_data = F.col("log_id").startswith(DATA_LOG_PREFIX)
+    store = F.when(is_of_data, F.lit(DATA_STORE)).otherwise(F.col("store")).alias("store")
     topics = events.where(F.col("kind") == "end_offset").select(
-        "store", "ts_ms", "lease_epoch", "seq", F.explode("topics").alias("t")
+        store, "ts_ms", "lease_epoch", "seq", F.explode("topics").alias("t")
     )
     rows = topics.select("*", F.explode("t.partitions").alias("p"))
     return with_day(rows).select(
@@ -105,13 +115,14 @@ def _cause() -> Column:
 
 
 def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return one row for each member and day of its session: when it joined, when and why it ended.
+    """Return one row for each member and day of its session: when it joined, when it ended, and
+    why.
 
     ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), the reason
-    of an eviction, or ``forgotten``. It is null while the member lives.
+    of an eviction, or ``forgotten``. It is null until the session ends.
 
-    A crash of the coordinator may undo an end, and the member then ends again. The day of the first
-    end keeps it, and the second has no beginning.
+    A crash of the coordinator may undo an end, and the member then ends again. The first end stays
+    on its day. The second has a row without a beginning.
     """
     member = ("store", "group", "member_id")
     joins = events.where(F.col("kind") == "member_join")
@@ -131,8 +142,8 @@ def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date
         F.col("end.by").alias("ended_by"),
     )
     by_day = _on_each_day(sessions, F.coalesce("joined_ms", "ended_ms"), F.col("ended_ms"), days)
-    ended_by = _until_its_day("ended_ms", "ended_by")
-    ended_ms = _until_its_day("ended_ms", "ended_ms")
+    ended_by = until_its_day("ended_ms", "ended_by")
+    ended_ms = until_its_day("ended_ms", "ended_ms")
     by_day = by_day.withColumn("ended_by", ended_by).withColumn("ended_ms", ended_ms)
     return by_day.withColumn("duration_ms", F.col("ended_ms") - F.col("joined_ms"))
 
@@ -142,7 +153,7 @@ _JOIN: Final = ("instance_id", "client_id", "client_host", "principal", "reason"
 
 
 def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
-    """Return the ends of members, one per day: the last of that day."""
+    """Return the last end of each member on each day."""
 
     def of(rows: DataFrame, by: Column, member_id: str = "member_id") -> DataFrame:
         end = F.struct("ts_ms", by.alias("by")).alias("end")
@@ -165,12 +176,13 @@ def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
 
 
 def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return the members that the coordinator lost in a crash, with the event that shows it.
+    """Return the members that the coordinator lost in a crash, each with the event that shows the
+    loss.
 
-    A member is stored with the assignment after its join. If the shard is loaded again before that
-    (because the coordinator was killed or could not write), the member is gone, and no event of its
-    own says so. One of these events shows it: ``shard_loaded`` under a later lease, an assignment
-    without the member, or the end of a rebalance that left no member.
+    A classic group stores a new member only with the next assignment. If the shard is loaded before
+    that, because the coordinator was killed or could not write, the member is lost, and no event
+    reports it. One of these events shows the loss: ``shard_loaded`` under a later lease, an
+    assignment without the member, or the end of a rebalance that left no member.
     """
     kind = F.col("kind")
     tells_all = (kind == "assignment") | ((kind == "rebalance_end") & (F.col("members") == 0))
@@ -179,7 +191,8 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
     )
     kinds = ("member_join", "assignment", "rebalance_end", "shard_loaded")
     steps = events.where(kind.isin(*kinds)).select(
-        *("store", "group", "shard", "kind", "member_id", "instance_id", "replaces", "ts_ms"),
+        *("store", "group", "group_type", "shard", "kind"),
+        *("member_id", "instance_id", "replaces", "ts_ms"),
         event_order().alias("order"),
         F.when(tells_all, names).alias("names"),
     )
@@ -193,9 +206,11 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
     is_named = F.array_contains("told.names", F.col("member_id")) | F.array_contains(
         "told.names", F.col("instance_id")
     )
+    # a consumer group stores each member when it joins
+    is_named = _is_of_consumer_group() | F.coalesce(is_named, F.lit(False))
     steps = steps.where(kind.isin("member_join", "shard_loaded")).select(
         *("store", "group", "shard", "kind", "member_id", "replaces", "order", "ts_ms"),
-        F.coalesce(is_named, F.lit(False)).alias("is_named"),
+        is_named.alias("is_named"),
         F.when(F.col("told").isNotNull(), F.struct("told.order", "told.ts_ms")).alias("told"),
     )
     loaded = F.when(kind == "shard_loaded", F.struct("order", "ts_ms"))
@@ -215,126 +230,6 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
     )
 
 
-# --- rebalances -----------------------------------------------------------------------------------
-
-
-def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return one row for each rebalance and day on which it took a step.
-
-    A rebalance has three steps:
-    - its join phase begins: ``started_ms``, ``reason``, the member that caused it
-    - its generation is complete: ``completed_ms``, ``duration_ms``, ``awaited`` (absent members)
-    - its leader has assigned partitions: ``assigned_ms``
-
-    A rebalance that the next one or a crash interrupted has no end. A day on which it only lasted
-    has no row. ``moved`` counts the partitions that another member had before, ``assigned`` all of
-    them; both are null if the assignment cannot be read.
-    """
-    group = Window.partitionBy("store", "group").orderBy("lease_epoch", "seq")
-    kinds = ("rebalance_start", "rebalance_end", "assignment")
-    steps = events.where(F.col("kind").isin(*kinds))
-    steps = steps.withColumn("step", F.array_position(F.lit(list(kinds)), F.col("kind")))
-    # the first known event of a rebalance may be its end
-    begins_anew = (F.col("step") <= F.lag("step").over(group)).cast("int")
-    steps = (
-        steps.withColumn("begins_anew", begins_anew)
-        .withColumn("episode", F.coalesce(F.sum("begins_anew").over(group), F.lit(0)))
-        .withColumn("is_readable", F.col("partitions").isNotNull())
-    )
-    episodes = steps.groupBy("store", "group", "episode").agg(
-        _first_of("rebalance_start", "lease_epoch", "seq", "ts_ms", "reason", "members", *_CAUSE),
-        _first_of("rebalance_end", "ts_ms", *_COMPLETED),
-        _first_of("assignment", "ts_ms", "lease_epoch", "seq", "is_readable"),
-    )
-    joined = episodes.join(
-        _moves(events),
-        on=[
-            episodes["store"] == F.col("moves_store"),
-            episodes["group"] == F.col("moves_group"),
-            episodes["assignment.lease_epoch"] == F.col("moves_lease_epoch"),
-            episodes["assignment.seq"] == F.col("moves_seq"),
-        ],
-        how="left",
-    )
-    rows = joined.select(
-        "store",
-        "group",
-        F.col("rebalance_start.seq").alias("seq"),
-        F.col("rebalance_start.ts_ms").alias("started_ms"),
-        F.col("rebalance_start.reason").alias("reason"),
-        *(F.col(f"rebalance_start.{name}").alias(name) for name in _CAUSE),
-        F.col("rebalance_start.members").alias("members_before"),
-        F.col("rebalance_end.ts_ms").alias("completed_ms"),
-        *(F.col(f"rebalance_end.{name}").alias(name) for name in _COMPLETED),
-        F.col("assignment.ts_ms").alias("assigned_ms"),
-        *(
-            F.when(F.col("assignment.is_readable"), F.coalesce(name, F.lit(0))).alias(name)
-            for name in ("assigned", "moved")
-        ),
-        "moves",
-    )
-    steps_days = F.array(*(_day_of(f"{step}_ms") for step in ("started", "completed", "assigned")))
-    each = rows.withColumn(DAY, F.explode(F.array_distinct(F.array_compact(steps_days))))
-    by_day = each.where(F.col(DAY).isin(*days))
-    return by_day.select(
-        *[name for name in by_day.columns if name not in _LATER],
-        *(_until_its_day("completed_ms", name).alias(name) for name in _LATER[:-4]),
-        *(_until_its_day("assigned_ms", name).alias(name) for name in _LATER[-4:]),
-    )
-
-
-_CAUSE: Final = ("member_id", "instance_id", "client_id", "client_host")
-_COMPLETED: Final = (
-    "duration_ms",
-    "awaited",
-    "members",
-    "generation",
-    "protocol_name",
-    "leader_id",
-)
-_LATER: Final = (*_COMPLETED, "completed_ms", "assigned", "moved", "moves", "assigned_ms")
-
-
-def _first_of(kind: str, *fields: str) -> Column:
-    """Return fields of the first event of a kind."""
-    of_kind = F.col("kind") == kind
-    return F.min_by(F.struct(*fields), F.when(of_kind, event_order())).alias(kind)
-
-
-def _moves(events: DataFrame) -> DataFrame:
-    """Return for each readable assignment how many partitions it assigns and moves, and the first
-    moved ones."""
-    assignments = events.where((F.col("kind") == "assignment") & F.col("partitions").isNotNull())
-    of_event = ("store", "group", "lease_epoch", "seq")
-    topics = assignments.select(*of_event, F.explode("partitions").alias("member_id", "of_member"))
-    parts = topics.select(*of_event, "member_id", F.explode("of_member").alias("topic", "numbers"))
-    held = parts.select(*of_event, "member_id", "topic", F.explode("numbers").alias("partition"))
-    held = held.join(_static_names(events), ["store", "group", "member_id"], "left")
-    owner = F.coalesce("instance_id", "member_id")
-    before = Window.partitionBy("store", "group", "topic", "partition").orderBy(
-        "lease_epoch", "seq"
-    )
-    held = held.withColumn("owner", owner).withColumn("had", F.lag("owner").over(before))
-    has_moved = F.col("had").isNotNull() & (F.col("had") != F.col("owner"))
-    move = F.struct("topic", "partition", F.col("had").alias("from"), F.col("owner").alias("to"))
-    moves = held.groupBy(*of_event).agg(
-        F.count("*").cast("int").alias("assigned"),
-        F.count_if(has_moved).cast("int").alias("moved"),
-        F.slice(F.array_sort(F.collect_list(F.when(has_moved, move))), 1, MAX_LISTED_MOVES).alias(
-            "moves"
-        ),
-    )
-    return moves.select(
-        *(F.col(name).alias(f"moves_{name}") for name in of_event), "assigned", "moved", "moves"
-    )
-
-
-def _static_names(events: DataFrame) -> DataFrame:
-    """Return the instance ids of static members, which keep them under a new member id."""
-    joins = events.where((F.col("kind") == "member_join") & F.col("instance_id").isNotNull())
-    return joins.select("store", "group", "member_id", "instance_id").distinct()
-
-
 # --- days -----------------------------------------------------------------------------------------
 
 
@@ -343,18 +238,19 @@ _LASTING: Final = (
     "member_leave",
     "member_evicted",
     "assignment",
+    MOVED,
     "rebalance_start",
     "rebalance_end",
     "admin_action",
 )
-"""Kinds of events with a lasting effect."""
+"""The kinds of events that still matter on later days."""
 
 
 def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return the events that later days need, for the end of each day, in the events' own columns.
+    """Return the events that later days need, for the end of each day, in the columns of events.
 
     These are the joins of current members, the last assignment of each group and partition, and the
-    current rebalance. Deletions of topics are kept for one day, since their offsets are removed
+    current rebalance. Deletions of topics are kept for one more day, since the offsets are removed
     soon after.
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
@@ -380,11 +276,13 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
 
 
 def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
-    """Replace the member ids in assignments by static names; the ids may be unknown later."""
+    """Replace the member ids in assignments with instance ids, if there are any. Later days may not
+    know the member ids.
+    """
     key = ("store", "log_id", "seq", DAY)
     of_member = F.explode("partitions").alias("member_id", "topics_of_member")
     members = carried.where(F.col("kind") == "assignment").select(*key, "group", of_member)
-    named = members.join(_static_names(events), ["store", "group", "member_id"], "left")
+    named = members.join(static_names(events), ["store", "group", "member_id"], "left")
     owner = F.coalesce("instance_id", "member_id").alias("owner")
     # a map cannot have a name twice, whatever the leader has written
     owners = named.groupBy(*key, owner).agg(F.first("topics_of_member").alias("topics_of_owner"))
@@ -398,8 +296,8 @@ def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def _states() -> Column:
-    """Return the keys that an event has a lasting effect on, and whether it opens or closes
-    them.
+    """Return the keys of the states that an event changes. For each, also return True if the event
+    begins the state, False if it ends it.
     """
 
     def state(opens: bool, *key: str | Column) -> Column:
@@ -413,6 +311,7 @@ def _states() -> Column:
     member = (F.lit("member"), group, F.col("member_id"))
     replaced = (F.lit("member"), group, F.col("replaces"))
     started, completed = (F.lit("started"), group), (F.lit("completed"), group)
+    is_settled = kind_is("rebalance_end") & _is_of_consumer_group()
     is_join, replaces = kind_is("member_join"), F.col("replaces").isNotNull()
     # the last assignment that has a partition shows the owner, if nobody has it now
     held = F.transform(_held_partitions(), lambda held: state(True, F.lit("held"), group, held))
@@ -423,8 +322,8 @@ def _states() -> Column:
             F.when(kind_is("member_leave", "member_evicted"), state(False, *member)),
             F.when(kind_is("assignment"), state(True, F.lit("assignment"), group)),
             F.when(kind_is("rebalance_start"), state(True, *started)),
-            F.when(kind_is("assignment"), state(False, *started)),
-            F.when(kind_is("rebalance_end"), state(True, *completed)),
+            F.when(kind_is("assignment") | is_settled, state(False, *started)),
+            F.when(kind_is("rebalance_end") & ~is_settled, state(True, *completed)),
             F.when(kind_is("rebalance_start", "assignment"), state(False, *completed)),
         )
     )
@@ -435,7 +334,7 @@ _STATES: Final = "array<struct<key:array<string>,opens:boolean>>"
 
 
 def _held_partitions() -> Column:
-    """Return the partitions of an assignment, each as one word."""
+    """Return the partitions in the assignments of an event, each as the text "number topic"."""
 
     def of_topic(topic: Column) -> Column:
         return F.transform(topic["value"], lambda number: F.concat_ws(" ", number, topic["key"]))
@@ -443,25 +342,19 @@ def _held_partitions() -> Column:
     def of_member(topics: Column) -> Column:
         return F.flatten(F.transform(F.map_entries(topics), of_topic))
 
-    return F.flatten(F.transform(F.map_values("partitions"), of_member))
+    return F.flatten(F.transform(F.map_values(given()), of_member))
 
 
 def _on_each_day(
     rows: DataFrame, begins_ms: Column, ends_ms: Column, days: Sequence[date]
 ) -> DataFrame:
-    """Repeat each row for every day that it extends into."""
+    """Repeat each row for every day between its beginning and its end."""
 
-    first = F.greatest(_day_of(begins_ms), F.lit(days[0]))
-    last = F.least(F.coalesce(_day_of(ends_ms), F.lit(days[-1])), F.lit(days[-1]))
+    first = F.greatest(day_of(begins_ms), F.lit(days[0]))
+    last = F.least(F.coalesce(day_of(ends_ms), F.lit(days[-1])), F.lit(days[-1]))
     each = rows.where(first <= last).withColumn(DAY, F.explode(F.sequence(first, last)))
     return each.where(F.col(DAY).isin(*days))
 
 
-def _day_of(at_ms: Column | str) -> Column:
-    return F.to_date(F.timestamp_millis(at_ms))
-
-
-def _until_its_day(at_ms: str, column: str) -> Column:
-    """Return a column as known at the end of the row's day: null if it happened later."""
-    end_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
-    return F.when(F.col(at_ms) < end_ms, F.col(column))
+def _is_of_consumer_group() -> Column:
+    return F.coalesce(F.col("group_type") == CONSUMER, F.lit(False))

@@ -1,7 +1,8 @@
 """The tables by name, in SQL, for programs without our code (pure).
 
-Each text names the folders of one moment. A view of DuckDB reads exactly these folders. An external
-table of a metastore has one partition for each day, whose place each run changes.
+Each text names the folders that are valid at one moment. A view of DuckDB reads exactly these
+folders. An external table of a metastore has one partition for each day, and each run changes the
+location of partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _DUCKDB_TYPES: Final = {
 
 
 def duckdb_views(pointer: Pointer, root: str) -> str:
-    """Return the statements that make the views in DuckDB, all at one moment."""
+    """Return the statements that create the views in DuckDB, all in one transaction."""
     root = root.replace("s3a://", "s3://", 1)
     lines = [
         "-- Views of DuckDB over the published tables. Read it again to see a newer version.\n"
@@ -71,9 +72,9 @@ def _duckdb_type(kind: DataType) -> str:
 
 
 def external_tables(pointer: Pointer, root: str) -> str:
-    """Return the statements that make external tables in a metastore, or move their partitions.
+    """Return the statements that create external tables in a metastore, or move their partitions.
 
-    They are in the SQL of Hive and Spark. Days are added and moved, and none is ever dropped.
+    The SQL is that of Hive and Spark. Partitions are added and moved, and never dropped.
     """
     lines = ["-- External tables over the published tables. Run it after each run of the pipeline."]
     for view, (table, schema) in VIEWS.items():
@@ -94,7 +95,7 @@ def external_tables(pointer: Pointer, root: str) -> str:
 
 
 def publication_rows(pointer: Pointer) -> list[tuple[object, ...]]:
-    """Return the rows of ``publications``."""
+    """Return the rows of the view ``publications``: each day with its state and its input."""
     return [
         (day, note.state, note.fingerprint, note.events, note.missing)
         for day, note in sorted(pointer.days.items())

@@ -1,9 +1,9 @@
-"""The versions of the tables on disk: which are valid, which are written, which are removed."""
+"""The versions of the tables on disk: which ones are valid, being written, or to be removed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from typing import Final
@@ -24,6 +24,7 @@ from groupkeeper.pipeline.tables.lake import (
     remove_folder,
 )
 from groupkeeper.pipeline.tables.pointer import (
+    BRONZE,
     HELD_BACK,
     HOUR_MS,
     DayNote,
@@ -35,13 +36,16 @@ from groupkeeper.pipeline.tables.pointer import (
     from_json,
     has_version,
 )
+from groupkeeper.pipeline.tables.retention import without_old
 
 KEEP_VERSIONS_HOURS: Final = 24.0
-"""How long replaced folders stay: longer than any query over them takes."""
+"""How long replaced folders stay. It must be longer than the longest query over them."""
 
 
 def read_pointer(spark: SparkSession, lake: Lake) -> Pointer:
-    """Return what is valid. For tables of 0.2.0.dev3, return what that version has published."""
+    """Return the pointer. If the tables have none because they are older than 0.2.0.dev5, return
+    one with the days that are published in them.
+    """
     content = read_file(spark, lake.pointer)
     return _of_dev3(spark, lake) if content is None else from_json(content)
 
@@ -54,7 +58,9 @@ def read_valid(
     schema: StructType,
     days: Collection[date] | None = None,
 ) -> DataFrame:
-    """Read the valid rows of a table, for some days or all. Without rows it is empty."""
+    """Read the valid rows of a table, for some days or for all. If there are none, the result is
+    empty.
+    """
     folders = pointer.folders(table)
     wanted = [folder for day, folder in folders.items() if days is None or day in days]
     return read_folders(spark, lake, table, wanted, schema)
@@ -63,19 +69,23 @@ def read_valid(
 def begin(
     spark: SparkSession, lake: Lake, version: int, tables: Collection[str], days: Collection[date]
 ) -> None:
-    """Note the folders that a run is about to write, so that the next run can remove them."""
+    """Record the folders that a run is about to write. If the run is killed, the next one removes
+    them.
+    """
     folders = [folder_of(table, day, version) for table in tables for day in days]
     content = json.dumps({"version": version, "folders": folders}, indent=1)
     replace_file(spark, lake.writing, content.encode())
 
 
 def write_pointer(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
-    """Replace the pointer."""
+    """Replace the pointer. A reader sees the old one or the new one."""
     replace_file(spark, lake.pointer, as_json(pointer))
 
 
 def switch(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
-    """Make these folders the valid ones, at one moment. The run is done."""
+    """Replace the pointer, so that all its folders become valid at the same moment. This ends the
+    run.
+    """
     write_pointer(spark, lake, pointer)
     remove_folder(spark, lake.writing)
 
@@ -87,20 +97,28 @@ def successor(
     version: int,
     now_ms: int,
 ) -> Pointer:
-    """Return the pointer after a run, which names the folders that it no longer needs."""
-    still = {folder for note in days.values() for folder in note.tables.values()}
-    before = (folder for note in pointer.days.values() for folder in note.tables.values())
-    gone = sorted(folder for folder in before if folder not in still)
+    """Return the pointer after a run. It lists the folders that are no longer needed.
+
+    Days and layers that were removed because of their age stay removed.
+    """
+    kept = without_old(days, pointer.since)
+    still = set(_folders_of(kept))
+    gone = sorted({*_folders_of(pointer.days), *_folders_of(days)} - still)
     replaced = [*pointer.replaced, *([Replaced(now_ms, gone)] if gone else [])]
-    return Pointer(version, days, accepted, replaced)
+    return replace(pointer, version=version, days=kept, accepted=accepted, replaced=replaced)
+
+
+def _folders_of(days: Mapping[date, DayNote]) -> Iterator[str]:
+    return (folder for note in days.values() for folder in note.tables.values())
 
 
 def sweep(
     spark: SparkSession, lake: Lake, pointer: Pointer, keep_hours: float, now_ms: int
 ) -> Pointer:
-    """Remove what a killed run wrote, and the folders that were replaced long enough ago.
+    """Remove the folders of a killed run, and those that were replaced long enough ago.
 
-    Returns the pointer without those. A crash before it is written repeats the removal.
+    Return the pointer without them. If the process is killed before it writes this pointer, the
+    next run removes them again.
     """
     _remove_litter(spark, lake, pointer)
     expired = [each for each in pointer.replaced if now_ms - each.at_ms >= keep_hours * HOUR_MS]
@@ -123,19 +141,19 @@ def _remove_litter(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
 
 
 def _remove(spark: SparkSession, lake: Lake, folder: str) -> None:
-    if has_version(folder):
+    if has_version(folder) or folder.startswith(f"{BRONZE}/"):
         remove_folder(spark, lake.path(folder))
         return
     remove_all(spark, lake.path(f"{folder}/*.parquet"))
 
 
-# --- tables of 0.2.0.dev3 -------------------------------------------------------------------------
+# --- tables from before 0.2.0.dev5 ----------------------------------------------------------------
 
 
 def _of_dev3(spark: SparkSession, lake: Lake) -> Pointer:
-    """Return a pointer to tables with one folder for each day, whose notes were a table.
-
-    The folders of other days are to be removed when a run has written the pointer.
+    """Return a pointer for tables from before 0.2.0.dev5. They have one folder for each day, and
+    their notes in a table. Folders that no published day needs are removed after a run has written
+    the pointer.
     """
     notes = read_table(spark, lake.publications, NOTE_SCHEMA).collect()
     if not notes:
@@ -169,14 +187,15 @@ def _folders_of_dev3(spark: SparkSession, lake: Lake) -> dict[str, dict[str, str
 
 
 def take_over(spark: SparkSession, lake: Lake) -> None:
-    """Put the notes of 0.2.0.dev3 in their place, if a kill left them beside it."""
+    """Complete an interrupted run from before 0.2.0.dev5. If it was killed before it moved its
+    notes to their place, move them.
+    """
     finish_replacing(spark, lake.publications, lake.new_publications)
 
 
 def forget_dev3(spark: SparkSession, lake: Lake) -> None:
-    """Remove the notes of 0.2.0.dev3, which the pointer replaces: they would be out of date.
-
-    Also the files of its stream.
+    """Remove the notes and the files of the stream from before 0.2.0.dev5. The pointer replaces
+    them, and they would soon be out of date.
     """
     for folder in (lake.publications, lake.new_publications):
         remove_folder(spark, folder)

@@ -28,9 +28,9 @@ FILES: Final[dict[str, Callable[[Pointer, str], str]]] = {
 
 
 def create_views(spark: SparkSession, tables: str) -> list[str]:
-    """Create a temporary view for each table, all of one version; return their names.
+    """Create a temporary view for each table, all of one version. Return their names.
 
-    The views keep that version. Call it again to see a newer one.
+    The views keep that version. To see a newer one, call the function again.
     """
     lake = Lake(tables.rstrip("/"))
     pointer = read_pointer(spark, lake)
@@ -42,7 +42,7 @@ def create_views(spark: SparkSession, tables: str) -> list[str]:
 
 
 def write_view_files(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
-    """Write the files of SQL for what is valid now, unless they are right."""
+    """Write the SQL files for the valid tables, unless they exist with this content."""
     if not pointer.version:
         return
     place, file_system = hadoop_path(spark, lake.root)

@@ -15,6 +15,11 @@ EXAMPLES = ROOT / "examples"
 
 TOLD = {
     "embed.py": ["assigned: {'orders': [0, 1, 2]}", "committed: 42"],
+    "embed_consumer_group.py": [
+        "assigned: {'orders': [0, 1, 2]}",
+        "later: None",
+        "committed: 42",
+    ],
     "broker_clients.py": ["40 messages, each read once: True"],
     "own_store.py": [
         "first life begins with {}",

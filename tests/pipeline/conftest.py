@@ -7,6 +7,7 @@ import importlib.util
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -24,15 +25,19 @@ if TYPE_CHECKING:
 if importlib.util.find_spec("pyspark") is None:
     # `make test` needs nothing but Python; `make test-pipeline` brings Spark
     collect_ignore_glob = ["test_*.py"]
+elif importlib.util.find_spec("deltalake") is None:
+    collect_ignore = ["test_export.py"]  # of the extra `export`, which that target brings too
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever stands here starts Spark."""
+    """Whatever stands here starts Spark. What is not marked as long is in `make test-pipeline`."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        is_long = item.get_closest_marker("spark_long") is not None
+        if Path(__file__).parent in item.path.parents and not is_long:
             item.add_marker("spark")
 
 
+SMALL = "spark.groupkeeper.small"
 SMALL_DATA = {
     # compiling code, Spark's and the JVM's, costs more than running it once; what is compiled of
     # this run fills the 48 MB that are usual, was thrown out and compiled again
@@ -41,6 +46,8 @@ SMALL_DATA = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    SMALL: "true",
     # two, for rows that belong together are not to be together by chance; not one task more
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "1",
@@ -71,6 +78,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield session
         session.stop()
     gc.collect()
+
+
+@contextmanager
+def as_for_large_data(spark: SparkSession) -> Iterator[None]:
+    """Inside the block Spark writes all tables and shuffles their rows, as for large data."""
+    large = {SMALL: "false", "spark.sql.shuffle.partitions": "2"}
+    before = {key: spark.conf.get(key) for key in large}
+    for key, value in large.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            assert value is not None
+            spark.conf.set(key, value)
 
 
 @dataclass

@@ -28,7 +28,7 @@ Days = dict[str, Day]
 
 _COUNTS = """
 SELECT CAST(d.dt AS VARCHAR),
-  (SELECT count(DISTINCT seq) FROM silver_commit_deltas s WHERE s.dt = d.dt),
+  (SELECT count(DISTINCT (store, seq)) FROM silver_commit_deltas s WHERE s.dt = d.dt),
   (SELECT sum(commits) FROM gold_commit_rate_1m r WHERE r.dt = d.dt),
   (SELECT sum(commits) FROM gold_group_daily g WHERE g.dt = d.dt)
 FROM publications d WHERE d.state <> 'held back'
@@ -53,14 +53,20 @@ def by_pointer(root: Path) -> Days:
                 ("gold/group_daily", "commits"),
             )
         )
-        found[day["dt"]] = Day(len(set(deltas)), sum(rates), sum(groups))
+        counts = (sum(count for _, count in rows) for rows in (rates, groups))
+        found[day["dt"]] = Day(len(set(deltas)), *counts)
     return found
 
 
-def _rows(folder: Path, column: str) -> list[int]:
+def _rows(folder: Path, column: str) -> list[tuple[str, int]]:
+    """Return the store and one column of each row."""
     assert folder.is_dir(), f"{folder} is named and not there"
-    files = sorted(folder.glob("*.parquet"))
-    return [value for file in files for value in pq.read_table(file)[column].to_pylist()]
+    tables = [pq.read_table(file, columns=["store", column]) for file in folder.glob("*.parquet")]
+    return [
+        pair
+        for table in tables
+        for pair in zip(table["store"].to_pylist(), table[column].to_pylist(), strict=True)
+    ]
 
 
 def by_views(root: Path) -> Days:

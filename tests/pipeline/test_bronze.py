@@ -7,10 +7,19 @@ import shutil
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
-from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
-from groupkeeper.pipeline.tables.bronze import read_events, read_segments
+from groupkeeper.pipeline.log import segment_files
+from groupkeeper.pipeline.log.columns import (
+    BRONZE_SCHEMA,
+    EVENT_SCHEMA,
+    LINE_SCHEMA,
+    STRING,
+    extended,
+)
+from groupkeeper.pipeline.tables import bronze
+from groupkeeper.pipeline.tables.bronze import read_bronze, read_events, read_segments
 from groupkeeper.storage.event_log.segments import read_segment
 from tests.helpers.storage.released_data import DATA
 from tests.pipeline.events import commit
@@ -112,3 +121,60 @@ def test_a_row_that_is_none_is_damage(site, row):
         file.write(msgspec.json.encode(event) + b"\n")
     with pytest.raises(Exception, match=r"(?i)array|cast|malformed"):
         read_segments(site.spark, str(site.log_dir)).collect()
+
+
+def sealed_with(site, *lines: dict) -> None:
+    """Seal lines as they are, with whatever fields they have."""
+    folder = site.log_dir / "dt=1970-01-01"
+    folder.mkdir(exist_ok=True)
+    first, last = lines[0]["seq"], lines[-1]["seq"]
+    with gzip.open(folder / f"events-log-{first}-{last}.jsonl.gz", "wb") as file:
+        file.writelines(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def test_a_field_that_is_not_known_is_kept_and_a_newer_version_reads_it(site, monkeypatch):
+    plain, *others = [with_rows(commit(seq, [("orders", 0, seq, 0)])) for seq in (1, 2, 3)]
+    of_event, in_row = others
+    of_event["region"] = "north"
+    in_row["topics"][0]["rows"][0].append("new")
+    sealed_with(site, plain, of_event, in_row)
+    site.ingest()
+    rest = {row["seq"]: row["rest"] for row in read_bronze(site.spark, site.lake).collect()}
+    assert rest.pop(1) is None
+    assert {seq: msgspec.json.decode(text) for seq, text in rest.items()} == {
+        2: of_event,
+        3: in_row,
+    }
+    before = rows_of(read_events(site.spark, site.lake))
+
+    more = (STRING, "region")
+    for name, schema in (("LINE", LINE_SCHEMA), ("EVENT", EVENT_SCHEMA), ("BRONZE", BRONZE_SCHEMA)):
+        monkeypatch.setattr(bronze, f"{name}_SCHEMA", extended(schema, more))
+    sealed_with(site, with_rows(commit(4, [("orders", 0, 4, 0)])))
+    site.ingest()
+    events = read_events(site.spark, site.lake)
+    assert dict(events.select("seq", "region").collect()) == {1: None, 2: "north", 3: None, 4: None}
+    assert rows_of(events.where("seq < 4")) == before
+
+
+def test_a_file_of_a_newer_schema_is_read_by_the_version_that_knows_it(site, monkeypatch):
+    site.seal([commit(1, [("orders", 0, 1)])])
+    manifest = site.log_dir / "_manifest.jsonl"
+    listed = manifest.read_bytes()
+    manifest.write_bytes(listed.replace(b'"schema_version":2', b'"schema_version":3'))
+    (refused,) = site.ingest()
+    assert refused.problem.startswith("was written by a newer groupkeeper (schema version 3")
+    assert site.ingest() == [refused]
+    monkeypatch.setattr(segment_files, "EVENT_SCHEMA_VERSION", 3)
+    assert site.ingest() == []
+    assert read_events(site.spark, site.lake).count() == 1
+
+
+def test_the_events_of_a_group_are_together_in_a_file(site):
+    events = [commit(seq, [("orders", 0, seq)], group=f"g{seq % 7}") for seq in range(1, 50)]
+    site.seal(events)
+    site.ingest()
+    (file,) = Path(site.lake.events).glob("dt=*/batch_id=*/*.parquet")
+    found = pq.read_table(file, columns=["group", "seq"]).to_pylist()
+    assert len(found) == 49
+    assert found == sorted(found, key=lambda row: (row["group"], row["seq"]))

@@ -69,7 +69,11 @@ def test_a_field_is_read_as_what_it_is(name: str, field: Field) -> None:
         case FieldType.LIST:
             assert isinstance(found, ArrayType)
             assert isinstance(found.elementType, StructType)
-        case FieldType.PARTITIONS_BY_MEMBER | FieldType.BYTES_BY_MEMBER:
+        case (
+            FieldType.PARTITIONS_BY_MEMBER
+            | FieldType.PARTITIONS_BY_TOPIC
+            | FieldType.BYTES_BY_MEMBER
+        ):
             assert isinstance(found, MapType)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from groupkeeper.pipeline.tables import files
 from groupkeeper.pipeline.tables.files import (
+    copy_files,
+    link_files,
     put,
     read_file,
     rename_over,
@@ -99,3 +103,40 @@ def test_the_way_is_chosen_by_the_kind_of_place(monkeypatch, scheme, way):
     replace_file(None, f"{scheme}://bucket/published.json", b"new")
     address = f"{scheme}://bucket/published.json"
     assert (list(store.objects), renamed) == (([address], []) if way == "put" else ([], [address]))
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A folder with a file, and one with another."""
+    places = tmp_path / "v=1", tmp_path / "v=2"
+    for number, place in enumerate(places):
+        place.mkdir()
+        (place / f"part-{number}.parquet").write_bytes(b"rows")
+    return places
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_files_of_this_machine_are_linked_into_another_folder(
+    spark, folders, monkeypatch, has_links
+):
+    old, new = folders
+
+    def refuse(*_):
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        if not has_links:
+            patch.setattr(os, "link", refuse)
+        link_files(spark, str(old), str(new))
+    assert {file.name for file in new.iterdir()} == {"part-0.parquet", "part-1.parquet"}
+    linked = new / "part-0.parquet"
+    assert linked.samefile(old / "part-0.parquet") == has_links
+    assert linked.read_bytes() == b"rows"
+
+
+def test_files_of_other_file_systems_are_copied(spark, folders):
+    (old, file_system), (new, _) = (hadoop_path(spark, str(folder)) for folder in folders)
+    copy_files(spark, file_system, old, new)
+    names = {file.name for file in folders[1].iterdir() if not file.name.endswith(".crc")}
+    assert names == {"part-0.parquet", "part-1.parquet"}
+    assert len(list(folders[0].iterdir())) == 1

@@ -6,18 +6,26 @@ days one by one are what they are at once.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from itertools import count
 
 import pytest
 
 from groupkeeper.coordinator.core import events as core
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
+from groupkeeper.pipeline.log.coverage import Coverage
 from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
 from groupkeeper.pipeline.reports.report import Scope
+from groupkeeper.pipeline.restore.from_day import base_day, group_from_day
+from groupkeeper.pipeline.restore.restore import events_of_lake, group_as_of
 from groupkeeper.pipeline.tables import silver
-from groupkeeper.pipeline.tables.bronze import with_store
+from groupkeeper.pipeline.tables.bronze import read_coverage, with_store
 from groupkeeper.pipeline.tables.columns import GOLD_SCHEMAS
+from groupkeeper.pipeline.tables.pointer import GOLD, HELD_BACK
+from groupkeeper.pipeline.tables.rebalances import rebalances
+from groupkeeper.pipeline.tables.versions import read_pointer
 from groupkeeper.storage.segment_lines import EventDict
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
@@ -103,6 +111,20 @@ def test_a_member_that_was_never_stored_ends_with_the_coordinator_that_knew_it(f
     assert {row["member_id"] for row in carried} == {
         member for member, (by, _) in sessions.items() if by is None
     }
+
+
+def test_a_consumer_group_stores_each_member_when_it_joins(frame):
+    kind = {"group_type": GroupType.CONSUMER}
+    start = core.RebalanceStart(group_id="g", reason="member_join", members=1, **kind)
+    end = core.RebalanceEnd(group_id="g", generation_id=2, duration_ms=5, members=1, **kind)
+    events = frame(joined(1, "g", "m", **kind), at(2, start), at(3, end), loaded(4, 6))
+    lost = silver.forgotten_members(events, [FIRST]).cache()
+    (row,) = silver.member_sessions(events, lost, [FIRST]).collect()
+    assert row["ended_by"] is None
+    (row,) = rebalances(events, [FIRST]).collect()
+    assert (row["reason"], row["duration_ms"]) == ("member_join", 5)
+    carried = silver.carried_events(events, lost, [FIRST]).collect()
+    assert [row["kind"] for row in carried] == ["member_join"], "its rebalance has ended"
 
 
 def test_a_member_that_left_is_not_forgotten_by_what_comes_after(frame):
@@ -337,6 +359,52 @@ def test_days_computed_one_by_one_are_those_computed_at_once(one_by_one):
         assert at_once.gold(table) or table == "lag_1m"
     for table in ("member_sessions", "rebalances"):
         assert by_day.silver(table) == at_once.silver(table), table
+
+
+def test_a_plan_from_the_day_before_is_that_from_the_whole_history(one_by_one):
+    site = one_by_one[1]
+    life = a_history(11, days=3, steps=15)
+    began_ms = life.events[0]["ts_ms"] // DAY_MS * DAY_MS
+    events = events_of_lake(site.spark, site.lake.root).cache()
+    for number, snapshot in enumerate(life.snapshots):
+        if snapshot.ts_ms < began_ms + DAY_MS or number % 3:
+            continue
+        groups = sorted({group for group, _, _ in snapshot.offsets})
+        group = groups[number % len(groups)]
+        found = group_from_day(site.spark, site.lake.root, group, snapshot.ts_ms)
+        assert found == group_as_of(events, group, snapshot.ts_ms)
+        assert {(key.topic, key.partition): each.offset for key, each in found.offsets.items()} == {
+            key[1:]: value[0] for key, value in snapshot.offsets.items() if key[0] == group
+        }
+    events.unpersist()
+
+
+def test_a_plan_needs_the_history_if_the_tables_do_not_have_the_day_before(one_by_one):
+    site = one_by_one[1]
+    coverage = read_coverage(site.spark, site.lake)
+    pointer = read_pointer(site.spark, site.lake)
+    first, second, third = pointer.days
+    assert [base_day(coverage, pointer, day) for day in (first, second, third)] == [
+        None,
+        first,
+        second,
+    ]
+    older = replace(pointer.days[first], fingerprint="other")
+    held = replace(pointer.days[second], state=HELD_BACK)
+    assert base_day(coverage, replace(pointer, days=pointer.days | {first: older}), third) is None
+    assert base_day(coverage, replace(pointer, days=pointer.days | {second: held}), third) == first
+    assert base_day(coverage, replace(pointer, since={GOLD: second}), third) is None
+    imported = coverage.segments[0]._replace(batch_id="import-1", log_id="import-1")
+    assert base_day(Coverage([*coverage.segments, imported]), pointer, third) is None
+    parts = [part for part in coverage.segments if part.log_id == "midnights"]
+    set_back = [part._replace(dt=first if part.dt > first else third) for part in parts]
+    others = [part for part in coverage.segments if part not in parts]
+    turned = Coverage([*others, *set_back])
+    notes = {
+        day: replace(note, fingerprint=turned.fingerprint(day))
+        for day, note in pointer.days.items()
+    }
+    assert base_day(turned, replace(pointer, days=notes), third) is None
 
 
 def by_days(rows: list[dict], *columns: str, **where: str) -> list[tuple]:

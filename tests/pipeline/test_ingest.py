@@ -80,10 +80,10 @@ DAMAGES = {
     "a line that is no event": (no_events, "cannot be read: it is cut off or damaged"),
     "older": (
         older,
-        "holds events {first} to {sixth} of log log, and not those that its name says",
+        "has events {first} to {sixth} of log log, but its name says others",
     ),
-    "of another log": (of_another, "holds events {first} to {last} of log lag, and not those that"),
-    "an event twice": (twice, "holds 11 events, not every one of {first} to {last} once"),
+    "of another log": (of_another, "has events {first} to {last} of log lag, but its name says"),
+    "an event twice": (twice, "has 11 events, but must have {first} to {last}, each once"),
     "empty": (lambda data: b"", "has no events"),
 }
 
@@ -123,9 +123,7 @@ def test_of_a_wrong_file_nothing_is_taken_until_a_good_copy_is_in_its_place(site
     site.ingest()
     texts = []
     for file, first in ((MIDDLE, 11), (NEWEST, 21)):
-        of_name = (
-            f"holds events {first} to {first + 5} of log log, and not those that its name says"
-        )
+        of_name = f"has events {first} to {first + 5} of log log, but its name says others"
         size = f"has {len(older(whole[file]))} bytes, the manifest says {len(whole[file])}"
         texts.append(f"{file} {size if is_listed else of_name}")
     assert gaps(site) == [f"events 11 to 30 of log log are missing ({'; '.join(texts)})"]
@@ -175,7 +173,7 @@ def test_a_file_that_is_damaged_after_it_was_read_is_told_and_what_was_read_stan
     (site.log_dir / MIDDLE).write_bytes(flipped(whole[MIDDLE]))
     is_sound, lines = run_says(site)
     assert (is_sound, lines[0]) == (False, "nothing has changed")
-    assert lines[1].startswith(f"{MIDDLE} has not the checksum that the manifest says. It was not")
+    assert lines[1].startswith(f"{MIDDLE} does not have the checksum in the manifest. It was not")
     assert run_says(site) == (False, lines)
     (site.log_dir / MIDDLE).write_bytes(whole[MIDDLE])
     assert run_says(site) == (True, ["nothing has changed"])

@@ -20,7 +20,14 @@ from groupkeeper.pipeline.tables.last_run import (
     says,
     sight,
 )
-from groupkeeper.pipeline.tables.pointer import POINTER, Pointer, Replaced, as_json
+from groupkeeper.pipeline.tables.pointer import (
+    POINTER,
+    PUBLISHED,
+    DayNote,
+    Pointer,
+    Replaced,
+    as_json,
+)
 from tests.pipeline.restore.conftest import command
 from tests.pipeline.test_ingest import MIDDLE, NEWEST, flipped, older, three_days
 
@@ -83,8 +90,12 @@ class Place:
         for table in ("segments", "verdicts", "lacking"):
             self.file(self.out / f"bronze/{table}/part.parquet", 1)
         replaced = [Replaced(10 * HOUR_MS, ["gold/audit/dt=2026-11-01/v=1"])]
-        (self.out / POINTER).write_bytes(as_json(Pointer(2, replaced=replaced)))
-        saw = sight(str(self.log), [])
+        self.note_run(Pointer(2, replaced=replaced))
+
+    def note_run(self, pointer: Pointer) -> None:
+        """Write what a run writes at its end."""
+        (self.out / POINTER).write_bytes(as_json(pointer))
+        saw = sight(str(self.log), [], {})
         assert saw is not None
         content = content_of(saw, str(self.out), ["nothing has changed"], is_sound=True)
         assert content is not None
@@ -96,11 +107,11 @@ class Place:
         path.write_bytes(b"x" * size)
 
     def says(self, *, accept=(), now_ms: int = 11 * HOUR_MS, keep: float = 24) -> LastRun | None:
-        now = sight(str(self.log), accept)
+        now = sight(str(self.log), accept, {})
         return says(last_run(str(self.out)), now, str(self.out), keep, now_ms)
 
     def bytes(self) -> int | None:
-        return bytes_to_read(last_run(str(self.out)), sight(str(self.log), []), str(self.out))
+        return bytes_to_read(last_run(str(self.out)), sight(str(self.log), [], {}), str(self.out))
 
 
 @pytest.fixture
@@ -151,8 +162,8 @@ def test_a_run_removes_replaced_versions_even_if_nothing_is_new(place):
 
 
 def test_only_folders_of_this_machine_are_compared(place):
-    assert sight("s3a://bucket/log", []) is None
-    now = sight(str(place.log), [])
+    assert sight("s3a://bucket/log", [], {}) is None
+    now = sight(str(place.log), [], {})
     last = last_run(str(place.out))
     assert says(last, now, "s3a://bucket/tables", 24, 0) is None
     assert bytes_to_read(last, now, "s3a://bucket/tables") is None
@@ -162,15 +173,30 @@ def test_only_folders_of_this_machine_are_compared(place):
 # --- how much there is to read --------------------------------------------------------------------
 
 
-def test_the_days_of_new_files_and_all_later_ones_are_read(place):
+def test_new_files_are_read_and_the_bronze_of_their_days_and_all_later_ones(place):
     assert place.bytes() == 0
     place.file(place.log / "dt=2026-11-03/events-log-4-4.jsonl.gz", 1000)
-    assert place.bytes() == 1300 + 3
+    place.file(place.log / "_manifest.jsonl", 500)
+    assert place.bytes() == 1000 + 3
     place.file(place.log / "dt=2026-11-02/events-log-5-5.jsonl.gz", 10)
-    assert place.bytes() == 1300 + 210 + 3 + 2
+    assert place.bytes() == 1010 + 3 + 2
+
+
+def test_what_the_day_before_carries_is_read_too(place):
+    def note(day: str) -> DayNote:
+        folder = f"_carried/offsets/dt={day}/v=1"
+        place.file(place.out / folder / "part-0.parquet", 100 * int(day[-1]))
+        return DayNote(PUBLISHED, "", 1, "", 1, {"_carried/offsets": folder, "gold/audit": "gold"})
+
+    days = {date.fromisoformat(day): note(day) for day in ("2026-11-01", "2026-11-02")}
+    place.note_run(Pointer(2, days))
+    place.file(place.log / "dt=2026-11-03/events-log-4-4.jsonl.gz", 10)
+    assert place.bytes() == 10 + 3 + 200
+    place.file(place.log / "dt=2026-11-02/events-log-5-5.jsonl.gz", 10)
+    assert place.bytes() == 20 + 3 + 2 + 200 + 100
 
 
 @pytest.mark.parametrize("change", ["it was never written", "an import wrote to bronze"])
 def test_everything_is_read_if_nothing_is_known(place, change):
     CHANGES[change](place)
-    assert place.bytes() == 605 + 6
+    assert place.bytes() == 600 + 6

@@ -183,7 +183,7 @@ def test_a_gap_that_is_accepted_is_told_on_every_later_day(accepted):
         "published 3 days, 1970-01-02 to 1970-01-04, from 25 events",
         f"1970-01-02 to 1970-01-03 and later days: published although {missing}",
     ]
-    of_later = "what stood when it began is not known for certain: of 1970-01-02 to 1970-01-03 "
+    of_later = "the state at its beginning is uncertain: of 1970-01-02 to 1970-01-03 "
     assert Scope(site.spark, site.lake).warnings() == [
         f"1970-01-02 is published although {missing}.",
         f"1970-01-03 is published although {missing}.",
@@ -301,7 +301,7 @@ def test_days_that_another_version_computed_are_computed_again(site, monkeypatch
     monkeypatch.setattr(publish, "COMPUTATION", publish.COMPUTATION + 1)
     said: list[str] = []
     assert site.run(progress=said.append).published == [FIRST, SECOND]
-    assert said[0] == "2 days were computed by another version of groupkeeper: computing anew"
+    assert said[0] == "2 days were computed by another version of groupkeeper: computing again"
     assert site.run().published == []
 
 
@@ -393,3 +393,13 @@ def test_spark_submit_refuses_a_path_that_spark_takes_for_a_pattern(given, capsy
             main(arguments)
         assert ended.value.code == 2
         assert "as a pattern of names" in capsys.readouterr().err
+
+
+def test_days_that_are_asked_for_are_computed_again_with_the_same_result(site):
+    site.seal([commit(1, [("orders", 0, 5)]), commit(2, [("orders", 0, 9, 5)], ts_ms=DAY_MS)])
+    site.run()
+    before = site.gold("lag_1m")
+    assert site.run().published == []
+    assert site.run(again=(SECOND, SECOND)).published == [SECOND]
+    assert site.run(again=(FIRST, FIRST)).published == [FIRST, SECOND], "later days depend on it"
+    assert site.gold("lag_1m") == before

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import date
 
+from pyspark.sql import DataFrame
+
 from groupkeeper.pipeline.log.columns import ENDS_SCHEMA, EVENT_SCHEMA, STANDING_SCHEMA
-from groupkeeper.pipeline.tables import gold
-from groupkeeper.pipeline.tables.bronze import with_day, with_store
-from groupkeeper.pipeline.tables.offsets import offset_changes
+from groupkeeper.pipeline.tables import gold, silver
+from groupkeeper.pipeline.tables.bronze import with_store
+from groupkeeper.pipeline.tables.lag import lag_1m
 from tests.pipeline.events import DAY_MS, commit
 
 FIRST, SECOND = date(1970, 1, 1), date(1970, 1, 2)
@@ -19,16 +21,23 @@ EVENTS = [
 
 def test_the_later_of_two_commits_stands_on_both_days(spark):
     rows = [{name: event.get(name) for name in EVENT_SCHEMA.names} for event in EVENTS]
-    changes = with_day(offset_changes(with_store(spark.createDataFrame(rows, EVENT_SCHEMA))))
-    newest = gold.newest_by_day(changes)
+    events = with_store(spark.createDataFrame(rows, EVENT_SCHEMA))
+    deltas, others = silver.commit_deltas(events), silver.other_changes(events)
     nothing = spark.createDataFrame([], STANDING_SCHEMA)
-    at_once = gold.offsets_by_day(changes, newest, nothing, [FIRST, SECOND]).collect()
+
+    def offsets(of_day: str, before: DataFrame, days: list[date]) -> DataFrame:
+        rows = deltas.where(of_day)
+        newest = gold.newest_by_day(gold.minutes(rows, others))
+        changes = gold.all_changes(rows, others)
+        return gold.offsets_by_day(changes, newest, nothing, before, days)
+
+    at_once = offsets("true", nothing, [FIRST, SECOND]).collect()
     assert {(row["dt"], row["offset"]) for row in at_once} == {(FIRST, 7), (SECOND, 7)}
-    first = gold.offsets_by_day(changes.where("offset = 7"), newest, nothing, [FIRST])
-    second = changes.where("offset = 5")
-    newest_of_second = gold.newest_by_day(second)
-    after = gold.offsets_by_day(second, newest_of_second, first, [SECOND]).collect()
+    first = offsets("offset = 7", nothing, [FIRST])
+    after = offsets("offset = 5", first, [SECOND]).collect()
     assert [row["offset"] for row in after] == [7], "one by one, as all at once"
     no_ends = spark.createDataFrame([], ENDS_SCHEMA)
-    lag = gold.lag_1m(changes, newest, nothing, no_ends, no_ends, [FIRST, SECOND]).collect()
+    minutes = gold.minutes(deltas, others)
+    newest = gold.newest_by_day(minutes)
+    lag = lag_1m(minutes, newest, nothing, no_ends, no_ends, [FIRST, SECOND]).collect()
     assert {row["offset"] for row in lag if row["dt"] == SECOND} == {7}

@@ -26,6 +26,7 @@ class FakeSession:
         self.settings = settings
         self.master = master
         self.sparkContext = self
+        self._jvm = None
 
     def setLogLevel(self, level: str) -> None: ...
 

@@ -1,1 +1,1 @@
-"""The commands of the pipeline."""
+"""``groupkeeper pipeline``: tables and reports from the event log, restores and migrations."""

@@ -9,10 +9,17 @@ from typer.core import TyperCommand
 
 from groupkeeper.coordinator.cli.extras import Extra, lacking
 from groupkeeper.coordinator.cli.failing import USAGE, fail
-from groupkeeper.coordinator.cli.pipeline import migrate, tables
+from groupkeeper.coordinator.cli.pipeline import (
+    data_ends,
+    export,
+    incidents,
+    migrate,
+    tables,
+    verify,
+)
 from groupkeeper.coordinator.cli.stopping import stoppable
 
-WITHOUT_SPARK: Final = {"dump-offsets"}
+WITHOUT_SPARK: Final = {"dump-offsets", "sample-ends"}
 """Commands that need only Kafka's clients, as does ``restore --plan``, which makes no new plan."""
 
 app = typer.Typer(
@@ -36,6 +43,8 @@ class _Job(TyperCommand):
             return super().invoke(ctx)
 
     def _extra(self, ctx: Any) -> Extra:
+        if self.name == "export":
+            return "export"
         applies = self.name == "restore" and ctx.params["plan"] is not None
         return "admin" if applies or self.name in WITHOUT_SPARK else "pipeline"
 
@@ -44,12 +53,16 @@ class _Job(TyperCommand):
 def pipeline() -> None:
     """Jobs on the event log: tables, reports, restore, migration, import.
 
-    They need the extra `pipeline`, and Java. `restore --plan` and `dump-offsets` need only the
-    extra `admin`.
+    They need the extra `pipeline`, and Java. `restore --plan`, `dump-offsets` and `sample-ends`
+    need only the extra `admin`.
     """
 
 
 tables.register(app)
+data_ends.register(app)
+incidents.register(app)
+export.register(app)
+verify.register(app)
 migrate.register(app)
 for _command in app.registered_commands:
     _command.cls = _Job

@@ -63,5 +63,7 @@ def read_properties(path: Path | None) -> dict[str, str]:
 
 
 def file_name(text: str) -> str:
-    """Return a text that fits in a file name: other characters become "_", and it is cut to 80."""
+    """Return a text that can be part of a file name: other characters become "_", and it is cut to
+    80.
+    """
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:80]

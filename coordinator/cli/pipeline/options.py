@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -9,7 +10,9 @@ import typer
 
 
 def literal(address: str | Path | None) -> str | Path | None:
-    """Refuse an address that Spark reads as a pattern: it would write there and read elsewhere."""
+    """Refuse an address that Spark reads as a pattern. Spark would write to this address, but read
+    from all that match it.
+    """
     from groupkeeper.pipeline.tables.address import pattern_problem
 
     if problem := pattern_problem(str(address or "")):
@@ -18,7 +21,7 @@ def literal(address: str | Path | None) -> str | Path | None:
 
 
 def settings(given: list[str] | None) -> list[str]:
-    """Refuse what is no setting of Spark."""
+    """Refuse a setting of Spark that is not ``KEY=VALUE``."""
     for each in given or ():
         key, is_set, _ = each.partition("=")
         if not key or not is_set:
@@ -46,7 +49,9 @@ TABLES: Final = typer.Option("--tables", metavar="DIR", callback=literal, help=_
 TABLES_OR_OUT: Final = typer.Option(
     "--tables", "--out", metavar="DIR", callback=literal, help=_TABLES_HELP
 )
-"""Commands in which ``--out`` has no other meaning accept it too, as ``run`` does."""
+"""The same option, for commands in which ``--out`` has no other meaning: ``run`` calls it
+``--out``.
+"""
 
 MasterOption = Annotated[
     str | None,
@@ -63,6 +68,88 @@ ConfOption = Annotated[
         metavar="KEY=VALUE",
         callback=settings,
         help="A setting of Spark, instead of ours; repeatable.",
+    ),
+]
+
+
+def days_problem(text: str | None) -> str | None:
+    """Refuse a text that is neither a day nor a first and a last day."""
+    try:
+        first_and_last(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}: write 2026-11-21 or 2026-11-21..2026-11-25") from error
+    return text
+
+
+def first_and_last(text: str | None) -> tuple[date, date]:
+    """Return the first and the last day that an option names; without one, all days.
+
+    Raises ValueError.
+    """
+    if text is None:
+        return date.min, date.max
+    first, _, last = text.partition("..")
+    found = date.fromisoformat(first), date.fromisoformat(last or first)
+    if found[0] > found[1]:
+        raise ValueError(f"{found[0]} is after {found[1]}")
+    return found
+
+
+DaysOption = Annotated[
+    str | None,
+    typer.Option(
+        "--days",
+        metavar="A..B",
+        callback=days_problem,
+        help="Only these days, UTC, both included: 2026-11-21..2026-11-25, or one day.",
+    ),
+]
+SinceOption = Annotated[
+    datetime | None,
+    typer.Option("--since", metavar="DAY", formats=["%Y-%m-%d"], help="The first day, UTC."),
+]
+UntilOption = Annotated[
+    datetime | None,
+    typer.Option("--until", metavar="DAY", formats=["%Y-%m-%d"], help="The last day."),
+]
+BoundsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--bounds",
+        metavar="FILE",
+        help="A TOML file with other bounds for the rules of incidents.",
+    ),
+]
+
+
+def layers(given: list[str] | None) -> list[str]:
+    """Refuse a text that does not name a layer of tables and a number of days (``gold=730``)."""
+    from groupkeeper.pipeline.tables.retention import parse_retention
+
+    try:
+        parse_retention(given or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return given or []
+
+
+RetentionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--retention-days",
+        metavar="LAYER=DAYS",
+        callback=layers,
+        help="Remove the tables of a layer (bronze, silver, gold) after so many days; repeatable. "
+        "Default: keep all.",
+    ),
+]
+KeepVersionsOption = Annotated[
+    float,
+    typer.Option(
+        "--keep-versions-hours",
+        metavar="HOURS",
+        min=0,
+        help="How long replaced tables stay. Choose more than the longest query takes.",
     ),
 ]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Again(NamedTuple):
-    """The options that run a plan again."""
+    """The command and options with which the user can carry out a plan later."""
 
     path: Path
     """The file of the plan."""
@@ -49,14 +49,14 @@ class Again(NamedTuple):
 
 
 def refuse_with_plan(given: Mapping[str, object]) -> None:
-    """Refuse options that say how to make a plan if a finished plan is named."""
+    """Refuse options about making a plan if the user names a finished plan."""
     if names := [name for name, value in given.items() if value]:
         listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
         fail(f"--plan names an existing plan: leave out {listed}", USAGE)
 
 
 def opened_plan(path: Path, undo: bool) -> Plan:
-    """Read a plan. With ``undo``, return the plan that undoes it, which is the same each time."""
+    """Read a plan. With ``undo``, return the plan that undoes it; a plan has only one such undo."""
     plan = read_plan(path)
     return plan.undo(plan.content.created_ms) if undo else plan
 
@@ -113,5 +113,5 @@ def _changes(plan: Plan) -> Iterator[Change]:
 
 
 def command_of(plan: Plan) -> str:
-    """Return the command that a plan belongs to; an undo belongs to that of its plan."""
+    """Return the command that made a plan. An undo has the command of the plan that it undoes."""
     return "restore" if plan.content.as_of_ms is not None else "migrate"

@@ -186,7 +186,7 @@ def print_outcomes(outcomes: Sequence[Outcome], words: Words = CARRIED_OUT) -> N
 
 
 def as_json(plan: Plan, path: Path, outcomes: Sequence[Outcome], **more: Any) -> str:
-    """Return the plan and its outcomes as JSON."""
+    """Return the plan, the outcome of each group and the fields ``more`` as one JSON text."""
     content = {
         "file": str(path),
         "outcomes": [msgspec.to_builtins(outcome) for outcome in outcomes],

@@ -84,13 +84,19 @@ def _require_one_place(
 
 def _found(history: History, master: str | None) -> Standing:
     """Read the history with Spark."""
+    from groupkeeper.pipeline.restore.from_day import group_from_day
     from groupkeeper.pipeline.restore.restore import group_as_of
 
     spark = start_spark("restore", master, SPARK_MEMORY)
     typer.echo("groupkeeper: reading the history", err=True)
+    wanted = (history.group, history.as_of_ms, history.topics)
     with TemporaryDirectory(prefix="groupkeeper-") as scratch, failures_told():
+        tables = history.places[2]
+        found = None if tables is None else group_from_day(spark, tables, *wanted)
+        if found is not None:
+            return found
         events = _events(history, spark, Path(scratch))
-        return group_as_of(events, history.group, history.as_of_ms, history.topics)
+        return group_as_of(events, *wanted)
 
 
 def _events(history: History, spark: SparkSession, scratch: Path) -> DataFrame:

@@ -44,7 +44,7 @@ PLANS: Final = "groupkeeper-plan"
 
 
 class RestoreOptions(NamedTuple):
-    """The options of such a command."""
+    """The options that the two commands which restore offsets share."""
 
     group: str | None
     as_of: str | None
@@ -132,7 +132,7 @@ def _history(asked: RestoreOptions) -> tuple[History, str]:
 
 
 def _require_history(store: Path | None, log: Path | None) -> None:
-    """Exit if a place has no history, before anything else is asked."""
+    """End the command if the store or the folder has no history. Called before any other work."""
     from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import segment_names
     from groupkeeper.storage.open import rows_of
@@ -194,14 +194,16 @@ def _problem_of_content(log: Path, segment: Segment) -> str:
 
 
 def accept(error: IncompleteHistory, history: History) -> None:
-    """Continue without the missing events and report it if the user accepts that; else raise."""
+    """Report the missing events and continue if the user accepts that, else raise the error."""
     if not history.accepts_gaps:
         raise error
     typer.echo(f"groupkeeper: {error.what}; planned without them (--accept-gaps)", err=True)
 
 
 def accept_gaps(open_rows: OpenRows, gaps: list[tuple[int, int]], history: History) -> None:
-    """The same for gaps of a store, if one of them may hold events of the history."""
+    """Report gaps of a store that may have events of the history, if the user accepts them.
+    Otherwise raise IncompleteHistory.
+    """
     from groupkeeper.coordinator.cli.pipeline.store_history import gaps_before
     from groupkeeper.pipeline.log.coverage import missing_text
     from groupkeeper.pipeline.restore.standing import IncompleteHistory
@@ -213,7 +215,7 @@ def accept_gaps(open_rows: OpenRows, gaps: list[tuple[int, int]], history: Histo
 
 
 def _found(history: History, find: Find) -> Standing:
-    """Read the history, and say what is not known; exit with one line if that fails."""
+    """Read the history, and print which offsets are unknown. Exit with one line if it fails."""
     from groupkeeper.pipeline.restore.standing import IncompleteHistory, RestoreError
 
     try:

@@ -47,7 +47,9 @@ def start_spark(
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """Exit with one line if a Spark job fails, or a newer version wrote the tables."""
+    """Inside the block: if a Spark job fails, or a newer version wrote the tables, exit with one
+    line.
+    """
     from groupkeeper.pipeline.spark.failure import why
     from groupkeeper.pipeline.spark.session import SPARK_ERRORS
     from groupkeeper.pipeline.tables.pointer import UnknownFormat

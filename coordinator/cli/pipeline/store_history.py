@@ -71,10 +71,10 @@ def copy_group(
 def gaps_before(
     open_rows: OpenRows, log_dir: Path | None, gaps: Sequence[tuple[int, int]], as_of_ms: int
 ) -> list[MissingRange]:
-    """Return the gaps that may hold events from before a moment.
+    """Return the gaps that may have events from before a moment.
 
-    The manifest has the start of a missing file. The start of any other gap is only known to be
-    after the event before it.
+    If the missing file has a line in the manifest, the line has the time at which the gap begins.
+    Any other gap begins no earlier than the event before it.
     """
     files = _files(open_rows, log_dir)
     found = []

@@ -9,32 +9,50 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from groupkeeper.coordinator.cli.failing import BUSY, FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.pipeline.data_ends import sampled
 from groupkeeper.coordinator.cli.pipeline.options import (
     LOG_DIR,
     TABLES_OR_OUT,
+    BoundsOption,
+    ClientConfigOption,
     ConfOption,
+    KeepVersionsOption,
     MasterOption,
     MemoryOption,
+    RetentionOption,
+    SinceOption,
+    UntilOption,
     as_settings,
+    days_problem,
+    first_and_last,
     literal,
 )
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from groupkeeper.pipeline.reports.report import Scope
+
 
 class ReportName(StrEnum):
-    """The names of the reports."""
+    """The reports that ``groupkeeper pipeline report`` can write."""
 
+    INCIDENTS = "incidents"
+    GROUPS = "groups"
     LAG = "lag"
+    PARTITIONS = "partitions"
     REBALANCES = "rebalances"
     AUDIT = "audit"
+    TENANTS = "tenants"
 
 
 _LOG_DIR = "groupkeeper-log"
@@ -67,32 +85,53 @@ def run_command(  # noqa: PLR0913  the options of a command
             help="Publish this day and later ones despite missing events; repeatable.",
         ),
     ] = None,
-    keep_versions_hours: Annotated[
-        float,
+    days: Annotated[
+        str | None,
         typer.Option(
-            "--keep-versions-hours",
-            metavar="HOURS",
-            min=0,
-            help="How long replaced tables stay. Choose more than the longest query takes.",
+            "--days",
+            metavar="A..B",
+            callback=days_problem,
+            help="Compute these days, and later ones, again from bronze although nothing changed: "
+            "2026-11-21..2026-11-25, or one day. The result is the same.",
         ),
-    ] = 24,
+    ] = None,
+    keep_versions_hours: KeepVersionsOption = 24,
+    retention_days: RetentionOption = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="HOST:PORT",
+            help="A broker of the cluster with the records. Its ends of partitions are sampled "
+            "first, as by `sample-ends`, so that lag is the distance to the true end.",
+        ),
+    ] = None,
+    client_config: ClientConfigOption = None,
 ) -> None:
     """Read the segments sealed since the last run, and publish the days that changed.
 
-    Exits 1 if days are held back because events are missing, or if a file is damaged. Exits 5 if
-    another job writes these tables. Ctrl-C and SIGTERM stop it.
+    Then merges small files, and removes the days that --retention-days names.
+    Exits 1 if days are held back because events are missing, if a file is damaged, or if no broker
+    of --data answers. Exits 5 if another job writes these tables. Ctrl-C and SIGTERM stop it.
     """
     if is_nowhere(log_dir, master):
         fail(f"{log_dir} does not exist", FAILED)
+    if data is not None and continuous:
+        fail("--continuous takes no --data: run `sample-ends --every 60` beside it", USAGE)
+    is_sampled = sampled(data, log_dir, client_config)
     accepted = [moment.date() for moment in accept_gap or ()]
     with the_only_writer(out):
         from groupkeeper.pipeline.tables.last_run import bytes_to_read, last_run, says, sight
+        from groupkeeper.pipeline.tables.retention import parse_retention
 
         last = last_run(out)
-        saw = sight(log_dir, accepted) if is_of_this_machine(master) and not continuous else None
+        kept_days = parse_retention(retention_days or ())
+        is_here = is_of_this_machine(master) and not continuous
+        saw = sight(log_dir, accepted, kept_days) if is_here else None
         now_ms = int(time.time() * 1000)
-        if (nothing_new := says(last, saw, out, keep_versions_hours, now_ms)) is not None:
-            _say_again(nothing_new.lines, is_sound=nothing_new.is_sound)
+        nothing_new = says(last, saw, out, keep_versions_hours, now_ms)
+        if nothing_new is not None and days is None:
+            _say_again(nothing_new.lines, is_sound=nothing_new.is_sound and is_sampled)
             return
         input_bytes = bytes_to_read(last, saw, out)
         spark = start_spark("pipeline", master, memory, input_bytes, as_settings(conf))
@@ -105,18 +144,23 @@ def run_command(  # noqa: PLR0913  the options of a command
                 out,
                 continuous=continuous,
                 accept_gaps=accepted,
+                again=first_and_last(days) if days else None,
                 keep_versions_hours=keep_versions_hours,
+                retention_days=kept_days,
                 saw=saw,
                 say=_say,
             )
-    if not whole:
+    if not (whole and is_sampled):
         raise typer.Exit(FAILED)
 
 
 def report_command(  # noqa: PLR0913  the options of a command
     names: Annotated[
         list[ReportName] | None,
-        typer.Argument(metavar="[NAME]...", help="lag, rebalances, audit; default: all."),
+        typer.Argument(
+            metavar="[NAME]...",
+            help="incidents, groups, lag, partitions, rebalances, audit, tenants. Default: all.",
+        ),
     ] = None,
     tables: Annotated[str, TABLES_OR_OUT] = _OUT,
     to: Annotated[
@@ -128,14 +172,9 @@ def report_command(  # noqa: PLR0913  the options of a command
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")
     ] = None,
-    since: Annotated[
-        datetime | None,
-        typer.Option("--since", metavar="DAY", formats=["%Y-%m-%d"], help="The first day, UTC."),
-    ] = None,
-    until: Annotated[
-        datetime | None,
-        typer.Option("--until", metavar="DAY", formats=["%Y-%m-%d"], help="The last day."),
-    ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    bounds: BoundsOption = None,
     master: MasterOption = None,
     memory: MemoryOption = "2g",
     conf: ConfOption = None,
@@ -144,25 +183,13 @@ def report_command(  # noqa: PLR0913  the options of a command
 
     Exits 4 if there is nothing to report.
     """
-    folder = to if to is not None else Path(tables) / "reports"
-    if to is None and "://" in tables:
-        fail("--to is needed: the reports are written to a folder of this machine", USAGE)
-    if is_nowhere(tables, master):
-        fail(
-            f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
-            NOTHING_MATCHED,
-        )
-    from groupkeeper.pipeline.tables.last_run import bytes_below
-
-    input_bytes = bytes_below(f"{tables}/gold") if is_of_this_machine(master) else None
-    spark = start_spark("report", master, memory, input_bytes, as_settings(conf))
+    folder = reports_folder(tables, to, master)
+    spark = start_spark("report", master, memory, input_bytes_of(tables, master), as_settings(conf))
+    days = since.date() if since else None, until.date() if until else None
+    scope = scope_of(spark, tables, days, group, bounds)
     from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
-    from groupkeeper.pipeline.reports.report import NoTables, Scope
-    from groupkeeper.pipeline.tables.lake import Lake
+    from groupkeeper.pipeline.reports.report import NoTables
 
-    scope = Scope(
-        spark, Lake(tables), since.date() if since else None, until.date() if until else None, group
-    )
     try:
         with failures_told():
             written = write_reports(scope, names or list(REPORTS), folder, _say)
@@ -172,6 +199,45 @@ def report_command(  # noqa: PLR0913  the options of a command
         print(path)
     if not written:
         fail(f"there is nothing to report; the pages in {folder} say why", NOTHING_MATCHED)
+
+
+def reports_folder(tables: str, to: Path | None, master: str | None) -> Path:
+    """Return the folder for the files of reports. Exit if it has no place, or if there are no
+    tables.
+    """
+    if to is None and "://" in tables:
+        fail("--to is needed: the reports are written to a folder of this machine", USAGE)
+    if is_nowhere(tables, master):
+        fail(
+            f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
+            NOTHING_MATCHED,
+        )
+    return to if to is not None else Path(tables) / "reports"
+
+
+def input_bytes_of(tables: str, master: str | None) -> int | None:
+    """Return the bytes that reports read; None if only Spark can say."""
+    from groupkeeper.pipeline.tables.last_run import bytes_below
+
+    return bytes_below(f"{tables}/gold") if is_of_this_machine(master) else None
+
+
+def scope_of(
+    spark: SparkSession,
+    tables: str,
+    days: tuple[date | None, date | None],
+    group: str | None,
+    bounds: Path | None,
+) -> Scope:
+    """Return the scope that the options of a report name. Exit if the bounds are wrong."""
+    from groupkeeper.pipeline.reports.bounds import BadBounds, read_bounds
+    from groupkeeper.pipeline.reports.report import Scope
+    from groupkeeper.pipeline.tables.lake import Lake
+
+    try:
+        return Scope(spark, Lake(tables), *days, group, read_bounds(bounds))
+    except BadBounds as error:
+        fail(str(error), USAGE)
 
 
 @contextmanager
@@ -205,7 +271,9 @@ def is_of_this_machine(master: str | None) -> bool:
 
 
 def _say_again(lines: Sequence[str], *, is_sound: bool) -> None:
-    """Say what a run says that finds nothing new."""
+    """Print the lines of the last run again, because there is nothing new. Exit with FAILED if that
+    run did.
+    """
     for line in lines:
         _say(line)
     if not is_sound:

@@ -177,6 +177,9 @@ def test_a_group_with_members_is_refused_and_the_members_are_named(server, group
         assert "billing-7 at /127.0.0.1" in refused.err
         assert "stop every consumer" in refused.err
         assert offsets(server, group) == now
+        with open_cluster(server.bootstrap) as cluster:
+            owner = cluster.owners(group)[Partition("clicks", 0)]
+        assert owner == "billing-7 at /127.0.0.1"
     finally:
         consumer.close()
     assert "read back" in command("restore", "--plan", file, "--apply").out

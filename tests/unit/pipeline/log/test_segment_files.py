@@ -11,6 +11,7 @@ from groupkeeper.pipeline.log.coverage import HeldSegment
 from groupkeeper.pipeline.log.segment_files import (
     ABSENT,
     MANIFEST,
+    NEWER,
     ChangeTicket,
     Lacking,
     Listed,
@@ -120,7 +121,7 @@ def test_a_path_tells_log_seqs_and_day(file, name):
         (Listed(), ""),
         (Listed(90, "00", EVENT_SCHEMA_VERSION), ""),
         (Listed(91, "00"), "has 90 bytes, the manifest says 91"),
-        (Listed(90, "ff"), "has not the checksum that the manifest says"),
+        (Listed(90, "ff"), "does not have the checksum in the manifest"),
         (Listed(90, "00", 99), "was written by a newer groupkeeper (schema version 99, this one"),
     ],
 )
@@ -132,7 +133,7 @@ def test_a_file_is_what_the_manifest_says(listed, problem):
 
 def test_a_file_of_another_name_is_no_segment():
     ticket = ChangeTicket("dt=1970-01-01/events-mine.jsonl.gz", Listed())
-    assert problem_of_file(ticket, 90, "00") == "has not the name of a segment"
+    assert problem_of_file(ticket, 90, "00") == "does not have the name of a segment"
 
 
 @pytest.mark.parametrize(
@@ -140,14 +141,14 @@ def test_a_file_of_another_name_is_no_segment():
     [
         ([held(1, 5)], ""),
         ([], "has no events"),
-        ([held(1, 4)], "holds events 1 to 4 of log a, and not those that its name says"),
-        ([held(2, 5)], "holds events 2 to 5 of log a, and not those that its name says"),
-        ([held(1, 5, log_id="b")], "holds events 1 to 5 of log b, and not those that its name"),
-        ([held(1, 5), held(1, 5, log_id="b")], "holds events 1 to 5 of log a, b, and not those"),
-        ([held(1, 5, dt=TWO)], "holds events of 1970-01-02, and not those of its day"),
-        ([held(1, 3), held(4, 5, dt=TWO)], "holds events of 1970-01-01, 1970-01-02, and not"),
-        ([held(1, 5, events=4)], "holds 4 events, not every one of 1 to 5 once"),
-        ([held(1, 5, seq_sum=14)], "holds 5 events, not every one of 1 to 5 once"),
+        ([held(1, 4)], "has events 1 to 4 of log a, but its name says others"),
+        ([held(2, 5)], "has events 2 to 5 of log a, but its name says others"),
+        ([held(1, 5, log_id="b")], "has events 1 to 5 of log b, but its name says"),
+        ([held(1, 5), held(1, 5, log_id="b")], "has events 1 to 5 of log a, b, but its name"),
+        ([held(1, 5, dt=TWO)], "has events of 1970-01-02, but is in the folder of another day"),
+        ([held(1, 3), held(4, 5, dt=TWO)], "has events of 1970-01-01, 1970-01-02, but"),
+        ([held(1, 5, events=4)], "has 4 events, but must have 1 to 5, each once"),
+        ([held(1, 5, seq_sum=14)], "has 5 events, but must have 1 to 5, each once"),
     ],
 )
 def test_the_events_of_a_file_are_those_that_its_path_says(parts, problem):
@@ -173,6 +174,9 @@ def test_a_copy_in_another_folder_may_be_of_any_one_day():
         (Listed(90, "00"), verdict("is wrong", listed="ff"), True),
         (Listed(), verdict("is wrong", listed="ff"), True),
         (Listed(), verdict(listed="00"), False),
+        # of a version that is known now, and of one that is not
+        (Listed(90, "00", EVENT_SCHEMA_VERSION), verdict(f"{NEWER} (9)", listed="00"), True),
+        (Listed(90, "00", 99), verdict(f"{NEWER} (99)", listed="00"), False),
     ],
 )
 def test_a_file_is_looked_at_again_when_what_is_said_of_it_changes(listed, known, expected):

@@ -76,8 +76,8 @@ Exception in thread "main" java.lang.UnsupportedClassVersionError: org/apache/sp
     [
         (WRONG_MASTER, "Spark cannot start: Master must either be yarn or local"),
         (WRONG_MEMORY, "Spark cannot start: Invalid maximum heap size: -Xmxlots"),
-        ("JAVA_HOME is not set\n", "Spark needs Java 17 and finds none"),
-        ("spark-class: line 97: /x/bin/java: No such file or directory\n", "Java 17 and finds no"),
+        ("JAVA_HOME is not set\n", "Spark needs Java 17, and finds no Java"),
+        ("spark-class: line 97: /x/bin/java: No such file or directory\n", "Java 17, and finds no"),
         (OLD, "Spark needs Java 17, and the installed one is older"),
         ("", "Java ended without a message"),
     ],

@@ -1,0 +1,129 @@
+"""``groupkeeper pipeline sample-ends``: samples of the true ends of partitions, for lag.
+
+It needs Kafka's client and no Spark. ``pipeline run --data`` takes one sample too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import BUSY, FAILED, USAGE, fail
+from groupkeeper.coordinator.cli.pipeline.inputs import now_ms, read_properties
+from groupkeeper.coordinator.cli.pipeline.options import (
+    LOG_DIR,
+    ClientConfigOption,
+    TimeoutOption,
+)
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
+    from groupkeeper.storage.event_log.data_ends import DataEndsLog
+
+FOLDER: Final = "data-ends"
+"""The folder of the samples, in the folder of the log. The daemon does not read it."""
+
+CLIENT_ID: Final = "groupkeeper-lag"
+
+
+def sample_ends_command(
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", metavar="HOST:PORT", help="A broker of the cluster with the records."
+        ),
+    ],
+    log_dir: Annotated[str, LOG_DIR] = "groupkeeper-log",
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--every",
+            metavar="SECONDS",
+            min=1,
+            help="Take samples until Ctrl-C. Without it, take one.",
+        ),
+    ] = None,
+    keep_days: Annotated[
+        int,
+        typer.Option(
+            "--keep-days",
+            min=1,
+            help="How many days of samples stay in the log's folder. Tables keep what they read.",
+        ),
+    ] = 8,
+    client_config: ClientConfigOption = None,
+    timeout: TimeoutOption = 30,
+) -> None:
+    """Ask the brokers that hold the records for the end of every partition, and write what changed.
+
+    The next `pipeline run` reads it, and lag is then the distance to the true end. Exits 1 if the
+    brokers do not answer; with --every it reports that, and tries again.
+    """
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint, ClusterError
+
+    source = ClusterEndpoint(data, read_properties(client_config), timeout)
+    with _opened(log_dir, keep_days) as log:
+        while True:
+            began = time.monotonic()
+            try:
+                _sample(source, log)
+            except ClusterError as error:
+                if every is None:
+                    fail(str(error), FAILED)
+                typer.echo(f"groupkeeper: {error}", err=True)
+            if every is None:
+                return
+            time.sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+def sampled(data: str | None, log_dir: str, client_config: Path | None) -> bool:
+    """Take one sample if ``data`` names a broker. If that fails, report it and return False."""
+    if data is None:
+        return True
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint, ClusterError
+
+    with _opened(log_dir) as log:
+        try:
+            _sample(ClusterEndpoint(data, read_properties(client_config)), log)
+        except ClusterError as error:
+            typer.echo(f"groupkeeper: {error}. Lag is as of the last sample", err=True)
+            return False
+    return True
+
+
+@contextmanager
+def _opened(log_dir: str, keep_days: int | None = None) -> Iterator[DataEndsLog]:
+    """Open the log of the samples. Exit if another process writes it, or if it cannot be opened."""
+    from groupkeeper.pipeline.tables.lake_lock import TablesBusy, local_folder, only_writer
+    from groupkeeper.storage.event_log.data_ends import KEEP_DAYS, DataEndsLog
+
+    folder = local_folder(log_dir)
+    if folder is None:
+        fail(f"{log_dir}: samples are written to a folder of this machine", USAGE)
+    if not folder.is_dir():
+        fail(f"{log_dir} does not exist", FAILED)
+    place = folder / FOLDER
+    try:
+        with only_writer(str(place)):
+            yield DataEndsLog(place, keep_days or KEEP_DAYS)
+    except TablesBusy as error:
+        fail(str(error), BUSY)
+    except OSError as error:
+        fail(f"{place}: samples cannot be written there: {error.strerror or error}", FAILED)
+
+
+def _sample(source: ClusterEndpoint, log: DataEndsLog) -> None:
+    """Ask the brokers, and write what changed. Raises ClusterError."""
+    with source.open(CLIENT_ID) as cluster:
+        ends = cluster.ends()
+    log.add({(key.topic, key.partition): end for key, end in ends.items()}, now_ms())
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``groupkeeper pipeline``."""
+    app.command("sample-ends")(sample_ends_command)

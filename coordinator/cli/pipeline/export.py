@@ -1,0 +1,74 @@
+"""``groupkeeper pipeline export``: copy gold to Delta or Iceberg tables, without Spark and Java."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, fail
+from groupkeeper.coordinator.cli.pipeline.options import DaysOption, first_and_last
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.export.export import Target
+
+
+class Format(StrEnum):
+    """The table formats in which gold can be copied."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+def export_command(
+    to: Annotated[
+        Path,
+        typer.Option("--to", metavar="DIR", help="The directory of the copies, of this machine."),
+    ],
+    format_: Annotated[Format, typer.Option("--format", help="The format of the copies.")],
+    tables: Annotated[
+        Path,
+        typer.Option(
+            "--tables",
+            metavar="DIR",
+            help="The directory of tables that `groupkeeper pipeline run` writes, of this machine.",
+        ),
+    ] = Path("groupkeeper-tables"),
+    days: DaysOption = None,
+) -> None:
+    """Copy the days of gold that changed since the last export.
+
+    The same command again copies nothing. If it was interrupted, run it again. Exits 4 if there
+    are no tables. It needs the extra `export`, and no Java.
+    """
+    from groupkeeper.pipeline.export.export import NothingToExport, export
+    from groupkeeper.pipeline.tables.pointer import UnknownFormat
+
+    try:
+        copied = export(tables, to, _target(format_, to), first_and_last(days), _say)
+    except NothingToExport as error:
+        fail(str(error), NOTHING_MATCHED)
+    except UnknownFormat as error:
+        fail(str(error), FAILED)
+    print(f"{copied:,} days of tables copied to {to}")
+
+
+def _target(format_: Format, to: Path) -> Target:
+    if format_ is Format.DELTA:
+        from groupkeeper.pipeline.export.delta import DeltaTarget
+
+        return DeltaTarget(to)
+    from groupkeeper.pipeline.export.iceberg import IcebergTarget
+
+    return IcebergTarget(to)
+
+
+def _say(what: str) -> None:
+    typer.echo(f"  {what}", err=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``groupkeeper pipeline``."""
+    app.command("export")(export_command)

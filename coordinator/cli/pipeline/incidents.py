@@ -1,0 +1,175 @@
+"""``groupkeeper pipeline incidents``: look for incidents, and report them."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import (
+    FAILED,
+    NOTHING_MATCHED,
+    OPEN_INCIDENTS,
+    USAGE,
+    fail,
+)
+from groupkeeper.coordinator.cli.pipeline.options import (
+    TABLES_OR_OUT,
+    BoundsOption,
+    ConfOption,
+    MasterOption,
+    MemoryOption,
+    as_settings,
+)
+from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
+from groupkeeper.coordinator.cli.pipeline.tables import input_bytes_of, reports_folder, scope_of
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.reports.incidents.find import FoundIncidents
+    from groupkeeper.pipeline.reports.incidents.webhook import Webhook
+
+SECRET = "GROUPKEEPER_WEBHOOK_SECRET"  # noqa: S105  the name of a variable
+"""The environment variable with the key of a webhook's signature."""
+
+DAYS = 2
+"""Days that are looked at: an incident of last evening is still seen after midnight."""
+
+
+class FailOn(StrEnum):
+    """The least severity that fails the command."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+def incidents_command(  # noqa: PLR0913  the options of a command
+    tables: Annotated[str, TABLES_OR_OUT] = "groupkeeper-tables",
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="DIR", help="The directory of the files; default: <tables>/reports."
+        ),
+    ] = None,
+    bounds: BoundsOption = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            "--since",
+            metavar="DAY",
+            formats=["%Y-%m-%d"],
+            help="The first day, UTC. Default: the last two published days.",
+        ),
+    ] = None,
+    textfile: Annotated[
+        Path | None,
+        typer.Option(
+            "--textfile",
+            metavar="FILE",
+            help="Also write the open incidents for the textfile collector of Prometheus' node "
+            "exporter, such as /var/lib/node_exporter/groupkeeper.prom.",
+        ),
+    ] = None,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            "--webhook",
+            metavar="URL",
+            help="Also post the incidents that began or ended since the last call. With "
+            f"{SECRET} in the environment, requests are signed.",
+        ),
+    ] = None,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option("--fail-on", help="Exit 3 if an incident of at least this severity is open."),
+    ] = None,
+    master: MasterOption = None,
+    memory: MemoryOption = "2g",
+    conf: ConfOption = None,
+) -> None:
+    """Look for incidents in the tables, and write them as a page, Parquet, CSV and JSON.
+
+    An incident is a stalled partition, a silent group, skipped or rewound messages, a lag above
+    the SLO, a rebalance storm, or refused commits. It prints the open ones. Exits 1 if the webhook
+    does not accept them.
+    """
+    folder = reports_folder(tables, to, master)
+    hook = _webhook(webhook)
+    scope = scope_of(
+        start_spark("incidents", master, memory, input_bytes_of(tables, master), as_settings(conf)),
+        tables,
+        (since.date() if since else None, None),
+        group,
+        bounds,
+    )
+    from groupkeeper.pipeline.reports.incidents import report as page
+    from groupkeeper.pipeline.reports.incidents.find import find
+    from groupkeeper.pipeline.reports.incidents.textfile import write_textfile
+    from groupkeeper.pipeline.reports.report import NoTables, write_report
+
+    try:
+        with failures_told():
+            scope.require_tables()
+            scope = scope if since else scope.of_last_days(DAYS)
+            found = find(scope)
+            write_report(page.of(found), scope, folder)
+    except NoTables as error:
+        fail(str(error), NOTHING_MATCHED)
+    for each in found.open:
+        print(line(each))
+    if textfile is not None:
+        write_textfile(found, textfile)
+    if hook is not None:
+        _tell(hook, found, folder)
+    _fail_on(fail_on, found)
+
+
+def line(incident: dict[str, object]) -> str:
+    """Return an incident as one line of text."""
+    place = f"{incident['name']} {incident['subject']}".strip()
+    return (
+        f"{incident['severity']}  {incident['rule']}  {place}  "
+        f"{incident['amount']:,} {incident['unit']}"
+    )
+
+
+def _webhook(url: str | None) -> Webhook | None:
+    if url is None:
+        return None
+    from groupkeeper.pipeline.reports.incidents.webhook import Webhook
+
+    secret = os.environ.get(SECRET)
+    try:
+        return Webhook(url, secret.encode() if secret else None)
+    except ValueError as error:
+        fail(str(error), USAGE)
+
+
+def _tell(webhook: Webhook, found: FoundIncidents, folder: Path) -> None:
+    from groupkeeper.pipeline.reports.incidents.webhook import NotDelivered, tell
+
+    try:
+        posted = tell(webhook, found, folder / "incidents-told.json")
+    except NotDelivered as error:
+        fail(f"the webhook was not told: {error}", FAILED)
+    typer.echo(f"  posted {posted:,} incidents to the webhook", err=True)
+
+
+def _fail_on(severity: FailOn | None, found: FoundIncidents) -> None:
+    if severity is None:
+        return
+    from groupkeeper.pipeline.reports.incidents.find import at_least
+
+    if any(each["severity"] in at_least(severity.value) for each in found.open):
+        raise typer.Exit(OPEN_INCIDENTS)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``groupkeeper pipeline``."""
+    app.command("incidents")(incidents_command)

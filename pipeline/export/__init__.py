@@ -1,0 +1,1 @@
+"""Copies of gold in other table formats, without Spark and Java."""

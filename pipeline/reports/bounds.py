@@ -1,0 +1,126 @@
+"""The bounds of the rules: their defaults, their reasons, and a file that changes them."""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+_STRICT: Final = ConfigDict(extra="forbid", frozen=True)
+
+
+class GroupBounds(BaseModel):
+    """Other bounds for some groups. If a bound is None, the bound of all groups applies."""
+
+    model_config = _STRICT
+
+    match: str = Field(description="The groups, as a pattern: `batch-*`. The first match counts.")
+    stalled_minutes: int | None = Field(None, ge=1)
+    stalled_messages: int | None = Field(None, ge=1)
+    moved_messages: int | None = Field(None, ge=1)
+    refused_commits: int | None = Field(None, ge=1)
+    silent_minutes: int | None = Field(None, ge=1)
+    slo_lag: int | None = Field(None, ge=0)
+    slo_minutes: int | None = Field(None, ge=1)
+
+
+class IncidentBounds(BaseModel):
+    """The bounds of the rules. The defaults suit groups that consume all the time."""
+
+    model_config = _STRICT
+
+    stalled_minutes: int = Field(
+        10,
+        ge=1,
+        description="A partition is stalled if its offset stands for so long while its group "
+        "commits others. Twice `max.poll.interval.ms` (5 minutes) is longer than any one poll.",
+    )
+    stalled_messages: int = Field(
+        100,
+        ge=1,
+        description="The lag of a stalled partition must have grown by so many messages. A "
+        "smaller growth may be one batch of a slow consumer.",
+    )
+    storm_rebalances: int = Field(
+        10,
+        ge=2,
+        description="So many rebalances of a group within `storm_minutes` are a storm. A rolling "
+        "restart makes two for each member, and takes longer.",
+    )
+    storm_minutes: int = Field(
+        10,
+        ge=1,
+        description="The time in which `storm_rebalances` are counted. With one rebalance a minute "
+        "a group hardly consumes.",
+    )
+    moved_messages: int = Field(
+        100_000,
+        ge=1,
+        description="A rewind or a skip of so many messages is an incident. A smaller one is often "
+        "a retry. Skips of members below 100,000 are not in the tables.",
+    )
+    refused_commits: int = Field(
+        10,
+        ge=1,
+        description="So many refused commits of one member are an incident. A slow member has one "
+        "or two after a rebalance.",
+    )
+    silent_minutes: int = Field(
+        60,
+        ge=1,
+        description="A group is silent if it commits nothing for so long although it is behind. "
+        "Set it longer than the pause between two runs of a batch job.",
+    )
+    slo_lag: int = Field(
+        100_000,
+        ge=0,
+        description="The SLO of lag: no partition is further behind than so many messages.",
+    )
+    slo_minutes: int = Field(
+        15,
+        ge=1,
+        description="The SLO is missed if the lag is above it for so long. A shorter time is "
+        "often a deployment.",
+    )
+    quiet_minutes: int = Field(
+        60,
+        ge=1,
+        description="A rewind, a skip, a storm or refused commits stay open for so long after the "
+        "last one, so that each run of an hourly job sees them. The next one in this time belongs "
+        "to the same incident.",
+    )
+    groups: tuple[GroupBounds, ...] = Field(
+        (),
+        description="Tables `[[groups]]` with other bounds for the groups that `match`. "
+        "`storm_*` and `quiet_minutes` are the same for all groups.",
+    )
+
+    def exceptions(self, name: str) -> list[tuple[str, int]]:
+        """Return the other values of a bound, in order: a regular expression and a number."""
+        return [
+            (f"^{fnmatch.translate(each.match)}", value)
+            for each in self.groups
+            if (value := getattr(each, name, None)) is not None
+        ]
+
+
+class BadBounds(Exception):
+    """The file of bounds cannot be used. The message names the file and the problem."""
+
+
+def read_bounds(path: Path | None) -> IncidentBounds:
+    """Read the bounds of a TOML file; without one, return the defaults. Raises BadBounds."""
+    if path is None:
+        return IncidentBounds()
+    try:
+        return IncidentBounds.model_validate(tomllib.loads(path.read_text()))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadBounds(f"{path}: {error}") from error
+    except ValidationError as error:
+        problems = (
+            f"{'.'.join(map(str, each['loc']))}: {each['msg'].lower()}" for each in error.errors()
+        )
+        raise BadBounds(f"{path}: {'; '.join(problems)}") from error

@@ -1,0 +1,1 @@
+"""Incidents: what an operator should look at, found in the tables by rules."""

@@ -1,0 +1,47 @@
+"""Finds the days that only have new events since they were computed (pure).
+
+Such a day is not computed from its beginning (``pipeline.tables.compute``). After any other change
+of bronze, a day is computed from all of its events. Such changes are: a file was replaced, events
+are there twice, an older copy replaced a store, or an earlier log gives a store another name.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from groupkeeper.pipeline.log.coverage import Coverage
+from groupkeeper.pipeline.tables.pointer import DayNote
+
+
+class Growth:
+    """Compares bronze now with bronze when each day was computed."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        self._now = coverage
+        self._earlier: dict[int, Coverage | None] = {}
+        self.last_batch = max((part.number for part in coverage.segments), default=-1)
+        """The number of the last batch."""
+
+    def has_only_grown(self, day: date, note: DayNote | None, computation: int) -> bool:
+        """Return True if the day was computed by this version of the computation, and only new
+        events have come since.
+        """
+        if note is None or not note.is_whole:
+            return False
+        if note.computation != computation or self._now.has_overlaps([day]):
+            return False
+        earlier = self._up_to(note.batch)
+        return earlier is not None and earlier.fingerprint(day) == note.fingerprint
+
+    def _up_to(self, batch: int) -> Coverage | None:
+        """Return bronze as it was after a batch. Return None if later batches change the meaning of
+        its events.
+        """
+        if batch not in self._earlier:
+            earlier = Coverage(part for part in self._now.segments if part.number <= batch)
+            names = self._now.stores()
+            is_alike = earlier.limits() == self._now.limits() and all(
+                names[log_id] == store for log_id, store in earlier.stores().items()
+            )
+            self._earlier[batch] = earlier if is_alike else None
+        return self._earlier[batch]

@@ -1,0 +1,124 @@
+"""The table ``lag_1m``: how far each committed offset is behind the end of its partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
+
+from groupkeeper.pipeline.log.kinds import DATA_STORE
+from groupkeeper.pipeline.tables.gold import MINUTE_MS, PARTITION_KEY, minute, without_overtaken
+from groupkeeper.pipeline.tables.lake import DAY
+from groupkeeper.pipeline.tables.offsets import OFFSET_KEY, event_order
+
+
+def lag_1m(
+    minutes: DataFrame,
+    newest: DataFrame,
+    standing: DataFrame,
+    samples: DataFrame,
+    known_ends: DataFrame,
+    days: Sequence[date],
+) -> DataFrame:
+    """Return the lag of each committed offset for each minute in which the offset or its end
+    changed.
+
+    Each offset also has a row for the first minute of each day. If it was deleted or expired, its
+    last row has a null ``offset``.
+
+    ``lag`` is the last known end minus the offset at the end of the minute, at least 0. It is null
+    if no end is known, and for a negative offset. While a group commits nothing, it has a row for
+    each sample of its ends, since its lag grows then.
+
+    The end is the true one if the brokers with the records were sampled. Otherwise it is the offset
+    of the group that is furthest.
+
+    ``minutes``, ``newest`` (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are those
+    of the days. ``standing`` and ``known_ends`` are the offsets and ends at the end of the day
+    before them.
+    """
+    ends = (
+        samples.select(*PARTITION_KEY, minute(), "offset", event_order().alias("order"))
+        .groupBy(*PARTITION_KEY, "minute_ms")
+        .agg(F.max_by("offset", "order").alias("end"))
+    )
+    long_ago = F.lit(0).cast("long").alias("minute_ms")
+    ends = ends.unionByName(
+        known_ends.select(*PARTITION_KEY, long_ago, F.col("offset").alias("end"))
+    )
+    # -1 is Kafka's value for no offset
+    value = F.when(F.col("is_set"), F.col("offset")).otherwise(_NO_OFFSET).alias("offset")
+    moves = minutes.select(*OFFSET_KEY, "minute_ms", value, "order")
+    stood = standing.select(*OFFSET_KEY, long_ago, "offset", event_order().alias("order"))
+    moves = without_overtaken(moves.unionByName(stood), OFFSET_KEY, "minute_ms")
+    keys = newest.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
+    rows = moves.unionByName(_ends_of(keys, ends), allowMissingColumns=True)
+    # so each day is complete, and no reader needs the last row of the day before
+    midnights = F.array(*(F.lit(_midnight_ms(day)).cast("long") for day in days))
+    first = keys.select(*OFFSET_KEY, F.explode(midnights).alias("minute_ms"))
+    rows = rows.unionByName(first, allowMissingColumns=True)
+    # one minute may have several rows; each sees all of them, and the last one is kept
+    so_far = Window.partitionBy(*OFFSET_KEY).orderBy("minute_ms")
+    moved_ms = F.when(F.col("offset").isNotNull(), F.col("minute_ms"))
+    looks = rows.select(
+        *OFFSET_KEY,
+        "minute_ms",
+        F.last("offset", ignorenulls=True).over(so_far).alias("offset"),
+        _last_end(so_far).alias("end_offset"),
+        F.last(moved_ms, ignorenulls=True).over(so_far).alias("moved_ms"),
+        F.lead("minute_ms").over(so_far).eqNullSafe(F.col("minute_ms")).alias("is_followed"),
+    )
+    known = looks.where(~F.col("is_followed")).drop("is_followed")
+    known = known.withColumn(DAY, F.to_date(F.timestamp_millis("minute_ms")))
+    is_there = F.col("offset") != _NO_OFFSET
+    has_gone = F.col("moved_ms") == F.col("minute_ms")
+    in_days = known.where(F.col(DAY).isin(*days) & (is_there | has_gone)).drop("moved_ms")
+    # greatest ignores nulls
+    lag = F.greatest(F.col("end_offset") - F.col("offset"), F.lit(0))
+    is_known = F.col("end_offset").isNotNull() & (F.col("offset") >= 0)
+    return in_days.withColumns(
+        {"offset": F.when(is_there, F.col("offset")), "lag": F.when(is_known, lag)}
+    )
+
+
+def _ends_of(keys: DataFrame, ends: DataFrame) -> DataFrame:
+    """Return the ends of each offset's partition: the true ones, and those that the offsets of its
+    own store show.
+    """
+    is_true = F.col("e.store") == DATA_STORE
+    same = [F.col(f"k.{name}") == F.col(f"e.{name}") for name in ("topic", "partition")]
+    counts = is_true | (F.col("e.store") == F.col("k.store"))
+    end = F.struct("e.minute_ms", "e.end")
+    return (
+        keys.alias("k")
+        .join(ends.alias("e"), [*same, counts])
+        .select(
+            *(f"k.{name}" for name in OFFSET_KEY),
+            "e.minute_ms",
+            F.when(is_true, end).alias("true_end"),
+            F.when(~is_true, end).alias("least_end"),
+        )
+    )
+
+
+def _last_end(so_far: WindowSpec) -> Column:
+    """Return the last true end. If a group has since committed a larger offset, return that
+    offset.
+    """
+    true, least = (
+        F.last(name, ignorenulls=True).over(so_far) for name in ("true_end", "least_end")
+    )
+    is_older = least["minute_ms"] < true["minute_ms"]
+    # greatest ignores nulls
+    return F.greatest(true["end"], F.when(~F.coalesce(is_older, F.lit(False)), least["end"]))
+
+
+def _midnight_ms(day: date) -> int:
+    return (day - date(1970, 1, 1)).days * 24 * 60 * MINUTE_MS
+
+
+_NO_OFFSET: Final = -1

@@ -1,0 +1,182 @@
+"""The table of rebalances in silver: why, how long, and which partitions moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from groupkeeper.pipeline.tables.bronze import with_day
+from groupkeeper.pipeline.tables.days import day_of, until_its_day
+from groupkeeper.pipeline.tables.lake import DAY
+from groupkeeper.pipeline.tables.offsets import event_order
+
+MOVED: Final = "partitions_moved"
+"""The kind of event about the partitions that a member of a consumer group got and lost."""
+
+MAX_LISTED_MOVES: Final = 100
+"""A rebalance names at most so many moved partitions. All are counted."""
+
+
+def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
+    """Return one row for each rebalance, on each day on which it made a step.
+
+    A rebalance has three steps:
+    - its join phase begins: ``started_ms``, ``reason``, the member that caused it
+    - its generation is complete: ``completed_ms``, ``duration_ms``, ``awaited`` (absent members)
+    - its leader has assigned partitions: ``assigned_ms``
+
+    In a consumer group each new epoch is a rebalance. It is complete when every member has what its
+    target gives it. It has no third step, because members get their partitions one by one. Each day
+    counts those that they got on it.
+
+    If the next rebalance or a crash interrupted it, it has no end. A day without a step has no row.
+    ``assigned`` counts all partitions that members got, and ``moved`` those that another member had
+    before. Both are null if the assignment cannot be read.
+    """
+    group = Window.partitionBy("store", "group").orderBy("lease_epoch", "seq")
+    kinds = ("rebalance_start", "rebalance_end", "assignment")
+    steps = events.where(F.col("kind").isin(*kinds) | _is_followed())
+    place = F.array_position(F.lit(list(kinds)), F.col("kind"))
+    steps = steps.withColumn("step", F.when(place > 0, place))
+    # the first known event of a rebalance may be its end
+    so_far = group.rowsBetween(Window.unboundedPreceding, -1)
+    last = F.last("step", ignorenulls=True).over(so_far)
+    begins_anew = ((F.col("step") == 1) | (F.col("step") <= last)).cast("int")
+    steps = (
+        steps.withColumn("begins_anew", begins_anew)
+        .withColumn("episode", F.coalesce(F.sum("begins_anew").over(group), F.lit(0)))
+        .withColumn("is_readable", F.col("partitions").isNotNull())
+    )
+    moves = _moves(events)
+    followed = _by_day_followed(steps.where(_is_followed()), moves)
+    episodes = steps.groupBy("store", "group", "episode").agg(
+        _first_of("rebalance_start", "lease_epoch", "seq", "ts_ms", "reason", "members", *_CAUSE),
+        _first_of("rebalance_end", "ts_ms", *_COMPLETED),
+        _first_of("assignment", "ts_ms", "lease_epoch", "seq", "is_readable"),
+        F.collect_set(F.when(_is_followed(), day_of("ts_ms"))).alias("followed_days"),
+    )
+    of_event = [F.col(f"r.assignment.{name}") == F.col(f"m.{name}") for name in _EVENT[2:]]
+    of_event += [F.col(f"r.{name}") == F.col(f"m.{name}") for name in _EVENT[:2]]
+    rows = episodes.alias("r").join(moves.alias("m"), of_event, "left")
+    rows = rows.select(
+        "r.store",
+        "r.group",
+        "r.episode",
+        "r.followed_days",
+        F.col("rebalance_start.seq").alias("seq"),
+        F.col("rebalance_start.ts_ms").alias("started_ms"),
+        F.col("rebalance_start.reason").alias("reason"),
+        *(F.col(f"rebalance_start.{name}").alias(name) for name in _CAUSE),
+        F.col("rebalance_start.members").alias("members_before"),
+        F.col("rebalance_end.ts_ms").alias("completed_ms"),
+        *(F.col(f"rebalance_end.{name}").alias(name) for name in _COMPLETED),
+        F.col("assignment.ts_ms").alias("assigned_ms"),
+        *(
+            F.when(F.col("assignment.is_readable"), F.coalesce(name, F.lit(0))).alias(name)
+            for name in ("assigned", "moved")
+        ),
+        "moves",
+    )
+    steps_days = F.array(*(day_of(f"{step}_ms") for step in ("started", "completed", "assigned")))
+    steps_days = F.concat(F.array_compact(steps_days), "followed_days")
+    each = rows.withColumn(DAY, F.explode(F.array_distinct(steps_days)))
+    by_day = each.where(F.col(DAY).isin(*days)).drop("followed_days")
+    by_day = by_day.select(
+        *[name for name in by_day.columns if name not in _LATER],
+        *(until_its_day("completed_ms", name).alias(name) for name in _LATER[:-4]),
+        *(until_its_day("assigned_ms", name).alias(name) for name in _LATER[-4:]),
+    )
+    both = by_day.join(followed, ["store", "group", "episode", DAY], "left")
+    return both.select(*(_or_followed(name) for name in by_day.columns if name != "episode"))
+
+
+def _is_followed() -> Column:
+    """Return True if in this event a member of a consumer group made a step towards its target."""
+    return (F.col("kind") == MOVED) & (F.col("reason") == "target_assignment")
+
+
+def _by_day_followed(steps: DataFrame, moves: DataFrame) -> DataFrame:
+    """Return the partitions that members got, for each rebalance of a consumer group and day."""
+    rows = with_day(steps).select(*_EVENT, "episode", DAY).join(moves, [*_EVENT], "left")
+    listed = F.array_sort(F.flatten(F.collect_list("moves")))
+    return rows.groupBy("store", "group", "episode", DAY).agg(
+        F.coalesce(F.sum("assigned"), F.lit(0)).cast("int").alias("followed_assigned"),
+        F.coalesce(F.sum("moved"), F.lit(0)).cast("int").alias("followed_moved"),
+        F.slice(listed, 1, MAX_LISTED_MOVES).alias("followed_moves"),
+    )
+
+
+def _or_followed(name: str) -> Column:
+    if name not in ("assigned", "moved", "moves"):
+        return F.col(name)
+    return F.coalesce(name, f"followed_{name}").alias(name)
+
+
+_CAUSE: Final = ("member_id", "instance_id", "client_id", "client_host")
+_COMPLETED: Final = (
+    "duration_ms",
+    "awaited",
+    "members",
+    "generation",
+    "protocol_name",
+    "leader_id",
+)
+_LATER: Final = (*_COMPLETED, "completed_ms", "assigned", "moved", "moves", "assigned_ms")
+
+
+def _first_of(kind: str, *fields: str) -> Column:
+    """Return some fields of the first event of a kind."""
+    of_kind = F.col("kind") == kind
+    return F.min_by(F.struct(*fields), F.when(of_kind, event_order())).alias(kind)
+
+
+def _moves(events: DataFrame) -> DataFrame:
+    """Count the partitions that each event gives to members. Also count those that another member
+    had before, and name the first of these.
+    """
+    gives = events.where(F.col("kind").isin("assignment", MOVED) & given().isNotNull())
+    own_name = F.when(F.col("kind") == MOVED, F.col("instance_id")).alias("own_name")
+    topics = gives.select(*_EVENT, own_name, F.explode(given()).alias("member_id", "of_member"))
+    in_topic = F.explode("of_member").alias("topic", "numbers")
+    parts = topics.select(*_EVENT, "own_name", "member_id", in_topic)
+    number = F.explode("numbers").alias("partition")
+    held = parts.select(*_EVENT, "own_name", "member_id", "topic", number)
+    held = held.join(static_names(events), ["store", "group", "member_id"], "left")
+    owner = F.coalesce("own_name", "instance_id", "member_id")
+    before = Window.partitionBy("store", "group", "topic", "partition").orderBy(
+        "lease_epoch", "seq"
+    )
+    held = held.withColumn("owner", owner).withColumn("had", F.lag("owner").over(before))
+    has_moved = F.col("had").isNotNull() & (F.col("had") != F.col("owner"))
+    move = F.struct("topic", "partition", F.col("had").alias("from"), F.col("owner").alias("to"))
+    return held.groupBy(*_EVENT).agg(
+        F.count("*").cast("int").alias("assigned"),
+        F.count_if(has_moved).cast("int").alias("moved"),
+        F.slice(F.array_sort(F.collect_list(F.when(has_moved, move))), 1, MAX_LISTED_MOVES).alias(
+            "moves"
+        ),
+    )
+
+
+_EVENT: Final = ("store", "group", "lease_epoch", "seq")
+"""The columns that identify an event of a group."""
+
+
+def given() -> Column:
+    """Return the partitions that an event gives, by member: all of an assignment, or those that one
+    member of a consumer group got.
+    """
+    gained = F.create_map("member_id", "gained_partitions")
+    return F.when(F.col("kind") == MOVED, gained).otherwise(F.col("partitions"))
+
+
+def static_names(events: DataFrame) -> DataFrame:
+    """Return the instance ids of static members, by member id. A member that comes back under a new
+    id keeps its instance id.
+    """
+    joins = events.where((F.col("kind") == "member_join") & F.col("instance_id").isNotNull())
+    return joins.select("store", "group", "member_id", "instance_id").distinct()
