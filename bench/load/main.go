@@ -5,6 +5,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -30,6 +31,10 @@ type order struct {
 	Rate    float64 `json:"rate"`
 	Rounds  int     `json:"rounds"`
 	Every   float64 `json:"every_s"`
+	// Of the consumer protocol: the members that send, and the topic with its partitions.
+	Pool       string `json:"pool"`
+	Topic      string `json:"topic"`
+	Partitions int    `json:"partitions"`
 }
 
 // pools holds the members by the name of their order.
@@ -42,9 +47,13 @@ func do(o order) (any, error) {
 		pools[o.What] = members
 		return map[string]any{"members": len(members)}, err
 	case "requests":
-		return requests(pools["few"], o)
+		return requests(pools[cmp.Or(o.Pool, "few")], o)
 	case "idle":
-		return idle(pools["idle"], o)
+		return idle(pools[cmp.Or(o.Pool, "idle")], o)
+	case "open consumers":
+		return openTogether(o)
+	case "close":
+		return closePool(o.What)
 	case "rebalance":
 		return rebalance(o)
 	case "usage":

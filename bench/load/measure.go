@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -83,7 +84,8 @@ func (r *result) summarize(before, after used, took time.Duration) {
 // which it is due, and its latency counts from then.
 func requests(members []*member, o order) (*result, error) {
 	kinds := map[string]func(*member) kmsg.Request{
-		"heartbeat": (*member).heartbeat, "commit": (*member).commit, "fetch": (*member).fetch}
+		"heartbeat": (*member).heartbeat, "commit": (*member).commit, "fetch": (*member).fetch,
+		"consumer heartbeat": (*member).consumerHeartbeat}
 	kind := kinds[o.What]
 	if kind == nil {
 		return nil, fmt.Errorf("unknown request %q", o.What)
@@ -171,7 +173,7 @@ func stream(m *member, r kmsg.Request, begin, end time.Time, next func() time.Ti
 // idle keeps members alive at the pace of a client.
 func idle(members []*member, o order) (*result, error) {
 	return requests(members, order{
-		What: "heartbeat", Seconds: o.Seconds, Rate: float64(len(members)) / o.Every})
+		What: cmp.Or(o.What, "heartbeat"), Seconds: o.Seconds, Rate: float64(len(members)) / o.Every})
 }
 
 // rebalance forms a group at once, and then lets all members join again with other metadata.

@@ -42,6 +42,7 @@ type member struct {
 	buf        []byte
 	group, id  string
 	generation int32
+	owned      []kmsg.ConsumerGroupHeartbeatRequestTopic
 }
 
 func frame(r kmsg.Request) []byte {
@@ -306,6 +307,8 @@ func errorCode(reply kmsg.Response) int16 {
 	var codes []int16
 	switch r := reply.(type) {
 	case *kmsg.HeartbeatResponse:
+		codes = append(codes, r.ErrorCode)
+	case *kmsg.ConsumerGroupHeartbeatResponse:
 		codes = append(codes, r.ErrorCode)
 	case *kmsg.OffsetCommitResponse:
 		for _, t := range r.Topics {

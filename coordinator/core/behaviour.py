@@ -1,4 +1,6 @@
-"""The functions that a shard calls for a type of groups when no request causes it."""
+"""The functions that a shard calls for a type of groups without a request: after a load, a
+deadline, or a change of topics.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,15 @@ class Behaviour(NamedTuple):
     """Return a new group."""
     loaded: Callable[[ShardState, Any], None]
     """Rebuild the live state of a group from what is saved, and start its sessions."""
+    resumed: Callable[[ShardState, Any, int], None]
+    """Start the timers of a group again after its shard has answered nothing for so many ms."""
     overrides_changed: Callable[[ShardState, Any], None]
     """Apply the changed configs of a group to its timers."""
     topics_changed: Callable[[ShardState, Any], None]
     """React to changed topics. Called if the group is in ``Tally.subscribers`` for one of them."""
     due: dict[DeadlineKind, Callable[[ShardState, Any, str], None]]
-    """The function of (shard, group, member id) to call when a deadline is reached."""
+    """The function for each kind of deadline. It is called with (shard, group, member id) when the
+    deadline is reached."""
     work_done: Callable[[ShardState, Any, Work, WorkOutcome], None]
-    """Use the outcome of a computation. The group may have changed since, and may have been of
-    another type when the computation began.
-    """
+    """Process the outcome of a computation. Since the computation began, the group may have
+    changed, even its type."""

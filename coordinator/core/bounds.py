@@ -1,4 +1,4 @@
-"""Declare the default and the bounds of a number among the settings, in one place."""
+"""Declares the default and the bounds of a numeric setting in one place."""
 
 from __future__ import annotations
 

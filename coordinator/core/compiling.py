@@ -1,4 +1,4 @@
-"""What mypyc reads of a class that it compiles. Without mypyc it means nothing."""
+"""``mypyc_attr``, which tells mypyc how to compile a class. Without mypyc it does nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**_: bool) -> Callable[[type], type]:
-        """Return a decorator that does nothing, so that a server needs no mypy_extensions."""
+        """Return a decorator that does nothing. So a server does not need mypy_extensions."""
         return lambda kind: kind
 
 

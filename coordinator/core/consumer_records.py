@@ -1,7 +1,8 @@
-"""The records of consumer groups (KIP-848): small ones for each change, and one for the whole.
+"""The records of consumer groups (KIP-848): a small record for each change, and one of the whole
+group.
 
-They have the keys of Kafka's records. ``records`` says what a record is. A topic id is in Kafka's
-printed form. Where times are stored, they are wall-clock milliseconds since the epoch, or -1.
+They have the keys of Kafka's records. ``records`` explains records. A topic id is in Kafka's
+printed form. Stored times are wall-clock milliseconds since the epoch, or -1.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, TypeAlias, get_args
 import msgspec
 
 FIRST_EPOCH: Final = 1
-"""The group epoch and the epoch of the target of a new group."""
+"""The first epoch of a new group and of its target."""
 
 
 class ClassicProtocol(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -22,14 +23,14 @@ class ClassicProtocol(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class ClassicSession(msgspec.Struct, frozen=True, gc=False):
-    """What only a member of the classic protocol has (docs/spec/migration.md)."""
+    """The fields that only a member of the classic protocol has (docs/spec/migration.md)."""
 
     session_timeout_ms: int
     protocols: tuple[ClassicProtocol, ...]
 
 
 class ConsumerMemberFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A member of a consumer group, without what is assigned to it."""
+    """A member of a consumer group, without its assignment."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -38,7 +39,7 @@ class ConsumerMemberFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=
     client_host: str = ""
     rebalance_timeout_ms: int = -1
     subscribed_topic_names: tuple[str, ...] = ()
-    """Sorted, each once."""
+    """Sorted, without duplicates."""
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     classic: ClassicSession | None = None
@@ -53,7 +54,9 @@ PartitionEpochs: TypeAlias = dict[str, tuple[tuple[int, int], ...]]
 
 
 class AssignedFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What one member has, and how far it has come (``core.consumer.reconciliation``)."""
+    """The partitions of one member, and its state on the way to its target
+    (``core.consumer.reconciliation``).
+    """
 
     state: int
     """``ReconciliationState``."""
@@ -61,7 +64,7 @@ class AssignedFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     previous_epoch: int
     assigned: PartitionEpochs = {}
     revoking: PartitionEpochs = {}
-    """What it has to give up, and owns until it acknowledges."""
+    """The partitions that it has to give up. It owns them until it acknowledges this."""
 
 
 class ConsumerGroupEpoch(
@@ -72,12 +75,13 @@ class ConsumerGroupEpoch(
     group_id: str
     epoch: int
     metadata_hash: int
-    """Of the topics that the group subscribes to (``core.consumer.subscriptions``)."""
+    """A hash of the topics that the group subscribes to (``core.consumer.subscriptions``)."""
 
 
 class ConsumerMember(msgspec.Struct, frozen=True, tag="consumer_member", tag_field="record"):
-    """Sets a member of a consumer group. What is assigned to it stays. Key: (group id, member
-    id).
+    """Sets the fields of a member of a consumer group. Its target and its partitions stay.
+
+    Key: (group id, member id).
     """
 
     group_id: str
@@ -87,8 +91,9 @@ class ConsumerMember(msgspec.Struct, frozen=True, tag="consumer_member", tag_fie
 class ConsumerMemberRemoved(
     msgspec.Struct, frozen=True, gc=False, tag="consumer_member_removed", tag_field="record"
 ):
-    """Clears a member of a consumer group, its target and what is assigned to it. Key: (group id,
-    member id).
+    """Removes a member of a consumer group, with its target and its partitions.
+
+    Key: (group id, member id).
     """
 
     group_id: str
@@ -96,14 +101,15 @@ class ConsumerMemberRemoved(
 
 
 class ConsumerTarget(msgspec.Struct, frozen=True, tag="consumer_target", tag_field="record"):
-    """Sets the target assignment of some members, and the epoch that it has for all. Keys: group
-    id, and (group id, member id).
+    """Sets the targets of some members, and the epoch of the whole target.
+
+    Keys: group id, and (group id, member id).
     """
 
     group_id: str
     epoch: int
     computed_ms: int
-    """When it was computed. The next computation may not come at once."""
+    """When the target was computed. The next computation has to wait for the interval."""
     members: dict[str, Partitions]
     """Only the members whose target changed."""
 
@@ -111,7 +117,7 @@ class ConsumerTarget(msgspec.Struct, frozen=True, tag="consumer_target", tag_fie
 class ConsumerCurrentAssignment(
     msgspec.Struct, frozen=True, tag="consumer_assignment", tag_field="record"
 ):
-    """Sets what one member of a consumer group has. Key: (group id, member id)."""
+    """Sets the partitions that one member of a consumer group has. Key: (group id, member id)."""
 
     group_id: str
     member_id: str
@@ -124,7 +130,7 @@ class PatternTopics(msgspec.Struct, frozen=True, gc=False):
     topics: tuple[str, ...]
     """Sorted."""
     topics_version: int
-    """``TopicImage.version`` of the topics that were looked through."""
+    """``TopicImage.version`` of the topics whose names were compared."""
     resolved_ms: int
 
 
@@ -139,20 +145,20 @@ class ResolvedPattern(msgspec.Struct, frozen=True, tag="resolved_pattern", tag_f
 
 
 class SavedConsumerMember(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A member of a consumer group, with what is assigned to it."""
+    """A member of a consumer group, with its assignment."""
 
     fields: ConsumerMemberFields
-    """Without the names that it subscribes to: ``subscription`` has them."""
+    """Without the names that the member subscribes to. ``subscription`` has them."""
     subscription: int
-    """Its position in ``ConsumerGroupRecord.subscriptions``."""
+    """The position of its list of names in ``ConsumerGroupRecord.subscriptions``."""
     current: AssignedFields
     target: Partitions = {}
 
 
 class ConsumerGroupRecord(msgspec.Struct, frozen=True, tag="consumer_group", tag_field="record"):
-    """Sets a consumer group as a whole. Its offsets stay. Key: group id.
+    """Sets a whole consumer group. Its offsets stay. Key: group id.
 
-    Written when a group becomes a consumer group, and by the fold. The last ``GroupRecord`` or
+    Written when a group becomes a consumer group, and by a fold. The last ``GroupRecord`` or
     ``ConsumerGroupRecord`` decides the type of a group.
     """
 
@@ -162,7 +168,7 @@ class ConsumerGroupRecord(msgspec.Struct, frozen=True, tag="consumer_group", tag
     target_epoch: int = FIRST_EPOCH
     computed_ms: int = -1
     subscriptions: tuple[tuple[str, ...], ...] = ()
-    """The different lists of names. 10,000 members with equal ones share one."""
+    """The different lists of names. 10,000 members with the same list share one."""
     members: tuple[SavedConsumerMember, ...] = ()
     patterns: dict[str, PatternTopics] = {}
 

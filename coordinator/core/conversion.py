@@ -1,7 +1,7 @@
-"""Groups that change their type: what a request of the other protocol does to a group.
+"""Groups that change their type because a request of the other protocol arrives.
 
-See docs/spec/migration.md. Only this module knows classic and consumer groups. A conversion is one
-record of the whole group. Everything is checked before anything is answered or changed.
+See docs/spec/migration.md. Only this module knows both types of groups. A conversion is one record
+of the whole group. All checks are made before anything is answered or changed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from groupkeeper.coordinator.core.classic import joining, rebalance
+from groupkeeper.coordinator.core.classic.assignment_event import assignment_event
 from groupkeeper.coordinator.core.classic.group import CONSUMER, ClassicGroup
 from groupkeeper.coordinator.core.classic.member import ClassicMember, encoded_bytes
 from groupkeeper.coordinator.core.classic.saved import restore, to_record
 from groupkeeper.coordinator.core.consumer import admission, classic_members, heartbeat
 from groupkeeper.coordinator.core.consumer.admission import HeartbeatRefusal
+from groupkeeper.coordinator.core.consumer.failure_events import add_pattern_refused
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.reconciliation import ReconciliationState
 from groupkeeper.coordinator.core.consumer_records import (
@@ -28,10 +32,13 @@ from groupkeeper.coordinator.core.consumer_records import (
 )
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import GroupConverted
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Tally
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import GroupRecord
+from groupkeeper.coordinator.core.request_events import add_converted_event
 from groupkeeper.coordinator.core.requests.consumer import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeat,
@@ -44,17 +51,26 @@ from groupkeeper.coordinator.core.requests.membership import (
     SyncGroupResult,
 )
 from groupkeeper.coordinator.core.state import ShardState
-from groupkeeper.coordinator.core.step import Ticket
+from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Ticket
 from groupkeeper.protocol.consumer_protocol import (
+    MAX_PARTS,
+    ConsumerAssignment,
     ConsumerProtocolError,
+    Subscription,
     decode_assignment,
     decode_subscription,
+    encode_assignment,
+    subscription_version,
 )
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
 """The migration policies that allow each direction. Empty groups are always converted."""
 
+JOIN_RECORDS: Final = 4
+"""The number of small records that a join may add: the epoch, the target, the member's partitions,
+and one more."""
+NOTHING_ASSIGNED: Final = encode_assignment(ConsumerAssignment(0, {}))
 
 # --- classic group -> consumer group ---
 
@@ -73,12 +89,23 @@ def heartbeat_to_classic_group(
         heartbeat.change(shard, None, request, ticket)
     else:
         record = _upgraded(shard, group)
-        refusal = record if isinstance(record, HeartbeatRefusal) else _trial(shard, record, request)
+        if isinstance(record, HeartbeatRefusal):
+            _refuse(shard, ticket, record)
+            return
+        trial = ConsumerGroup(record.group_id, Tally())
+        trial.save(record)
+        refusal = _trial_refusal(shard, trial, request)
         if refusal is not None:
+            if refusal.error is ErrorCode.INVALID_REGULAR_EXPRESSION:
+                add_pattern_refused(shard, request, group.group_type, refusal.detail)
             _refuse(shard, ticket, refusal)
             return
-        assert isinstance(record, ConsumerGroupRecord), "else it is refused"
-        heartbeat.change(shard, _upgrade(shard, group, record), request, ticket)
+        size_bytes = trial.size_bytes + trial.assigned_bytes
+        metadata_hash = trial.subscriptions.metadata_hash(shard.image)
+        record = msgspec.structs.replace(record, metadata_hash=metadata_hash)
+        converted = _upgrade(shard, group, record, size_bytes)
+        add_converted_event(shard, request, group, converted)
+        heartbeat.change(shard, converted, request, ticket)
 
 
 def _refuse(shard: ShardState, ticket: Ticket, refusal: HeartbeatRefusal) -> None:
@@ -86,7 +113,9 @@ def _refuse(shard: ShardState, ticket: Ticket, refusal: HeartbeatRefusal) -> Non
 
 
 def _upgraded(shard: ShardState, group: ClassicGroup) -> ConsumerGroupRecord | HeartbeatRefusal:
-    """Return the consumer group that a classic group becomes, or why it may not become one."""
+    """Return the consumer group that a classic group becomes, or the refusal if it cannot become
+    one.
+    """
     limits = shard.limits
     fits = (
         limits.consumer_migration_policy in UPGRADES
@@ -101,7 +130,7 @@ def _upgraded(shard: ShardState, group: ClassicGroup) -> ConsumerGroupRecord | H
         message = f"The first rebalance of group {group.group_id} is running."
         return HeartbeatRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
     try:
-        members = [_consumer_member(shard, group, member) for member in group.members.values()]
+        members = _consumer_members(shard, group)
     except ConsumerProtocolError:
         return admission.absent(group.group_id)
     owned = [
@@ -116,27 +145,43 @@ def _upgraded(shard: ShardState, group: ClassicGroup) -> ConsumerGroupRecord | H
     return _whole(group, members)
 
 
-def _consumer_member(
-    shard: ShardState, group: ClassicGroup, member: ClassicMember
-) -> tuple[ConsumerMemberFields, tuple[str, ...], Partitions]:
-    """Return a classic member as a member of a consumer group: its fields, the names that it
-    subscribes to, and its partitions.
+def _consumer_members(
+    shard: ShardState, group: ClassicGroup
+) -> list[tuple[ConsumerMemberFields, tuple[str, ...], Partitions]]:
+    """Return the members of a classic group as those of a consumer group: their fields, the names
+    that they subscribe to, and their partitions.
 
-    Raises ConsumerProtocolError if its bytes are not those of the consumer protocol, or belong to
-    an assignor that needs its own.
+    Raises ConsumerProtocolError if their bytes are not those of the consumer protocol, contain data
+    of the assignor itself, or have too many names and partitions.
     """
-    metadata = member.metadata(group.protocol_name) or member.protocols[0].metadata
-    subscription = decode_subscription(metadata)
-    partitions: Partitions = {}
-    if member.assignment:
-        assignment = decode_assignment(member.assignment)
+    members = []
+    parts_left = MAX_PARTS
+    for member in group.members.values():
+        metadata = member.metadata(group.protocol_name) or member.protocols[0].metadata
+        subscription = decode_subscription(metadata, parts_left)
+        # Its answers have the version of the protocol that it lists first.
+        subscription_version(member.protocols[0].metadata)
+        assignment = decode_assignment(member.assignment or NOTHING_ASSIGNED, parts_left)
         if assignment.user_data:
             raise ConsumerProtocolError("an assignor keeps data of its own")
-        by_name = shard.image.by_name
-        for topic in sorted(assignment.partitions):
-            if topic in by_name and assignment.partitions[topic]:
-                numbers = tuple(sorted(assignment.partitions[topic]))
-                partitions[by_name[topic].topic_id] = numbers
+        owned = (*subscription.owned_partitions.values(), *assignment.partitions.values())
+        parts_left -= len(subscription.topics) + sum([1 + len(numbers) for numbers in owned])
+        members.append(_consumer_member(shard, member, subscription, assignment))
+    return members
+
+
+def _consumer_member(
+    shard: ShardState,
+    member: ClassicMember,
+    subscription: Subscription,
+    assignment: ConsumerAssignment,
+) -> tuple[ConsumerMemberFields, tuple[str, ...], Partitions]:
+    by_name = shard.image.by_name
+    partitions: Partitions = {
+        by_name[topic].topic_id: tuple(sorted({*assignment.partitions[topic]}))
+        for topic in sorted(assignment.partitions)
+        if topic in by_name and assignment.partitions[topic]
+    }
     protocols = tuple([ClassicProtocol(p.name, p.metadata) for p in member.protocols])
     fields = ConsumerMemberFields(
         member.member_id,
@@ -182,19 +227,23 @@ def _whole(
     )
 
 
-def _trial(
-    shard: ShardState, record: ConsumerGroupRecord, request: ConsumerGroupHeartbeat
+def _trial_refusal(
+    shard: ShardState, trial: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
-    """Return why the newcomer could not join the converted group."""
-    group = ConsumerGroup(record.group_id, Tally())
-    group.save(record)
+    """Return the reason why the new member cannot join the converted group, or why the group cannot
+    be stored.
+    """
     limits = shard.limits
-    if group.size_bytes + group.assigned_bytes > min(limits.max_step_bytes, limits.max_group_bytes):
-        return admission.absent(record.group_id)
-    return admission.refusal(shard, group, request)
+    size_bytes = trial.size_bytes + trial.assigned_bytes + admission.room_bytes(trial, request)
+    size_bytes += JOIN_RECORDS * SMALL_RECORD_BYTES
+    if size_bytes > min(limits.max_step_bytes, limits.max_group_bytes):
+        return admission.absent(trial.group_id)
+    return admission.refusal(shard, trial, request)
 
 
-def _upgrade(shard: ShardState, group: ClassicGroup, record: ConsumerGroupRecord) -> ConsumerGroup:
+def _upgrade(
+    shard: ShardState, group: ClassicGroup, record: ConsumerGroupRecord, size_bytes: int
+) -> ConsumerGroup:
     """Convert a group. Its members notice it with their next heartbeats."""
     for member in group.members.values():
         ticket = group.release_join(member)
@@ -206,7 +255,7 @@ def _upgrade(shard: ShardState, group: ClassicGroup, record: ConsumerGroupRecord
             shard.reply(ticket, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
     for deadline in group.deadlines():
         shard.deadlines.clear(deadline)
-    shard.record(record, group.size_bytes + group.assigned_bytes)
+    shard.record(record, size_bytes)
     converted = shard.groups[group.group_id]
     assert isinstance(converted, ConsumerGroup), "the record has made it"
     for each in converted.members.values():
@@ -226,8 +275,14 @@ def join_consumer_group(
     if not group.is_empty():
         classic_members.join_group(shard, group, request, ticket)
         return
+    if request.member_id != "":
+        # It is refused as in an absent group. Only an accepted join replaces the group.
+        joining.join_group(shard, None, request, ticket)
+        return
     shard.record(GroupRecord(group.group_id, None, 0, None, None, shard.now.wall_ms, ()))
-    joining.join_group(shard, _classic(shard, group.group_id), request, ticket)
+    classic = _classic(shard, group.group_id)
+    add_converted_event(shard, request, group, classic)
+    joining.join_group(shard, classic, request, ticket)
 
 
 def _classic(shard: ShardState, group_id: str) -> ClassicGroup:
@@ -240,8 +295,9 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     """Convert a consumer group in which only classic members are left
     (docs/spec/migration.md#downgrade). Return True if it was converted.
 
-    ``by_replacement``: a classic member took the place of a static one, and all may go on if the
-    target is up to date. Otherwise a rebalance begins.
+    ``by_replacement`` is True if a classic member took the place of a static one, and the target is
+    up to date. If no member waits for a partition, the members continue with it. In all other cases
+    a rebalance begins.
     """
     assert isinstance(group, ConsumerGroup), "only those have members of both protocols"
     members = group.members.values()
@@ -257,7 +313,7 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     size_bytes = trial.size_bytes + sum(assigned)
     if size_bytes > min(shard.limits.max_step_bytes, shard.limits.max_group_bytes):
         return False
-    goes_on = by_replacement and not group.epochs.needs_target()
+    goes_on = by_replacement and group.state is GroupState.STABLE
     for deadline in group.deadlines():
         shard.deadlines.clear(deadline)
     shard.record(to_record(trial), size_bytes)
@@ -269,13 +325,24 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
         shard.restart_session(member)
     classic.subscribed_topics = rebalance.subscribed_topics(classic)
     shard.report_groups()
+    shard.event(
+        GroupConverted(
+            group_id=group.group_id,
+            group_type=classic.group_type,
+            generation_id=classic.generation_id,
+            from_type=group.group_type.value,
+            to_type=classic.group_type.value,
+            members=len(classic.members),
+        )
+    )
+    shard.event(assignment_event(classic, shard.limits.max_step_bytes))
     if not goes_on:
         rebalance.prepare(shard, classic, "downgrade", classic.leader_id or "")
     return True
 
 
 def _downgraded(shard: ShardState, group: ConsumerGroup) -> ClassicGroup:
-    """Return the classic group that a consumer group becomes, apart from the shard."""
+    """Return the classic group that a consumer group becomes. It is not yet in the shard."""
     classic = ClassicGroup(group.group_id, Tally())
     classic.protocol_type = CONSUMER
     classic.generation_id = group.epochs.group

@@ -1,8 +1,9 @@
-"""Deadlines are data: there is no timer to cancel, and an assignment moves a deadline.
+"""Deadlines as data (docs/design.md#deadlines). Moving or clearing one is an assignment: there is
+no timer to cancel.
 
-See docs/design.md#deadlines. Every deadline has at most one valid entry in a heap. If a deadline is
-moved later, its entry stays unchanged. When the entry reaches the top of the heap, it is put back
-at its new time. So a heartbeat costs the same for any number of members.
+Every deadline has at most one valid entry in a heap. If a deadline is moved to a later time, its
+entry stays unchanged. When the entry reaches the top of the heap, it is put back at its new time.
+So a heartbeat costs the same for any number of members.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ SubjectKey: TypeAlias = tuple[str, str]
 """(group id, member id or "")."""
 
 NEXT_PORTION_MS = 1
-"""Delay before the next portion of work that was split into steps: soon, but in another step."""
+"""The delay before the next portion of work that is divided into steps. It is short, but the
+portion is in another step."""
 
 _COMPACT_ABOVE = 1_024
 """A heap with fewer entries is never compacted."""
 
 
 class DeadlineKind(Enum):
-    """What happens when a deadline is reached."""
+    """The kinds of deadlines. The kind decides what happens when the deadline is reached."""
 
     SESSION = "session"
     """A member, or a pending id of MEMBER_ID_REQUIRED, was silent for its session timeout."""
@@ -52,7 +54,7 @@ class Deadline(msgspec.Struct, eq=False, gc=False):
 
 
 class Deadlines:
-    """All deadlines of a shard."""
+    """The deadlines of a shard, in the order of their time."""
 
     def __init__(self, session_grid_ms: int = 0) -> None:
         """Start without deadlines.
@@ -66,7 +68,7 @@ class Deadlines:
         self._compact_at = _COMPACT_ABOVE
 
     def arm(self, deadline: Deadline, at: int) -> bool:
-        """Set or move a deadline. True if ``next_at`` may be earlier than before."""
+        """Set or move a deadline. Return True if ``next_at`` may be earlier than before."""
         deadline.at = at
         queued_at = deadline.queued_at
         if queued_at is not None and at >= queued_at:
@@ -79,7 +81,9 @@ class Deadlines:
         deadline.at = None
 
     def next_at(self) -> int | None:
-        """Return when to call ``pop_due`` next: at the earliest deadline, or before it. O(1)."""
+        """Return the time of the next call of ``pop_due``: the earliest deadline, or a time before
+        it. O(1).
+        """
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> Deadline | None:
@@ -117,7 +121,9 @@ class Deadlines:
         heapq.heappush(self._heap, (at, is_last, self._order, deadline))
 
     def _compact(self) -> None:
-        """Drop entries of cleared and moved deadlines, so that many joins do not fill the heap."""
+        """Drop the entries of cleared and moved deadlines. Without this, many joins would fill the
+        heap.
+        """
         live = []
         for entry in self._heap:
             queued_at, _, _, deadline = entry

@@ -1,8 +1,7 @@
 """The base classes of requests to a shard and of their results.
 
-Each type in ``requests`` declares, by class attributes, how the runtime has to treat such a
-request. So the runtime does not know the single types. How to add a request:
-docs/how-to/add-an-api.md.
+Each type in ``requests`` declares, by class attributes, how the runtime must treat its requests. So
+the runtime does not know the single types. How to add a request: docs/how-to/add-an-api.md.
 """
 
 # A class attribute that overrides a declaration is never assigned again.
@@ -19,7 +18,7 @@ from groupkeeper.coordinator.core.group_type import GroupType
 
 
 class ShardRoute(Enum):
-    """Which shard handles a request."""
+    """The rule that finds the shard of a request."""
 
     GROUP = "that of its group"
     EVERY = "every shard of groups, each for itself"
@@ -42,24 +41,24 @@ Result: TypeAlias = AnyResult | ErrorCode
 
 
 class AnyRequest(msgspec.Struct, frozen=True):
-    """A request to a shard. Each type declares all of these, or ``dispatch.handles`` raises
-    TypeError.
+    """A request to a shard. Each type declares all of these attributes. If one is missing,
+    ``dispatch.handles`` raises TypeError.
     """
 
     result: ClassVar[type[AnyResult] | type[ErrorCode]]
-    """The type of its result. A refusal is made from an error code alone."""
+    """The type of the result. It can be made from an error code alone, so that the request can be
+    refused."""
     route: ClassVar[ShardRoute]
-    """A request that is not about one group has the class attribute ``group_id`` = None."""
+    """The rule that finds the shard. If the request is not about one group, ``group_id`` is a class
+    attribute with the value None."""
     parks: ClassVar[bool]
-    """Its answer may come in a later step. A request that never parks has another type of
-    result.
-    """
+    """True if the answer may come in a later step. A type that never parks must have its own type
+    of result."""
     reads: ClassVar[bool]
-    """It writes nothing, and its step has no answer to another request."""
+    """True if the request writes nothing, and its step answers no other request."""
     waits: ClassVar[bool]
-    """Each of its answers waits until the earlier records of the shard are durable. If False, some
-    answers promise nothing that a crash could revoke (``Reply.waits``).
-    """
+    """True if each answer waits until the earlier records of the shard are durable. False if some
+    answers promise nothing that a crash could revoke (``Reply.waits``)."""
     while_loading: ClassVar[ErrorCode]
     """The answer of a shard that is LOADING (docs/design.md#loading)."""
     when_full: ClassVar[ErrorCode | None]
@@ -72,12 +71,12 @@ class AnyRequest(msgspec.Struct, frozen=True):
         return self.result(code)
 
     def loading_answer(self) -> Result:
-        """Return the answer of a LOADING shard."""
+        """Return the answer that the request gets while its shard is LOADING."""
         return self.refused(self.while_loading)
 
 
 class GroupRequest(AnyRequest, frozen=True):
-    """A request about one group."""
+    """A request about one group. It goes to the shard of that group."""
 
     group_id: str
     route = ShardRoute.GROUP

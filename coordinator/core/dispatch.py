@@ -1,4 +1,6 @@
-"""Which function of the core handles which request. Each function declares it with ``handles``."""
+"""The tables of the functions that handle requests, by type of request and type of group. Each
+function adds itself with ``handles``.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,21 @@ Handler: TypeAlias = Callable[[Any, Any, Any, Any], None]
 _F = TypeVar("_F", bound=Callable[..., None])
 
 HANDLERS: Final[dict[GroupType, dict[type, Handler]]] = {each: {} for each in GroupType}
-"""Type of a group -> type of request -> the function that handles it for such a group."""
+"""Type of group -> type of request -> the function that handles such a request."""
 
 ABSENT_GROUP: Final[dict[type, Handler]] = {}
-"""The same for a group that does not exist. The function gets None instead of the group."""
+"""Type of request -> the function for a group that does not exist. The function gets None as the
+group."""
 
 FUNCTION_OF: Final[dict[type, Callable[[Any, Any, Any], None]]] = {}
 """Type of request -> function of (shard, request, ticket), for the cluster shard."""
 
 
 def handles(kind: type[AnyRequest], *types: GroupType) -> Callable[[_F], _F]:
-    """Register the function that handles requests of a kind, for groups of these types.
+    """Register the function for requests of a type, and for groups of these types.
 
-    Without types it handles them for every group. Raises TypeError if the kind does not declare
-    everything that the runtime needs.
+    Without types of groups, the function handles every group. Raises TypeError if the type of
+    requests does not declare everything that the runtime needs.
     """
     missing = [name for name in AnyRequest.__annotations__ if not hasattr(kind, name)]
     if missing:

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.requests.client import Client
 
 MAX_REASON_LENGTH = 255
-"""Longest part of a client's reason that an event contains. Clients cut it to the same
-(KIP-800).
-"""
+"""A client's reason is cut to so many characters. Clients cut it to the same length (KIP-800)."""
 
 
 def quoted_reason(reason: str | None) -> str | None:
     """Return a client's reason, cut to ``MAX_REASON_LENGTH``."""
-    return None if reason is None else reason[:MAX_REASON_LENGTH]
+    return None if reason is None else quoted(reason)
+
+
+def quoted(text: str) -> str:
+    """Return a text, cut to ``MAX_REASON_LENGTH``."""
+    return text[:MAX_REASON_LENGTH]
 
 
 class ClientFields(TypedDict):
@@ -114,21 +117,23 @@ class MemberLeave(_Event, frozen=True, kw_only=True, tag="member_leave"):
 
 class MemberEvicted(_Event, frozen=True, kw_only=True, tag="member_evicted"):
     """The coordinator removed a member: ``session_timeout``, ``join_timeout``, ``sync_timeout``,
-    ``new_member_timeout`` or ``group_max_size``.
+    ``rebalance_timeout``, ``new_member_timeout`` or ``group_max_size``.
     """
 
     reason: str
 
 
 class RebalanceStart(_Event, frozen=True, kw_only=True, tag="rebalance_start"):
-    """A join phase began. ``member_id`` is the member that caused it."""
+    """A join phase began, or a new epoch of a consumer group. ``member_id`` caused it."""
 
     reason: str
     members: int = 0
 
 
 class RebalanceEnd(_Event, frozen=True, kw_only=True, tag="rebalance_end"):
-    """A join phase ended. ``duration_ms`` counts from its start."""
+    """A join phase ended, or all members of a consumer group have followed. ``duration_ms`` counts
+    from the start.
+    """
 
     duration_ms: int
     members: int = 0
@@ -150,8 +155,61 @@ class Assignment(_Event, frozen=True, kw_only=True, tag="assignment"):
     large to be decoded in one step."""
 
 
+class TargetAssignment(_Event, frozen=True, kw_only=True, tag="target_assignment"):
+    """A consumer group got a new target assignment. Its members follow one by one."""
+
+    assignor: str
+    members: int
+    changed_members: int
+    """The number of members whose target changed."""
+    targets: dict[str, dict[str, list[int]]] | None = None
+    """member id -> topic -> partitions, only of these members; None if they are too large to be
+    listed in one step."""
+
+
+class AssignmentFailed(_Event, frozen=True, kw_only=True, tag="assignment_failed"):
+    """A target assignment could not be computed or stored. The group keeps the old one."""
+
+    assignor: str
+    reason: str
+    """The value of a ``WorkFailure``."""
+    detail: str = ""
+    """The reason in words."""
+    members: int = 0
+    count: int = 1
+
+
+class PatternRefused(_Event, frozen=True, kw_only=True, tag="pattern_refused"):
+    """A pattern of a consumer group cannot be used. If ``member_id`` is set, this member was
+    refused. Otherwise the group keeps the topics that it had for the pattern.
+    """
+
+    pattern: str
+    detail: str
+    """The reason in words."""
+    count: int = 1
+
+
+class PartitionsMoved(_Event, frozen=True, kw_only=True, tag="partitions_moved"):
+    """A member of a consumer group got partitions, or does not own them any more."""
+
+    reason: str
+    """``target_assignment``, ``static_member_rejoin``, or the reason for which the member left."""
+    gained_partitions: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    """topic -> partitions."""
+    lost_partitions: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+
+class GroupConverted(_Event, frozen=True, kw_only=True, tag="group_converted"):
+    """A group changed its type. Its offsets stay. ``group_type`` is the new type."""
+
+    from_type: str
+    to_type: str
+    members: int = 0
+
+
 class GroupCreated(_Event, frozen=True, kw_only=True, tag="group_created"):
-    """A group was created."""
+    """A group was created: its first member joins, or its first offset is committed."""
 
 
 class GroupDeleted(_Event, frozen=True, kw_only=True, tag="group_deleted"):
@@ -194,14 +252,14 @@ class OffsetDeleted(_Event, frozen=True, kw_only=True, tag="offset_deleted"):
 
 
 class EndPartition(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The end of one partition."""
+    """A partition of a sample, with its end."""
 
     partition: int
     offset: int
 
 
 class EndTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Ends of one topic."""
+    """The partitions of one topic in a sample."""
 
     topic: str
     topic_id: str
@@ -209,7 +267,9 @@ class EndTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class EndOffset(_Event, frozen=True, kw_only=True, tag="end_offset"):
-    """A sample of the ends of partitions: those that changed since the last sample."""
+    """A sample of the ends of partitions. It has those that changed since the last sample; after a
+    load it has all.
+    """
 
     topics: list[EndTopic]
 
@@ -248,6 +308,11 @@ Event: TypeAlias = (
     | RebalanceStart
     | RebalanceEnd
     | Assignment
+    | TargetAssignment
+    | AssignmentFailed
+    | PatternRefused
+    | PartitionsMoved
+    | GroupConverted
     | GroupCreated
     | GroupDeleted
     | OffsetExpired

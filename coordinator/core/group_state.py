@@ -1,4 +1,4 @@
-"""The states of a group."""
+"""The states of a group, under their names in the protocol, and which types of groups have them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class GroupState(StrEnum):
     STABLE = "Stable"
     DEAD = "Dead"
     ASSIGNING = "Assigning"
-    """A consumer group whose target assignment is older than its members."""
+    """A consumer group whose target assignment is of an earlier epoch than the group."""
     RECONCILING = "Reconciling"
-    """A consumer group with members that have not reached the target."""
+    """A consumer group with members that have not reached the target assignment."""
 
 
 STATES_OF: Final[Mapping[GroupType, tuple[GroupState, ...]]] = {

@@ -1,4 +1,4 @@
-"""The types of groups."""
+"""The types of groups: classic groups, whose leader assigns, and consumer groups."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class CoreLimits:
     such setting.
     """
     group_max_size: int = number(INT32_MAX, least=1, most=INT32_MAX)
-    rebalance_protocols: tuple[str, ...] = ("classic",)
+    rebalance_protocols: tuple[str, ...] = REBALANCE_PROTOCOLS
     """The types of groups that are served (Kafka's ``group.coordinator.rebalance.protocols``).
     ``classic`` is always among them.
     """
@@ -59,9 +59,8 @@ class CoreLimits:
     consumer_regex_refresh_interval_ms: int = number(600_000, least=10_000, most=INT32_MAX)
     """How often the patterns of a group are resolved again without a new topic."""
     max_group_patterns: int = number(100, least=1)
-    """Different patterns of the members of one group. Members that share their work have one. All
-    of them are resolved together, and stored with their topics.
-    """
+    """The most different patterns of the members of one group. Members that share their work
+    usually have the same one. All patterns are resolved together, and stored with their topics."""
     max_groups: int = number(1_000_000, least=1)
     """Groups of all shards together. One group costs about 2 KB. Loaded groups are always
     served.

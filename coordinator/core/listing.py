@@ -19,7 +19,7 @@ MAX_LISTED = 2_000
 def list_groups(
     shard: ShardState, _group: Group | None, request: ListGroups, ticket: Ticket
 ) -> None:
-    """List this shard's groups. Filters that match nothing are not an error.
+    """List the groups of this shard. A filter that matches nothing is no error.
 
     Lists at most ``MAX_LISTED`` groups, and returns the names of the rest in ``left``.
     """

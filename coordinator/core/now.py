@@ -1,4 +1,4 @@
-"""The time that a call of the core gets."""
+"""The time, as an argument of each call of the core: the core reads no clock itself."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import NamedTuple
 
 
 class Now(NamedTuple):
-    """The two clocks (docs/design.md#clocks): one for deadlines, one for commit times and
-    retention.
+    """The two clocks (docs/design.md#clocks): the monotonic one for deadlines, the wall clock for
+    commit times and retention.
     """
 
     monotonic_ms: int
     wall_ms: int
+
+    def wall_at(self, monotonic_ms: int) -> int:
+        """Return the wall clock at a moment of the monotonic clock."""
+        return self.wall_ms + monotonic_ms - self.monotonic_ms

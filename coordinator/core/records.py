@@ -16,10 +16,10 @@ from groupkeeper.coordinator.core.consumer_records import ConsumerChange, Consum
 from groupkeeper.coordinator.core.group_type import GroupType
 
 NO_TIMESTAMP = -1
-"""Not set, in a field of milliseconds."""
+"""The value of a time in milliseconds that is not set."""
 
 NO_OFFSET = -1
-"""No offset is stored: on the wire, and as ``previous_offset``."""
+"""The offset that means "none is stored", on the wire and as ``previous_offset``."""
 
 NO_LEADER_EPOCH = -1
 """The client sent no leader epoch with its commit."""
@@ -67,13 +67,12 @@ because a commit makes many, and each is read several times.
 
 
 CommittedRow: TypeAlias = tuple[Any, Any, Any, Any, Any]
-"""A CommittedPartition for code that passes its numbers on as they are. mypyc would unpack and pack
-each int again.
-"""
+"""A CommittedPartition for code that only passes its numbers on. mypyc would unpack and pack each
+int again."""
 
 
 class CommittedTopic(msgspec.Struct, frozen=True, gc=False, rename={"partitions": "rows"}):
-    """One topic of a commit."""
+    """The offsets that one commit sets in one topic."""
 
     topic: str
     topic_id: str
@@ -132,10 +131,11 @@ class AdoptedTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 class OffsetsAdopted(msgspec.Struct, frozen=True, tag="offsets_adopted", tag_field="record"):
-    """Sets the topic id of offsets that were stored without one.
+    """Sets the topic id of offsets that were stored without one: the id of the topic with their
+    name. Keys: (group, topic, partition).
 
-    The id is that of the topic with their name. An offset with an id keeps it. Keys: (group, topic,
-    partition). Written if a host without topics committed and topics were added later.
+    Written if a host without topics committed, and topics were added later. An offset with an id
+    keeps it.
     """
 
     group_id: str
@@ -153,7 +153,7 @@ class SavedOffset(msgspec.Struct, gc=False, array_like=True):
     topic_id: str
 
     def of_topic(self, topic_id: str) -> SavedOffset:
-        """Return this offset with the id of its topic."""
+        """Return the same offset with another topic id."""
         return SavedOffset(
             self.offset,
             self.leader_epoch,

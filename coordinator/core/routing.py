@@ -8,9 +8,8 @@ _INT_MIN: Final = -(2**31)
 _MASK: Final = 0xFFFFFFFF
 
 SHORT_UNITS: Final = 64
-"""Up to this length, a loop over the UTF-16 units is as fast as integer arithmetic over all of
-them.
-"""
+"""For texts up to this length, a loop over the UTF-16 units is as fast as arithmetic with one large
+integer."""
 
 
 def java_hash(text: str) -> int:
@@ -23,8 +22,8 @@ def java_hash(text: str) -> int:
 
 
 def shard_of(group_id: str, shards: int) -> int:
-    """Return the shard of a group. As in Kafka's ``Utils.abs``, the least integer, which has no
-    absolute value, maps to 0.
+    """Return the shard of a group. The least 32-bit integer has no absolute value, so it counts as
+    0, as in Kafka's ``Utils.abs``.
     """
     value = java_hash(group_id)
     return 0 if value == _INT_MIN else abs(value) % shards
@@ -38,8 +37,8 @@ def _looped(units: bytes) -> int:
 
 
 def _folded(units: bytes) -> int:
-    """Return the hash of a long text by arithmetic on all of its units at once, which Python does
-    in C. A group id may have 32,767 bytes, and a loop over them needs milliseconds.
+    """Return the hash of a long text. A loop over up to 32,767 bytes would need milliseconds, so
+    Python computes with all units at once, in C.
 
     The hash of two concatenated texts is ``hash(first) * 31**len(second) + hash(second)``. All
     units are one integer with 16 bits each. First, neighbours are combined until each value has 64

@@ -15,7 +15,8 @@ from groupkeeper.coordinator.core.behaviour import Behaviour
 from groupkeeper.coordinator.core.classic import description, group_view, joining, membership
 from groupkeeper.coordinator.core.classic.behaviour import CLASSIC
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
-from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.image import TopicImage, keep_names
+from groupkeeper.coordinator.core.compiling import mypyc_attr
 from groupkeeper.coordinator.core.consumer import classic_members, leaving
 from groupkeeper.coordinator.core.consumer import description as consumer_description
 from groupkeeper.coordinator.core.consumer import heartbeat as consumer_heartbeat
@@ -35,9 +36,8 @@ from groupkeeper.coordinator.core.step import Step, Ticket
 from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 MAX_EXPIRIES_PER_STEP = 256
-"""The most deadlines in one step. The rest stay due, so that a step stays small and the loop
-free.
-"""
+"""The most deadlines in one step. The others stay due for the next step, so that the loop is not
+blocked."""
 
 HANDLED_IN: Final = (
     classic_members,
@@ -54,18 +54,20 @@ HANDLED_IN: Final = (
     listing,
     membership,
 )
-"""Imported to register their functions that handle requests (``dispatch.handles``)."""
+"""The modules with functions that handle requests. Their import registers the functions
+(``dispatch.handles``)."""
 
 
 BEHAVIOUR_OF: Final[dict[GroupType, Behaviour]] = {
     GroupType.CLASSIC: CLASSIC,
     GroupType.CONSUMER: CONSUMER,
 }
-"""Type of a group -> the functions to call when no request causes it."""
+"""Type of group -> the functions that a shard calls without a request."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the simulated worlds have one
 class Shard(ShardState):
-    """One shard. All times are those of the ``Now`` argument."""
+    """One shard. All times come from the argument ``now``."""
 
     def new_group(self, group_id: str, group_type: GroupType) -> Group:
         return BEHAVIOUR_OF[group_type].create(group_id, self.tally)
@@ -85,9 +87,7 @@ class Shard(ShardState):
         return step
 
     def expire(self, now: Now) -> Step:
-        """Expire due deadlines, as far as they fit into a step. Must be called again while
-        something is due.
-        """
+        """Expire as many due deadlines as fit into a step. Call it again while more are due."""
         self.now = now
         self.step = step = Step()
         left_bytes = self.limits.max_step_bytes
@@ -108,7 +108,7 @@ class Shard(ShardState):
             return self.limits.max_step_bytes  # their functions limit the size of their step
         group = self.groups.get(deadline.subject[0])
         # At most one record of the group, one event per member, and two events that list members.
-        return 0 if group is None else 3 * group.size_bytes
+        return 0 if group is None else 3 * group.size_bytes + group.assigned_bytes
 
     def _due(self, deadline: Deadline) -> None:
         if deadline.kind is DeadlineKind.RETENTION:
@@ -129,8 +129,8 @@ class Shard(ShardState):
         return self.deadlines.next_at()
 
     def work_done(self, work: Work, outcome: WorkOutcome, now: Now) -> Step:
-        """Use the outcome of a computation that an earlier step asked for. It is dropped if the
-        group was deleted.
+        """Process the outcome of a computation that an earlier step began. If the group was
+        deleted, the outcome is dropped.
         """
         self.now = now
         self.step = step = Step()
@@ -148,6 +148,7 @@ class Shard(ShardState):
         # a topic was deleted, or if stored offsets may lack the id of a topic that now exists.
         changed, deleted = image.difference_from(was)
         self.deleted_topics |= deleted
+        keep_names(self.deleted_names, was, deleted)
         if deleted or not self.names_without_id.isdisjoint(image.by_name):
             topic_sweep.start_sweep(self)
         for group_id in self.tally.subscribers.of(changed):
@@ -156,7 +157,7 @@ class Shard(ShardState):
         return step
 
     def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
-        """Apply the configs of single groups to every later decision."""
+        """Use the new configs of single groups from now on."""
         self.now = now
         self.step = step = Step()
         changed = [g for g in self.groups if self.overrides.get(g) != overrides.get(g)]
@@ -167,7 +168,7 @@ class Shard(ShardState):
         return step
 
     def loaded(self, now: Now) -> Step:
-        """End a load: create the live state, and start every session at full length
+        """End a load: create the live state, and start every session with its full length
         (docs/spec/groups.md#restart).
         """
         self.now = now
@@ -179,9 +180,21 @@ class Shard(ShardState):
         topic_sweep.start_sweep(self)
         return step
 
+    def resumed(self, stopped_ms: int, now: Now) -> Step:
+        """Continue after a time in which the shard answered nothing (docs/design.md#lapses).
+
+        Every session starts again at full length. Parked requests stay parked.
+        """
+        self.now = now
+        self.step = step = Step()
+        for group in self.groups.values():
+            BEHAVIOUR_OF[group.group_type].resumed(self, group, stopped_ms)
+        return step
+
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        """Add a group that was loaded by itself, after ``loaded``. For a storage that loads each
-        group at its first request. The shard must not know the group yet.
+        """Add one group to a shard that already answers. The shard must not know the group yet.
+
+        A storage that loads each group at its first request needs this.
         """
         assert group_id not in self.groups, "the shard has a newer state of this group"
         self.now = now
@@ -207,7 +220,7 @@ class Shard(ShardState):
         return self.are_topics_stored and not self.names_without_id.isdisjoint(topics)
 
     def group_count(self) -> int:
-        """Return the number of groups."""
+        """Return how many groups the shard has, of all types and states."""
         return len(self.groups)
 
     def offset_count(self) -> int:
@@ -215,7 +228,7 @@ class Shard(ShardState):
         return self.offsets_held
 
     def member_count(self) -> int:
-        """Return the number of members."""
+        """Return how many members the groups of the shard have together."""
         return self.tally.members
 
     def groups_by_state(self) -> dict[GroupState, int]:

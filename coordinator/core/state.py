@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from groupkeeper.coordinator.core.cluster.group_configs import NO_OVERRIDES, GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import ANY_PARTITION, TopicImage, TopicInfo
+from groupkeeper.coordinator.core.compiling import mypyc_attr
 from groupkeeper.coordinator.core.consumer_records import CONSUMER_CHANGES, ConsumerGroupRecord
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from groupkeeper.coordinator.core.declarations import Result
@@ -47,9 +48,10 @@ REMOVED_OFFSET_BYTES: Final = 40
 """The approximate size that a topic and a partition add to a record."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the simulated worlds have one
 class ShardState:
-    """Groups, topics and deadlines of one shard. ``now`` and ``step`` belong to the
-    current call.
+    """Groups, topics and deadlines of one shard. ``now`` and ``step`` are those of the current
+    call.
     """
 
     def __init__(
@@ -61,11 +63,11 @@ class ShardState:
         *,
         are_topics_stored: bool = True,
     ) -> None:
-        """Start without groups. Shards that share a limit on their number of groups share the
-        census.
+        """Start without groups. Shards with one common limit on their number of groups have the
+        same census.
 
-        If ``are_topics_stored`` is False, a missing topic may be unknown to this process only. Its
-        offsets are then kept.
+        If ``are_topics_stored`` is False, a topic that this process does not know may still exist.
+        So the offsets of missing topics are kept.
         """
         self.are_topics_stored = are_topics_stored
         self.shard_id = shard_id
@@ -91,10 +93,12 @@ class ShardState:
         """
         self.deleted_topics: set[str] = set()
         """Names of the topics that were deleted since the last sweep ended."""
-        self.names_without_id: set[str] = set()
-        """Topics whose stored offsets may lack a topic id: a host or a store without topics had
-        them.
+        self.deleted_names: dict[str, str] = {}
+        """Topic id -> name, of the topics that were deleted last since the load. Events name them.
         """
+        self.names_without_id: set[str] = set()
+        """Topics whose stored offsets may have no topic id: a host or a store without topics wrote
+        them."""
         self.ends_by_topic: dict[str, dict[int, int]] = {}
         """Topic id -> partition -> the largest offset ever stored in this shard
         (docs/design.md#ends).
@@ -108,7 +112,7 @@ class ShardState:
         """
 
     def overrides_of(self, group: Group) -> GroupOverrides:
-        """Return the configs of this group."""
+        """Return the configs that this group has of its own. All others are None."""
         return self.overrides.get(group.group_id, NO_OVERRIDES)
 
     def find_topic(self, name: str, topic_id: str, *, by_id: bool) -> TopicInfo | None:
@@ -132,7 +136,10 @@ class ShardState:
         """
         self.apply(record)
         step = self.step
-        step.records.append(record)
+        if step.records:
+            step.records.append(record)
+        else:
+            step.records = [record]
         step.record_bytes += size_bytes
 
     def record_group_removed(self, group: Group) -> None:
@@ -161,7 +168,11 @@ class ShardState:
 
     def event(self, event: Event) -> None:
         """Add an event to the step."""
-        self.step.events.append(event)
+        step = self.step
+        if step.events:
+            step.events.append(event)
+        else:
+            step.events = [event]
 
     def begin_work(self, work: Work) -> None:
         """Ask for a computation. ``work_done`` of the group's ``Behaviour`` gets its outcome."""
@@ -180,7 +191,7 @@ class ShardState:
         self.arm(member.session, self.now.monotonic_ms + length_ms)
 
     def restart_session(self, member: Member) -> None:
-        """Start the member's session again, at full length (Kafka:
+        """Start the member's session again, with its full length (Kafka:
         rescheduleClassicGroupMemberHeartbeat).
         """
         member.session_length_ms = length_ms = member.session_timeout_ms
@@ -194,7 +205,7 @@ class ShardState:
     # --- hard state ---
 
     def apply(self, record: Record) -> None:
-        """Change hard state. Only this function does, for requests and for loads.
+        """Change hard state. Nothing else changes it: both requests and loads use this function.
 
         See docs/design.md#hard-state.
         """
@@ -235,7 +246,9 @@ class ShardState:
         return group
 
     def _group_of_type(self, group_id: str, group_type: GroupType) -> Group:
-        """Return a group. If it had another type, only its offsets stay."""
+        """Return the group, if it has this type. Otherwise create it: a group of another type is
+        replaced, and only its offsets stay.
+        """
         known = self.groups.get(group_id)
         if known is not None and known.group_type is group_type:
             return known
@@ -397,12 +410,12 @@ class ShardState:
     # --- what is saved, for folds and comparisons ---
 
     def saved(self, group_id: str) -> SavedGroup | None:
-        """Return the saved state of a group; None if the group does not exist."""
+        """Return a group in the form that storage saves; None if the group does not exist."""
         group = self.groups.get(group_id)
         return None if group is None else group.to_saved()
 
     def saved_groups(self) -> Iterator[SavedGroup]:
-        """Yield the saved state of every group."""
+        """Yield every group of the shard in the form that storage saves."""
         return (group.to_saved() for group in self.groups.values())
 
     def end_of(self, topic_id: str, partition: int) -> int:

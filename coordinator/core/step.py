@@ -31,15 +31,22 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct):
-    """The effects of one call. The records are already applied to the shard that made them."""
+    """The effects of one call. The records are already applied to the shard that made them.
+
+    Most steps have no records or no events. For these an empty tuple is cheaper than a list.
+    """
 
     replies: list[Reply] = msgspec.field(default_factory=list)
-    records: list[Record] = msgspec.field(default_factory=list)
-    events: list[Event] = msgspec.field(default_factory=list)
+    records: list[Record] | tuple[()] = ()
+    events: list[Event] | tuple[()] = ()
     record_bytes: int = 0
     """The estimated encoded size of the records. It limits the memory of waiting steps."""
     sets_alarm: bool = False
     """True if the step set a deadline that may be the earliest."""
+    answer: Result | None = None
+    """The answer to the request. If it is set, the step has nothing else: no replies, records or
+    events. The answer does not wait. Heartbeats that change nothing use it, because nearly all
+    requests are such heartbeats."""
     work: Sequence[Work] = NO_WORK
     """Computations to carry out. ``ShardState.begin_work`` adds them. ``Shard.work_done`` gets each
     outcome, unless the shard was loaded again.

@@ -14,9 +14,8 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedOffset
 
 LARGE_BYTES: Final = 524_288
-"""Above this size, by the upper bound of the group's size, an answer is made in slices. It is the
-size of 4,000 offsets, which hold the loop for 5 ms.
-"""
+"""If the upper bound of the group's size is above this, an answer is made in slices. It is the size
+of 4,000 offsets, which block the loop for 5 ms."""
 
 _NONE: Final = ErrorCode.NONE
 
@@ -27,7 +26,7 @@ class StoredPartitions(Collection[tuple[int, int, int, str, ErrorCode]]):
     __slots__ = ("_stored",)
 
     def __init__(self, stored: dict[int, SavedOffset]) -> None:
-        """The offsets must not change any more."""
+        """Use these offsets. They must not change any more."""
         self._stored = stored
 
     def __len__(self) -> int:

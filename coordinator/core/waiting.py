@@ -17,8 +17,8 @@ class AwaitedMember(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What a group waits for. Times are wall-clock milliseconds, or None if the group does not
-    wait.
+    """The members and topics that a group waits for. Times are wall-clock milliseconds, or None if
+    the group does not wait.
     """
 
     awaited: tuple[AwaitedMember, ...]

@@ -13,30 +13,34 @@ import msgspec
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """One computation for one group. The types of groups define their own kinds of it."""
+    """One computation for one group. Each type of groups defines its own kinds of work."""
 
     group_id: str
     epoch: int
-    """The group epoch that it is for."""
+    """The group epoch for which it is computed."""
 
 
 class WorkFailure(Enum):
-    """Why a computation has no result. A failure never raises anything."""
+    """The reason why a computation has no result. A failure is an outcome, and never an
+    exception.
+    """
 
     RAISED = "raised"
     """The function raised an exception."""
     INVALID = "invalid"
-    """The result breaks the rules: an assignor of somebody else is wrong."""
+    """The result breaks the rules: an assignor of another distribution has a bug."""
     DIED = "died"
     """The process ended, or could not be started."""
     TIMED_OUT = "timed_out"
     """It took longer than the configured time, and was killed."""
     REFUSED = "refused"
     """Too many computations wait."""
+    TOO_LARGE = "too_large"
+    """The storage would not take the result."""
 
 
 class WorkFailed(msgspec.Struct, frozen=True):
-    """The outcome of a computation without a result."""
+    """The outcome of a computation that has no result, with the reason."""
 
     failure: WorkFailure
     message: str

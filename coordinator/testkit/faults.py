@@ -29,7 +29,7 @@ MAX_MS: Final = 10 * 365 * 24 * 3600 * 1000
 """Ten years: the longest time that may pass at once, and the longest delay."""
 
 _NOTES: Final = (CommitRejected, MemberFenced, ShardLoaded)
-"""Events that change no group."""
+"""The kinds of events that change no group."""
 
 _BY_NAME: Final = {api.name.lower(): api.key for api in APIS}
 
@@ -64,7 +64,7 @@ class MovableClock:
         self._real.start()
 
     def stop(self) -> None:
-        """Release the loop. The clock keeps the time by which it was moved."""
+        """Release the loop. The clock stays ahead by the time that a test has moved it."""
         self._real.stop()
 
     def move(self, ms: int) -> None:
@@ -73,7 +73,7 @@ class MovableClock:
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Stop the real time: inside the block only ``move`` changes the clocks. After the block
+        """Stop the real time inside the block: only ``move`` changes the clocks. After the block,
         time continues from there.
         """
         if self._stands_at is not None:
@@ -140,14 +140,14 @@ class FailingStorage(MemoryOffsetStorage):
 
 
 class Delays:
-    """The delays of each API, and the answers that are held back now."""
+    """The delays of each API, and the answers that are delayed now."""
 
     def __init__(self) -> None:
         self._delays: dict[Fault, tuple[ApiKey, int]] = {}
-        self._held: dict[Exchange, tuple[int, Callable[[], None]]] = {}
+        self._delayed: dict[Exchange, tuple[int, Callable[[], None]]] = {}
 
     def add(self, api: str, delay_ms: int) -> Fault:
-        """Hold back the answers of an API. When the fault is undone, held answers are sent at
+        """Delay the answers of an API. When the fault is undone, delayed answers are sent at
         once.
         """
         key = _api_key(text("api", api))
@@ -161,7 +161,7 @@ class Delays:
         for fault in tuple(self._delays):
             self._forget(fault)
 
-    def hold(self, exchange: Exchange, answer: Callable[[Exchange], None]) -> bool:
+    def delay(self, exchange: Exchange, answer: Callable[[Exchange], None]) -> bool:
         """Answer later if this API is delayed; return False if it is not."""
         delay_ms = self._delay_ms(exchange.key)
         reply = exchange.reply
@@ -171,12 +171,12 @@ class Delays:
 
         def send() -> None:
             cancel()
-            if self._held.pop(exchange, None) is not None:
+            if self._delayed.pop(exchange, None) is not None:
                 exchange.reply = reply
                 answer(exchange)
 
         cancel = exchange.channel.later(delay_ms / 1000, send)
-        self._held[exchange] = (delay_ms, send)
+        self._delayed[exchange] = (delay_ms, send)
         return True
 
     def _delay_ms(self, key: int) -> int:
@@ -184,7 +184,7 @@ class Delays:
 
     def _forget(self, fault: Fault) -> None:
         self._delays.pop(fault, None)
-        for exchange, (delay_ms, send) in tuple(self._held.items()):
+        for exchange, (delay_ms, send) in tuple(self._delayed.items()):
             if self._delay_ms(exchange.key) < delay_ms:
                 send()
 
@@ -199,7 +199,7 @@ class FaultGate:
 
     @property
     def is_open(self) -> bool:
-        """True if nobody has closed it."""
+        """True if no block of ``closed`` is running."""
         return not self._closings
 
     @contextmanager
@@ -220,7 +220,7 @@ class FaultGate:
 
 
 class FaultyConnection(Connection):
-    """A connection whose requests and answers can be held back."""
+    """A connection that can pause its requests and delay its answers."""
 
     __slots__ = ("_delays", "_gate", "_peer_takes")
 
@@ -243,7 +243,7 @@ class FaultyConnection(Connection):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pause reading, since the peer does not read its replies."""
+        """Pause reading, because the peer does not read its replies."""
         self._peer_takes = False
         super().pause_writing()
 
@@ -261,7 +261,7 @@ class FaultyConnection(Connection):
 
     def answered(self, exchange: Exchange) -> None:
         """Write the reply, now or after the delay of its API."""
-        if not self._delays.hold(exchange, super().answered):
+        if not self._delays.delay(exchange, super().answered):
             super().answered(exchange)
 
 

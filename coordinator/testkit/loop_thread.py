@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """Runs between ``start`` and ``end``, and can be started again after ``end``.
+    """A thread with an event loop, from ``start`` to ``end``. It can be started again afterwards.
 
     If ``start`` or ``end`` is interrupted (Ctrl-C), the thread ends by itself, or another ``end``
     ends it.

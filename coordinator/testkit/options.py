@@ -1,4 +1,4 @@
-"""What a test may choose for its server, with its bounds.
+"""The options that a test may choose for its server, with their bounds.
 
 Most options are settings of the daemon, with defaults for short tests.
 """
@@ -29,6 +29,14 @@ class ServerOptions:
     ``append_timeout_ms`` lies below it, and is at least 1.
     """
     max_session_timeout_ms: int = 1_800_000
+    consumer_session_timeout_ms: int = number(45_000, least=2, most=INT32_MAX)
+    """The session timeout of members of consumer groups (KIP-848), which do not choose their own.
+    At least 2, as ``min_session_timeout_ms``.
+    """
+    consumer_heartbeat_interval_ms: int = number(100, least=1, most=INT32_MAX)
+    """How often members of consumer groups heartbeat. Kafka's default is 5000. Short, because a
+    member gives partitions up, and gets them, only by a heartbeat.
+    """
     group_max_size: int = 2_147_483_647
     node_id: int = number(1, least=0, most=INT32_MAX)
     cluster_id: str = "groupkeeper"
@@ -57,9 +65,18 @@ class ServerOptions:
             max_session_timeout_ms=self.max_session_timeout_ms,
             initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
             group_max_size=self.group_max_size,
+            consumer_session_timeout_ms=self.consumer_session_timeout_ms,
+            consumer_min_session_timeout_ms=self.consumer_session_timeout_ms,
+            consumer_max_session_timeout_ms=max(60_000, self.consumer_session_timeout_ms),
+            consumer_heartbeat_interval_ms=self.consumer_heartbeat_interval_ms,
+            consumer_min_heartbeat_interval_ms=1,
+            consumer_max_heartbeat_interval_ms=max(15_000, self.consumer_heartbeat_interval_ms),
+            consumer_assignment_interval_ms=0,
             cluster_id=self.cluster_id,
             # must be below the shortest session timeout; memory never needs that long
-            append_timeout_ms=min(5_000, self.min_session_timeout_ms - 1),
+            append_timeout_ms=min(
+                5_000, self.min_session_timeout_ms - 1, self.consumer_session_timeout_ms - 1
+            ),
             # no test should wait for a back-off after the store works again
             retry_min_ms=10,
             retry_max_ms=50,

@@ -1,16 +1,19 @@
-"""The errors that a test server raises, and checks of its arguments."""
+"""The errors that a test server raises, checks of its arguments, and its name as a client."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.embed.group_metadata import GroupMetadata
 
 Offsets: TypeAlias = dict[tuple[str, int], int]
 """(topic, partition) -> committed offset."""
+
+CLIENT: Final = Client("groupkeeper-testing", "127.0.0.1", "User:ANONYMOUS")
 
 
 class TestingError(Exception):

@@ -27,8 +27,7 @@ from typing import Any, Final
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics, mint_topic_id
 from groupkeeper.coordinator.core.deadlines import NEXT_PORTION_MS
-from groupkeeper.coordinator.core.requests.client import Client
-from groupkeeper.coordinator.core.requests.membership import EndSession, Heartbeat
+from groupkeeper.coordinator.core.requests.membership import EndSession
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic, TopicChange
 from groupkeeper.coordinator.core.wire_values import int32, int64, text, whole_number
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
@@ -50,9 +49,11 @@ from groupkeeper.coordinator.testkit.faults import (
     MovableClock,
     Nobody,
 )
+from groupkeeper.coordinator.testkit.heartbeats import heartbeats as all_heartbeats
 from groupkeeper.coordinator.testkit.loop_thread import LoopThread
 from groupkeeper.coordinator.testkit.options import ServerOptions
 from groupkeeper.coordinator.testkit.refusals import (
+    CLIENT,
     Offsets,
     TestingError,
     check,
@@ -75,16 +76,15 @@ DRAIN_MS: Final = 1_000
 """How long a stop may take. A memory storage needs almost no time."""
 
 MAX_STEPS: Final = 1_000
-"""About the most steps of one ``advance`` with heartbeats."""
+"""The approximate number of steps of one ``advance`` with heartbeats, at most."""
 
 LOADED_STEP_S: Final = 0.005
-"""How often a call that needs every shard checks whether they are loaded."""
+"""The interval at which a call that needs every shard checks whether all are loaded."""
 
 REPLIES_S: Final = 0.2
 """How long a stop waits for replies that are not sent yet."""
 
 _NOT_RUNNING: Final = "the server is not running: it was not started, or it was stopped"
-_CLIENT: Final = Client("groupkeeper-testing", "127.0.0.1", "User:ANONYMOUS")
 
 
 class GroupkeeperServer:
@@ -172,9 +172,8 @@ class GroupkeeperServer:
             raise RuntimeError("the server is already running: it was started twice")
         options = self.options
         topics = Topics(ConfiguredTopic(name, count) for name, count in options.topics.items())
-        coordinator = GroupCoordinator(
-            self._storage, options.coordinator_config(), topics, clock=self._clock
-        )
+        config = options.coordinator_config()
+        coordinator = GroupCoordinator(self._storage, config, topics, clock=self._clock)
         services = Services(
             coordinator=coordinator,
             topics=topics,
@@ -182,6 +181,8 @@ class GroupkeeperServer:
             cluster_id=options.cluster_id,
             auto_create_topics=options.auto_create_topics,
             num_partitions=options.num_partitions,
+            serves_consumer_groups=True,
+            consumer_assignors=config.consumer_assignors,
             pattern_error=coordinator.workshop.patterns.error,
         )
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
@@ -228,15 +229,15 @@ class GroupkeeperServer:
     # --- What a test sets up and looks at ---------------------------------------------------------
 
     async def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic, or grow it to this number of partitions."""
+        """Create a topic. If it exists, raise its number of partitions to this number."""
         name, partitions = text("name", name), whole_number("partitions", partitions, least=1)
         coordinator = await self._loaded()
         topics = coordinator.topics
         assert topics is not None
         if name in topics.image.by_name:
-            request = ChangeTopics(_CLIENT, grow=((name, partitions),))
+            request = ChangeTopics(CLIENT, grow=((name, partitions),))
         else:
-            request = ChangeTopics(_CLIENT, create=(NewTopic(name, partitions, mint_topic_id()),))
+            request = ChangeTopics(CLIENT, create=(NewTopic(name, partitions, mint_topic_id()),))
         result = await coordinator.ask(request)
         check(result.error, name)
         change: TopicChange
@@ -249,7 +250,7 @@ class GroupkeeperServer:
         for (topic, partition), offset in checked_offsets(offsets).items():
             data = OffsetCommitData(int64(f"the offset of {topic} {partition}", offset))
             by_topic.setdefault(topic, {})[int32("partition", partition)] = data
-        request = OffsetCommitRequest(group_id=group, offsets=by_topic, client_id=_CLIENT.client_id)
+        request = OffsetCommitRequest(group_id=group, offsets=by_topic, client_id=CLIENT.client_id)
         coordinator = await self._loaded()
         response = await coordinator.commit_offsets(request)
         for name, answered in response.errors.items():
@@ -279,14 +280,15 @@ class GroupkeeperServer:
     async def advance(self, ms: int, *, heartbeats: bool = False) -> None:
         """Move the clock ahead by ``ms``, at most ten years, and run everything that becomes due.
 
-        Sessions and rebalances end and offsets expire, each at its own moment. Requests that
-        clients send during the call wait for its return. No member heartbeats in this time, so
-        every session of at most ``ms`` ends, unless ``heartbeats=True``: then all members heartbeat
-        throughout.
+        Sessions and rebalances end and offsets expire, each at its own moment. Then all this is in
+        ``events``, and durable except for evictions (see ``evict``). Requests that clients send
+        during the call wait until it returns.
 
-        On return everything due has happened and is in ``events``. It is durable, except evictions:
-        see ``evict``. If the storage fails, the call raises TestingError at once. The clock stays
-        at that moment, and the work that was due then did not happen.
+        With ``heartbeats=True`` all members heartbeat throughout. Without, no member does, so every
+        session of at most ``ms`` ends.
+
+        If the storage fails, the call raises TestingError at once. The clock stays at that moment,
+        and the work that was due then did not happen.
         """
         ms = whole_number("ms", ms, least=0, most=MAX_MS)
         if not isinstance(heartbeats, bool):
@@ -297,7 +299,7 @@ class GroupkeeperServer:
         with self._clock.standing(), self._gate.closed():
             left_ms, at_ms = ms, self._next_ms(coordinator)
             while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
-                living = await _members(coordinator) if heartbeats else []
+                living = await all_heartbeats(coordinator) if heartbeats else []
                 step_ms = max(0, at_ms)
                 if left_ms > 0:  # the rest of a long piece of work needs a little more time
                     # with heartbeats a session is always due
@@ -316,11 +318,11 @@ class GroupkeeperServer:
         """End the session of one member now, as if it had been silent for too long.
 
         ``member`` is its member id, its ``group.instance.id``, or a ``client.id`` that no other
-        member of the group has. On return the eviction has happened and is in ``events``; the other
-        members rebalance. It is durable after their rebalance. As in Kafka, a restart or a storage
-        failure before that brings the member back.
+        member of the group has. On return the eviction is in ``events``, and the other members
+        rebalance. It becomes durable with the end of their rebalance. As in Kafka, a restart or a
+        storage failure before that brings the member back.
 
-        Raises TestingError if no member or more than one matches, and if the storage fails. In both
+        Raises TestingError if not exactly one member matches, or if the storage fails. In both
         cases nobody is evicted.
         """
         group, member = text("group", group), text("member", member)
@@ -338,8 +340,8 @@ class GroupkeeperServer:
         """Make every write fail, also of events, until the fault is undone or ``appends`` writes
         failed.
 
-        Clients see NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS for some milliseconds. No
-        member is evicted.
+        Clients see NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS for some milliseconds, and
+        for a commit only the second. No member is evicted.
 
             with server.fail_storage():
                 ...
@@ -348,10 +350,10 @@ class GroupkeeperServer:
         return self._storage.fail(appends)
 
     def delay(self, api: str, ms: int) -> Fault:
-        """Hold back every answer of one API for ``ms`` of real time.
+        """Delay every answer of one API by ``ms`` of real time.
 
         ``api`` is Kafka's name, such as ``"OffsetCommit"``. The request itself takes effect at
-        once. When the fault is undone, held answers are sent.
+        once. When the fault is undone, delayed answers are sent at once.
         """
         self._check_runs()
         return self._delays.add(api, ms)
@@ -434,7 +436,7 @@ class SyncGroupkeeperServer:
             self._thread.do(self._server.restart())
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic, or grow it to this number of partitions."""
+        """Create a topic. If it exists, raise its number of partitions to this number."""
         self._thread.do(self._server.create_topic(name, partitions))
 
     def commit(self, group: str, offsets: Offsets) -> None:
@@ -462,7 +464,7 @@ class SyncGroupkeeperServer:
         return self._fault(lambda: self._server.fail_storage(appends))
 
     def delay(self, api: str, ms: int) -> Fault:
-        """Hold back the answers of one API; see ``GroupkeeperServer.delay``."""
+        """Delay the answers of one API; see ``GroupkeeperServer.delay``."""
         return self._fault(lambda: self._server.delay(api, ms))
 
     def _fault(self, begin: Callable[[], Fault]) -> Fault:
@@ -473,16 +475,3 @@ class SyncGroupkeeperServer:
                 self._thread.call(inner.undo)
 
         return Fault(undo)
-
-
-async def _members(coordinator: GroupCoordinator) -> list[Heartbeat]:
-    """Return a heartbeat for each member of each group."""
-    with refusals("a heartbeat for all members"):
-        groups = await coordinator.list_groups()
-    return [
-        Heartbeat(
-            group.group_id, group.generation_id, each.member_id, each.group_instance_id, _CLIENT
-        )
-        for group in groups
-        for each in group.members.values()
-    ]

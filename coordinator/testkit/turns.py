@@ -20,8 +20,8 @@ class LifeTurns:
     """Runs the starts and stops of a server one at a time, in the loop of the first of them."""
 
     def __init__(self, runs: Callable[[], bool]) -> None:
-        """``runs`` returns True while the server is running. A call from another loop is then an
-        error.
+        """Create it without a loop. ``runs`` returns True while the server is running; a call from
+        another loop is then an error.
         """
         self._runs = runs
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.clients import compatibility
 from tests.helpers.clients.ecosystem import TOOLCHAINS, Host, Unavailable
+from tests.helpers.clients.kafka_tool import Tool, topic_with_ends
 from tests.helpers.clients.members import Hosts, hosts_for
 from tests.helpers.daemon.servers import Server, a_server
 from tests.helpers.wire.raw_client import RawClient
@@ -123,9 +124,35 @@ def found(record_property: Callable[[str, object], None]) -> Found:
 
 @pytest.fixture(autouse=True)
 def _found_by_python(request: pytest.FixtureRequest) -> None:
-    """The tests of the Python clients tell theirs by their names."""
-    client = getattr(request.node, "callspec", None) and request.node.callspec.params.get("client")
+    """The tests of the Python clients tell theirs by their names, and those of consumer groups."""
+    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    client, library = params.get("client"), params.get("library")
     if client in compatibility.PYTHON_CLIENTS:
         test = request.node.originalname.removeprefix("test_").replace("_", "-")
         tell: Found = request.getfixturevalue("found")
         tell(f"{client}/{test}", version(compatibility.PYTHON_CLIENTS[client]))
+    elif library is not None and not request.node.get_closest_marker("clients_long"):
+        name = compatibility.new_protocol(library, request.node.originalname.removeprefix("test_"))
+        of = compatibility.pinned()[compatibility.package(name)]
+        request.getfixturevalue("found")(name, of)
+
+
+@pytest.fixture
+def tool(
+    programs: Callable[[str], Host],
+    shared_server: Server,
+    group: str,
+    raw: RawClient,
+    found: Found,
+    request: pytest.FixtureRequest,
+) -> Iterator[Tool]:
+    """The tool, and a topic of three partitions of its own that end at 50, 60 and 70."""
+    host = programs("java")
+    name = request.node.name.removeprefix("test_").replace("_", "-")
+    found(f"tool/{name}", host.versions()["kafka-clients"])
+    tool = Tool(host, group)
+    topic_with_ends(raw, shared_server, tool.topic, {0: 50, 1: 60, 2: 70})
+    try:
+        yield tool
+    finally:
+        tool.leave()

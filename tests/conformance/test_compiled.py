@@ -42,6 +42,7 @@ TESTS = (
     "tests/unit/storage",
     "tests/scenarios",
     "tests/wire",
+    "tests/property/test_last_heartbeats.py",
     "tests/property/test_last_requests.py",
     "tests/property/test_protocol_packed.py",
     "tests/server/test_connection.py",

@@ -9,11 +9,13 @@ import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from groupkeeper.coordinator.testkit.server import GroupkeeperServer
+from groupkeeper.coordinator.testkit.server import GroupkeeperServer, SyncGroupkeeperServer
 
 pytestmark = [pytest.mark.conformance, pytest.mark.groupkeeper(topics={"orders": 4})]
 
 HEARTBEAT = 12
+SESSION_MS = 45_000
+"""Of members of consumer groups, by default."""
 GIVE_UP_S = 30
 """When a test fails instead of waiting on; never an expectation of how long something takes."""
 
@@ -28,6 +30,18 @@ def librdkafka(bootstrap: str, group: str) -> confluent_kafka.Consumer:
             "heartbeat.interval.ms": 200,
         }
     )
+
+
+def of_consumer_group(bootstrap: str, name: str) -> confluent_kafka.Consumer:
+    """A member of the new protocol (KIP-848)."""
+    settings = {"group.id": "new", "group.protocol": "consumer", "client.id": name}
+    return confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "enable.auto.commit": False, **settings}
+    )
+
+
+def kinds(server: SyncGroupkeeperServer) -> list[str]:
+    return [event["kind"] for event in server.events("new")]
 
 
 def wait_assigned(consumers: list[confluent_kafka.Consumer], count: int) -> None:
@@ -77,6 +91,50 @@ def test_a_client_goes_on_over_a_restart(groupkeeper):
             consumer.poll(0.1)
     assert groupkeeper.committed("restarted") == {("orders", 0): 5}
     assert consumer.memberid() == member_id
+    consumer.close()
+
+
+def test_members_of_a_consumer_group_share_and_one_is_evicted(groupkeeper):
+    consumers = [of_consumer_group(groupkeeper.bootstrap, name) for name in ("one", "two")]
+    for consumer in consumers:
+        consumer.subscribe(["orders"])
+    wait_assigned(consumers, 2)
+    groupkeeper.evict("new", "two")
+    reasons = [e["reason"] for e in groupkeeper.events("new") if e["kind"] == "member_evicted"]
+    assert len(reasons) == 1
+    wait_assigned(consumers, 2)  # it joins again
+    for consumer in consumers:
+        consumer.close()
+
+
+def test_members_of_a_consumer_group_live_through_moved_time_and_die_without_heartbeats(
+    groupkeeper,
+):
+    consumer = of_consumer_group(groupkeeper.bootstrap, "one")
+    consumer.subscribe(["orders"])
+    wait_assigned([consumer], 4)
+    groupkeeper.advance(10 * SESSION_MS, heartbeats=True)
+    assert "member_evicted" not in kinds(groupkeeper)
+    groupkeeper.advance(SESSION_MS + 1)
+    assert "member_evicted" in kinds(groupkeeper)
+    consumer.close()
+
+
+def test_a_consumer_group_resumes_after_its_storage_failed(groupkeeper):
+    consumer = of_consumer_group(groupkeeper.bootstrap, "one")
+    consumer.subscribe(["orders"])
+    wait_assigned([consumer], 4)
+    mark = confluent_kafka.TopicPartition("orders", 0, 5)
+    with (
+        groupkeeper.fail_storage(),
+        pytest.raises(confluent_kafka.KafkaException, match="COORDINATOR_LOAD_IN_PROGRESS"),
+    ):
+        consumer.commit(offsets=[mark], asynchronous=False)
+    groupkeeper.committed("new")  # waits until every shard is loaded
+    consumer.commit(offsets=[mark], asynchronous=False)
+    assert groupkeeper.committed("new") == {("orders", 0): 5}
+    assert len(consumer.assignment()) == 4
+    assert "member_evicted" not in kinds(groupkeeper)
     consumer.close()
 
 

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,7 +40,7 @@ from tests.helpers.storage.stored_offsets import stored_offsets
 from tests.helpers.wire.raw_client import RawClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 TOPIC, PARTITIONS = "orders", 12
 KILLS = int(os.environ.get("KILLS", "3"))
@@ -60,8 +61,13 @@ class FailpointDaemon(Groupkeeper):
 
     entry = ("-m", "tests.helpers.daemon.failpoint_daemon")
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, topics={TOPIC: PARTITIONS})
+    def __init__(
+        self,
+        directory: Path,
+        topics: Mapping[str, int] = MappingProxyType({TOPIC: PARTITIONS}),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(directory, topics=topics, settings=settings)
         self._order = directory / "failpoint"
         self.database = directory / "groupkeeper.db"
         self.environment = {"FOLD_AFTER": "200", "FAILPOINT_FILE": str(self._order)}

@@ -1,4 +1,4 @@
-"""The examples of docs/use/faults.md that are marked to be run, as a reader would run them."""
+"""The examples of docs/use that are marked to be run, as a reader would run them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from tests.helpers.printed.printed_docs import ROOT
 
 pytestmark = pytest.mark.conformance
 
-EXAMPLES = re.findall(
-    r"<!-- run -->\n```python\n(.*?)```",
-    (ROOT / "docs" / "use" / "faults.md").read_text(),
-    re.DOTALL,
-)
+
+def _examples(page: str) -> list[str]:
+    text = (ROOT / "docs" / "use" / page).read_text()
+    return re.findall(r"<!-- run -->\n```python\n(.*?)```", text, re.DOTALL)
+
+
+EXAMPLES = _examples("faults.md")
+CONSUMER_GROUPS = _examples("testing.md")
 SETTINGS = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
 
 
@@ -29,7 +32,9 @@ def test_there_is_an_example_of_every_fault_on_both_servers() -> None:
         ] == []
 
 
-@pytest.mark.parametrize("text", EXAMPLES, ids=["confluent-kafka", "aiokafka"])
+@pytest.mark.parametrize(
+    "text", EXAMPLES + CONSUMER_GROUPS, ids=["confluent-kafka", "aiokafka", "consumer-group"]
+)
 def test_an_example_passes_as_it_stands(tmp_path, text) -> None:
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     (tmp_path / "test_example.py").write_text(text)

@@ -175,7 +175,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "coordinator/runtime/lane": (
         "coordinator/runtime/test_group_commit",
-        "coordinator/runtime/test_held_lane",
+        "coordinator/runtime/test_paused_lane",
         "coordinator/runtime/test_losing_the_store",
     ),
     "coordinator/runtime/owner": (
@@ -206,6 +206,9 @@ _SEALING: Final = (
 _LOG: Final = ("tests/storage/test_event_log.py", "tests/storage/test_cli_log.py")
 
 ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
+    "coordinator/handlers/consumer_group_heartbeat": ("tests/property/test_last_heartbeats.py",),
+    "coordinator/core/consumer/heartbeat": ("tests/property/test_last_heartbeats.py",),
+    "coordinator/core/consumer/behaviour": ("tests/property/test_last_heartbeats.py",),
     "coordinator/embed/life": (
         "tests/embedding/test_life.py",
         "tests/embedding/test_group_coordinator.py",
@@ -229,6 +232,10 @@ ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
     "storage/backends/host": (
         "tests/property/test_persistent_worlds.py",
         "tests/embedding/test_group_coordinator.py",
+    ),
+    "storage/backends/metadata_store": (
+        "tests/unit/storage/backends/test_host.py",
+        "tests/unit/storage/backends/test_host_interruptions.py",
     ),
     "storage/backends/memory": (
         "tests/unit/storage/event_log/sealing/test_storage.py",

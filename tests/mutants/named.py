@@ -20,9 +20,8 @@ HANDLERS: Final = "coordinator/handlers"
 TIMERS: Final = (
     Named(
         f"{CORE}/classic/membership.py",
-        "    shard.restart_session(member)\n"
-        "    shard.reply(ticket, HEARTBEAT_ANSWER[group.state], False)",
-        "    shard.reply(ticket, HEARTBEAT_ANSWER[group.state], False)",
+        "    shard.restart_session(member)\n    shard.step.answer = HEARTBEAT_ANSWER[group.state]",
+        "    shard.step.answer = HEARTBEAT_ANSWER[group.state]",
         "a heartbeat does not restart the session: members that live are evicted",
     ),
     Named(

@@ -7,6 +7,8 @@ from typing import Final
 from tests.mutants.check import Named
 
 CONSUMER: Final = "coordinator/core/consumer"
+CONVERSION: Final = "coordinator/core/conversion.py"
+HANDLER: Final = "coordinator/handlers/consumer_group_heartbeat.py"
 RUNTIME: Final = "coordinator/runtime"
 
 CONSUMERS: Final = (
@@ -31,8 +33,8 @@ CONSUMERS: Final = (
     ),
     Named(
         f"{CONSUMER}/rebalance.py",
-        "computation, group.computation = group.computation, None",
-        "computation = group.computation",
+        "    group.computation = None\n",
+        "",
         "after its first large assignment a group never gets another one",
     ),
     Named(
@@ -44,8 +46,8 @@ CONSUMERS: Final = (
     ),
     Named(
         f"{CONSUMER}/heartbeat.py",
-        "        and not current.state\n",
-        "",
+        "        and (group.state is _STABLE or _is_settled(group, member))\n",
+        "        and member.current.epoch == group.epochs.target == group.epochs.group\n",
         "a member that waits for a partition is never told that it is free",
     ),
     Named(
@@ -56,8 +58,8 @@ CONSUMERS: Final = (
     ),
     Named(
         f"{CONSUMER}/heartbeat.py",
-        "== current.epoch == epochs.target == epochs.group",
-        "== current.epoch == epochs.target",
+        "return epochs.target == epochs.group and member",
+        "return member",
         "a group whose interval has passed never computes its assignment",
     ),
     Named(
@@ -110,5 +112,152 @@ CONSUMERS: Final = (
         "                pattern.met = 0\n",
         "",
         "after many topics were deleted, patterns match no topic any more",
+    ),
+    Named(
+        CONVERSION,
+        "    if request.member_epoch != JOIN_EPOCH:\n",
+        "    if request.member_epoch < 0:\n",
+        "a member of another group converts a classic group",
+    ),
+    Named(
+        CONVERSION,
+        "        if assignment.user_data:\n",
+        "        if assignment.user_data and not member.assignment:\n",
+        "a group whose assignor keeps data of its own is converted, and loses it",
+    ),
+    Named(
+        CONVERSION,
+        "    if len(owned) > len(set(owned)):\n",
+        "    if len(owned) < len(set(owned)):\n",
+        "a group that gave a partition to two members is converted, and both have it",
+    ),
+    Named(
+        CONVERSION,
+        "            shard.reply(ticket, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))\n",
+        "            pass\n",
+        "a SyncGroup that waits in a converted group is never answered",
+    ),
+    Named(
+        CONVERSION,
+        "    size_bytes += JOIN_RECORDS * SMALL_RECORD_BYTES\n"
+        "    if size_bytes > min(limits.max_step_bytes, limits.max_group_bytes):\n",
+        "    if size_bytes < 0:\n",
+        "a conversion may be larger than what the storage accepts",
+    ),
+    Named(
+        CONVERSION,
+        "        subscription_version(member.protocols[0].metadata)\n",
+        "",
+        "a group is converted with a member whose SyncGroup cannot be answered",
+    ),
+    Named(
+        CONVERSION,
+        "    goes_on = by_replacement and group.state is GroupState.STABLE\n",
+        "    goes_on = by_replacement\n",
+        "a member that waits for a partition never gets it after a conversion",
+    ),
+    Named(
+        CONVERSION,
+        "        classic.set_protocols(member, trial.members[member.member_id].protocols)\n",
+        "",
+        "a converted group forgets the protocols that its members have besides the chosen one",
+    ),
+    Named(
+        f"{CONSUMER}/classic_members.py",
+        "        leaving.answer_parked(shard, known, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)\n",
+        "        pass\n",
+        "a heartbeat that waits is never answered if its member joins by the classic protocol",
+    ),
+    Named(
+        f"{CONSUMER}/classic_members.py",
+        "    shard.deadlines.clear(member.join_phase)\n",
+        "",
+        "a classic member that joined in time is evicted",
+    ),
+    Named(
+        f"{CONSUMER}/classic_members.py",
+        "    shard.arm(member.sync_phase, now_ms + fields.rebalance_timeout_ms)\n",
+        "",
+        "a classic member that never sends its SyncGroup keeps its partitions",
+    ),
+    Named(
+        f"{CONSUMER}/classic_members.py",
+        "        shard.members_removed(group, by_replacement=True)\n",
+        "        pass\n",
+        "a group stays a consumer group after its last member of that protocol was replaced",
+    ),
+    Named(
+        f"{CONSUMER}/classic_members.py",
+        "        _expect_join(shard, member)\n"
+        "        shard.reply(ticket, ErrorCode.REBALANCE_IN_PROGRESS, False)\n",
+        "        shard.reply(ticket, ErrorCode.REBALANCE_IN_PROGRESS, False)\n",
+        "a classic member that only sends heartbeats holds up its group for ever",
+    ),
+    Named(
+        f"{CONSUMER}/heartbeat.py",
+        "        for deadline in (member.join_phase, member.sync_phase):\n"
+        "            shard.deadlines.clear(deadline)\n",
+        "        pass\n",
+        "a member that changed to the consumer protocol is evicted by a classic deadline",
+    ),
+    Named(
+        f"{CONSUMER}/rebalance.py",
+        "    if computation is None or computation.spec is not work.spec:\n",
+        "    if computation is None:\n",
+        "the target of a deleted group is installed in the next group of that name",
+    ),
+    Named(
+        f"{CONSUMER}/rebalance.py",
+        "    elif not _fits(shard, group, changed):\n",
+        "    elif False:\n",
+        "a target may be larger than what the storage accepts",
+    ),
+    Named(
+        HANDLER,
+        " and last.version == exchange.version:",
+        ":",
+        "a cut body of one version is taken for the whole body of another",
+    ),
+    Named(
+        HANDLER,
+        "        if again.client is exchange.client:",
+        "        if again.client:",
+        "after a change of the client id, the member keeps the old one",
+    ),
+    Named(
+        HANDLER,
+        " and not services.denied and len(body) <= MAX_REPEATED_BYTES:",
+        " and not services.denied:",
+        "two long heartbeats that begin alike count as equal",
+    ),
+    Named(
+        HANDLER,
+        "steady is not None and not services.denied and",
+        "steady is not None and",
+        "a heartbeat that was never checked is repeated without a check",
+    ),
+    Named(
+        HANDLER,
+        "    if result is last.answer:",
+        "    if last.answer is not None and result.member_epoch == last.answer.member_epoch:",
+        "a member gets the answer to another one",
+    ),
+    Named(
+        f"{CONSUMER}/behaviour.py",
+        "        member.unchanged = None\n",
+        "",
+        "a member never learns that its heartbeat interval was changed",
+    ),
+    Named(
+        f"{CONSUMER}/heartbeat.py",
+        "    if answer is None or answer.member_epoch != request.member_epoch:",
+        "    if answer is None:",
+        "a member gets its epoch of an earlier time",
+    ),
+    Named(
+        f"{CONSUMER}/heartbeat.py",
+        "(request is member.repeated or _states_nothing(request))",
+        "(member.repeated is not None or _states_nothing(request))",
+        "what a member says after its first quiet heartbeat is not heard",
     ),
 )

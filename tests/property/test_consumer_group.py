@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.storage.keyed import KeyedRecords
-from tests.helpers.core.consumer_members import ConsumerStub, settle
+from tests.helpers.core.consumer_members import ConsumerStub, owners_by_events, settle
+from tests.helpers.core.saved_members import sorted_members
 from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, ShardDriver, TopicInfo
 
 LOGS = TopicInfo("logs", "AAAAAAAAAAAAAAAAAAAAAw", 3)
@@ -119,10 +119,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @invariant()
     def epochs_only_grow(self) -> None:
         group = self.driver.shard.groups.get("g") if hasattr(self, "driver") else None
+        if group is None:  # an Empty group without offsets is deleted in the end
+            self.epochs = (0, 0)
         if isinstance(group, ConsumerGroup):
             epochs = group.epochs.group, group.epochs.target
             assert all(now >= was for now, was in zip(epochs, self.epochs, strict=True))
             self.epochs = epochs
+        else:
+            self.epochs = (0, 0)  # an empty group without offsets has expired; a new one begins
 
     @invariant()
     def no_partition_is_held_by_two_clients(self) -> None:
@@ -138,6 +142,13 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             ]
             assert len(held) == len({*held})
 
+    @invariant()
+    def the_events_say_who_owns_what(self) -> None:
+        group = self.driver.shard.groups.get("g") if hasattr(self, "driver") else None
+        if isinstance(group, ConsumerGroup):
+            topics = (ORDERS, PAYMENTS, LOGS)
+            assert owners_by_events(self.driver.events, topics) == group.owners
+
     def teardown(self) -> None:
         if hasattr(self, "driver"):
             self.driver.check_replay()
@@ -146,26 +157,6 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
                 keyed.apply(record)
             live = self.driver.shard.saved("g")
             assert sorted_members(keyed.saved("g")) == sorted_members(live)
-
-
-def sorted_members(saved: SavedGroup | None) -> Any:
-    """A saved group whose members are in order: a store may keep another one."""
-    if saved is None or saved.metadata is None:
-        return saved
-    record = saved.metadata
-    by_id = {
-        each.fields.member_id: (record.subscriptions[each.subscription], each)
-        for each in record.members
-    }
-    return (
-        record.epoch,
-        record.target_epoch,
-        record.metadata_hash,
-        {
-            member_id: (names, each.fields, each.current, each.target)
-            for member_id, (names, each) in sorted(by_id.items())
-        },
-    )
 
 
 TestConsumerGroup = ConsumerGroupMachine.TestCase

@@ -28,8 +28,10 @@ from tests.helpers.wire.raw_client import encode_request
 
 CONNECTIONS = [0, 0, 0, 1]
 """Mostly the same one, because each remembers only its own requests."""
-GROUPS = ["g", "h"]
-MEMBERS = ["member-1", "member-2"]
+LONG = "g" * 505
+"""A group id so long that bodies differ only behind what a connection compares."""
+GROUPS = ["g", "h", LONG]
+MEMBERS = ["member-1", "member-2", "member-3"]
 """The member of each group."""
 VERSION_AT = 7
 BODY_OR_CLIENT_ID_AT = 12
@@ -42,7 +44,7 @@ ROWS = st.tuples(
 PARTS: dict[str, st.SearchStrategy[Any]] = {
     "version": st.sampled_from([2, 3, 4, 6, 7, 8, 8, 9, 9, 10]),
     "client_id": st.sampled_from(["app", "app", "", "ä", "x" * 300]),
-    "group_id": st.sampled_from(["g", "g", "h", ""]),
+    "group_id": st.sampled_from(["g", "g", "h", "", LONG]),
     "member_id": st.sampled_from([*MEMBERS, *MEMBERS, "", "nobody"]),
     "instance_id": st.sampled_from([None, None, None, "i"]),
     "generation_id": st.sampled_from([1, 1, 1, 2, -1]),

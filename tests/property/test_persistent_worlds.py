@@ -16,7 +16,8 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
-from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper.storage.backends.host import PersistentOffsetStorage
+from groupkeeper.storage.backends.metadata_store import OffsetAndMetadata
 from tests.helpers.runtime.coordinator import CLIENT, a_commit, a_config
 from tests.helpers.runtime.virtual_loop import VirtualClock, run_virtual, virtual_timer
 from tests.helpers.storage.dict_store import ThreadedDictStore

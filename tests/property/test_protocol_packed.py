@@ -15,6 +15,7 @@ from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import read_request_header
 from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, LastRequests
 from groupkeeper.protocol.packed.consumer_group_heartbeat import (
+    consumer_group_heartbeat_body,
     pack_consumer_group_heartbeat,
     read_steady_heartbeat,
 )
@@ -455,10 +456,8 @@ def test_replies_to_steady_heartbeats_are_those_of_kio(
         assignment=None,
     )
     frame = write_response(CONSUMER_HEARTBEAT, version, correlation_id, entity)
-    packed = pack_consumer_group_heartbeat(
-        correlation_id, THROTTLE_MS, error, member_id, epoch, interval
-    )
-    assert packed == frame
+    body = consumer_group_heartbeat_body(error, member_id, epoch, interval)
+    assert pack_consumer_group_heartbeat(correlation_id, THROTTLE_MS, body) == frame
 
 
 # --- aiokafka's classic versions ------------------------------------------------------------------

@@ -26,8 +26,8 @@ from groupkeeper.coordinator.core.requests.membership import (
 )
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch, OffsetFetchResult
 from groupkeeper.coordinator.core.state import ShardState
-from groupkeeper.coordinator.runtime.housekeeping import Housekeeping
 from groupkeeper.coordinator.runtime.lane import Lane
+from groupkeeper.coordinator.runtime.leases import Leases
 from groupkeeper.coordinator.runtime.recovery import Recovery
 from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.server.connection import Connection
@@ -168,7 +168,7 @@ def record_dropped(kind: type) -> Breakage:
         def forgetful(self: ShardState, record: Any, size_bytes: int = 0) -> None:
             self.apply(record)
             if type(record) is not kind:
-                self.step.records.append(record)
+                self.step.records = [*self.step.records, record]
 
         patch.setattr(ShardState, "record", forgetful)
 
@@ -393,7 +393,7 @@ def replies_out_of_order(patch: Patch) -> None:
     def jump_the_queue(self: Connection, exchange: Any) -> None:
         if self._owed and self._owed[0] is not exchange:
             self._owed.remove(exchange)
-            self._owed.appendleft(exchange)
+            self._owed.insert(0, exchange)
         answered(self, exchange)
 
     patch.setattr(Connection, "answered", jump_the_queue)
@@ -412,11 +412,11 @@ def one_alone_is_fenced(patch: Patch) -> None:
 def renewal_is_not_heard(patch: Patch) -> None:
     """The runtime ignores that a renewal reports a lost lease. Only an append reports it."""
 
-    async def deaf(self: Housekeeping) -> None:
+    async def deaf(self: Leases) -> None:
         held = [slot.lease for slot in self._slots.values() if slot.lease is not None]
         await self._storage.renew(held)
 
-    patch.setattr(Housekeeping, "_renew", deaf)
+    patch.setattr(Leases, "renew", deaf)
 
 
 def lease_given_out_twice(patch: Patch) -> None:
@@ -437,7 +437,7 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a store without a fence": (store_without_fence, "accepted, the lease is"),
     "a lease that is not taken again after a failure": (
         lease_not_taken_again,
-        "two appends of a shard|replayed",
+        "two appends of a shard|replayed|goes on with a lease that is lost",
     ),
     "an epoch that is given out twice": (lease_given_out_twice, "was given out after"),
     "of the fenced shards of an append one alone": (

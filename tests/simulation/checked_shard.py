@@ -20,7 +20,13 @@ from groupkeeper.coordinator.core.step import Step, Ticket
 from groupkeeper.coordinator.core.work import Work, WorkOutcome
 from groupkeeper.coordinator.runtime.shards import MakeShard
 from groupkeeper.storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId
-from tests.helpers.core.invariants import check, check_alarm, due_at, parked_tickets
+from tests.helpers.core.invariants import (
+    check,
+    check_alarm,
+    due_at,
+    parked_tickets,
+    spelled_out,
+)
 from tests.simulation.bounds import Headcount, Room
 from tests.simulation.history import Durable
 from tests.simulation.identities import Sent, check_identity
@@ -67,7 +73,8 @@ class CheckedShard(Shard):
         self._tickets.handed(ticket)
         before = due_at(self, request)
         room = Room(self, self._headcount, request)
-        step = super().handle(request, ticket, now)
+        made = super().handle(request, ticket, now)
+        step = spelled_out(made, ticket)
         with self._durable.noting():
             check_alarm(self, request, before, step)
         result = next((reply.result for reply in step.replies if reply.ticket is ticket), None)
@@ -82,7 +89,8 @@ class CheckedShard(Shard):
         self._sent.joined(request, result)
         with self._durable.noting():
             self._patience.after_step(self, step, request, result)
-        return self._checked(step, now)
+        self._checked(step, now)
+        return made
 
     def expire(self, now: Now) -> Step:
         self.check_leftovers(now)  # what was no leftover just now is none that was passed over
@@ -103,6 +111,11 @@ class CheckedShard(Shard):
         step = super().loaded(now)
         self._is_loaded = True  # what was read has become the live state only now
         self.check_rest()
+        return self._after_step(step, now)
+
+    def resumed(self, stopped_ms: int, now: Now) -> Step:
+        step = super().resumed(stopped_ms, now)
+        self._patience.resumed(self, stopped_ms)
         return self._after_step(step, now)
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:

@@ -5,6 +5,7 @@ independent codec, in the versions of old, middle-aged and new clients.
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,10 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+)
 from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinedMember,
@@ -29,11 +34,13 @@ from groupkeeper.coordinator.core.requests.offsets import (
     OffsetFetch,
     OffsetFetchResult,
 )
+from groupkeeper.protocol.packing import printed_topic_id, raw_topic_id
 from tests.helpers.wire.raw_client import API_KEYS, encode_request
 
 Versions = Mapping[str, int]
 
 NEW: Final[Versions] = {
+    "consumer_group_heartbeat": 1,
     "join_group": 9,
     "sync_group": 5,
     "heartbeat": 4,
@@ -63,6 +70,7 @@ MANY_GROUPS: Final = 8
 """The first version of OffsetFetch in which one request may ask for several groups."""
 
 _API: Final[Mapping[type, str]] = {
+    ConsumerGroupHeartbeat: "consumer_group_heartbeat",
     JoinGroup: "join_group",
     SyncGroup: "sync_group",
     Heartbeat: "heartbeat",
@@ -113,6 +121,8 @@ def decode(requests: Sequence[Any], versions: Versions, frame: bytes) -> list[An
 
 def _values(request: Any) -> dict[str, Any]:
     match request:
+        case ConsumerGroupHeartbeat():
+            return _consumer_values(request)
         case OffsetCommit():
             return _commit_values(request)
         case OffsetFetch():
@@ -151,6 +161,27 @@ def _values(request: Any) -> dict[str, Any]:
     return common | {"generation_id": request.generation_id}
 
 
+def _consumer_values(request: ConsumerGroupHeartbeat) -> dict[str, Any]:
+    names, owned = request.subscribed_topic_names, request.owned
+    return {
+        "group_id": request.group_id,
+        "member_id": request.member_id,
+        "member_epoch": request.member_epoch,
+        "instance_id": request.group_instance_id,
+        "rack_id": request.rack_id,
+        "rebalance_timeout": request.rebalance_timeout_ms,
+        "subscribed_topic_names": None if names is None else [*names],
+        "subscribed_topic_regex": request.subscribed_topic_regex,
+        "server_assignor": request.server_assignor,
+        "topic_partitions": None
+        if owned is None
+        else [
+            {"topic_id": uuid.UUID(bytes=raw_topic_id(topic)), "partitions": [*numbers]}
+            for topic, numbers in owned
+        ],
+    }
+
+
 def _commit_values(request: OffsetCommit) -> dict[str, Any]:
     topics = [
         {
@@ -186,6 +217,8 @@ def _group_values(request: OffsetFetch) -> dict[str, Any]:
 
 def _result(request: Any, wire: Any) -> Any:
     match request:
+        case ConsumerGroupHeartbeat():
+            return _beaten(wire)
         case OffsetCommit():
             topics = [
                 (t.name, "", [(p.partition_index, _code(p)) for p in t.partitions])
@@ -218,6 +251,18 @@ def _result(request: Any, wire: Any) -> Any:
             )
             return LeaveGroupResult(_code(wire), left)
     return _code(wire)
+
+
+def _beaten(wire: Any) -> ConsumerGroupHeartbeatResult:
+    assignment = None
+    if wire.assignment is not None:
+        assignment = tuple(
+            (printed_topic_id(topic.topic_id.bytes), tuple(topic.partitions))
+            for topic in wire.assignment.topic_partitions
+        )
+    return ConsumerGroupHeartbeatResult(
+        _code(wire), wire.error_message, wire.member_id, wire.member_epoch, 0, assignment
+    )
 
 
 def _fetched(group: Any) -> OffsetFetchResult:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
-from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.classic.group import ClassicGroup
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork, compute
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -26,6 +27,7 @@ from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupHeartbeat
+from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.core.step import Step
@@ -35,9 +37,12 @@ from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.workshop import Workshop
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.base import ShardAppend, ShardId, StorageError, StoreIdentity
-from tests.helpers.core.invariants import check
+from tests.helpers.core.invariants import check, spelled_out
 from tests.helpers.runtime.virtual_loop import VirtualClock, virtual_timer
+from tests.simulation.classic_clients import ClassicClient
+from tests.simulation.client_codec import can_encode
 from tests.simulation.consumer_clients import ConsumerClient, Disconnected
+from tests.simulation.gate import Gate
 
 SHARDS = 2
 ADMINISTRATOR = Client("admin", "/10.0.0.2")
@@ -98,7 +103,7 @@ class CheckedConsumerShard(Shard):
 
     def handle(self, request: Any, ticket: Any, now: Now) -> Step:
         step = self._checked(super().handle(request, ticket, now))
-        for reply in step.replies:
+        for reply in spelled_out(step, ticket).replies:
             if not reply.waits:
                 self._check_hurried(request, reply.result)
         return step
@@ -116,6 +121,9 @@ class CheckedConsumerShard(Shard):
         step = super().loaded(now)
         self._is_loaded = True
         return self._checked(step)
+
+    def resumed(self, stopped_ms: int, now: Now) -> Step:
+        return self._checked(super().resumed(stopped_ms, now))
 
     def _checked(self, step: Step) -> Step:
         if not self._is_loaded:
@@ -140,6 +148,10 @@ class CheckedConsumerShard(Shard):
 
     def _check_hurried(self, request: Any, result: Any) -> None:
         """Check that an answer that does not wait for the store tells the client nothing new."""
+        if isinstance(request, Heartbeat):
+            is_told_later = result in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+            if is_told_later:
+                return
         is_old = (
             isinstance(request, ConsumerGroupHeartbeat)
             and result.error is ErrorCode.NONE
@@ -188,7 +200,8 @@ class Call:
         if self._is_answered:
             self._world.problems.append(f"answered twice: {self.request}")
         self._is_answered = True
-        self._world.seen[f"{type(self.request).__name__} {result.error.name}"] += 1
+        error = result if isinstance(result, ErrorCode) else result.error
+        self._world.seen[f"{type(self.request).__name__} {error.name}"] += 1
         if not self.future.done():  # its client may be gone
             self.future.set_result(result)
 
@@ -205,13 +218,19 @@ class ConsumerWorld:
         self.is_at_peace = False
         self.life = 0
         """The number of the process. Even while there is none."""
-        self.clients: list[ConsumerClient] = []
+        self.clients: list[ConsumerClient | ClassicClient] = []
         self.partitions = {"orders": 6, "extra": 3}
+        self.is_mixed = seed % 2 == 1
+        """Clients of both protocols are in the same groups."""
         self.computes_elsewhere = random.random() < 0.5
+        self.is_wired = seed % 3 > 0
+        """Requests and answers pass a connection as bytes."""
         self.assignment_interval_ms = random.choice((0, 1_000))
         self.storage = FlakyMemory(self)
         self.coordinator: GroupCoordinator
-        self._holders: dict[tuple[str, Partition], ConsumerClient] = {}
+        self.gate: Gate
+        self.topics: Topics
+        self._holders: dict[tuple[str, Partition], ConsumerClient | ClassicClient] = {}
         self._pending: list[Call] = []
         self._minted = 0
 
@@ -227,8 +246,9 @@ class ConsumerWorld:
             retry_min_ms=50,
             retry_max_ms=500,
             consumer_assignment_interval_ms=self.assignment_interval_ms,
+            rebalance_protocols=("classic", "consumer"),
         )
-        topics = Topics(
+        topics = self.topics = Topics(
             [ConfiguredTopic(name, count) for name, count in self.partitions.items()],
             lambda: self.mint("topic").ljust(22, "A"),
         )
@@ -239,6 +259,7 @@ class ConsumerWorld:
         recovery = coordinator._owner.recovery
         recovery._makers = {**recovery._makers, **dict.fromkeys(range(SHARDS), make)}
         recovery.workers = MoodyWorkers(self, coordinator.workshop)
+        self.gate = Gate(coordinator, topics, self.random)
         await coordinator.start()
 
     async def kill(self) -> None:
@@ -259,7 +280,10 @@ class ConsumerWorld:
             raise Disconnected
         call = Call(self, request)
         self._pending = [*[each for each in self._pending if not each.future.done()], call]
-        self.coordinator.submit(request, call)
+        if self.is_wired and can_encode(request):
+            self.gate.send(request, call)
+        else:
+            self.coordinator.submit(request, call)
         try:
             async with asyncio.timeout(WAITS_MS / 1000):
                 return await call.future
@@ -280,7 +304,9 @@ class ConsumerWorld:
 
     # --- what clients tell ---
 
-    def took(self, client: ConsumerClient, partitions: Collection[Partition]) -> None:
+    def took(
+        self, client: ConsumerClient | ClassicClient, partitions: Collection[Partition]
+    ) -> None:
         """Note that a client begins to consume. Nobody else may do so."""
         for partition in partitions:
             holder = self._holders.setdefault((client.group_id, partition), client)
@@ -289,7 +315,9 @@ class ConsumerWorld:
                     f"{partition} is held by {holder.member_id} and {client.member_id}"
                 )
 
-    def released(self, client: ConsumerClient, partitions: Collection[Partition]) -> None:
+    def released(
+        self, client: ConsumerClient | ClassicClient, partitions: Collection[Partition]
+    ) -> None:
         """Note that a client has stopped to consume."""
         for partition in partitions:
             if self._holders.get((client.group_id, partition)) is client:
@@ -323,11 +351,13 @@ class ConsumerWorld:
 
     # --- what must hold ---
 
-    def groups(self) -> list[ConsumerGroup]:
+    def groups(self) -> list[ClassicGroup | ConsumerGroup]:
         """Return the live groups."""
-        groups = [g for groups in self.coordinator.live_groups() for g in groups.values()]
-        assert all(isinstance(group, ConsumerGroup) for group in groups)
-        return groups  # type: ignore[return-value]
+        return [g for groups in self.coordinator.live_groups() for g in groups.values()]  # type: ignore[misc]
+
+    def topics_by_name(self) -> Mapping[str, TopicInfo]:
+        """Return the topics that exist. Clients learn them from Metadata."""
+        return self.topics.image.by_name
 
     def check(self) -> None:
         """Raise AssertionError if something did not hold so far."""
@@ -345,10 +375,11 @@ class ConsumerWorld:
         for group in self.groups():
             clients = [c for c in self.clients if c.group_id == group.group_id]
             assert {c.member_id for c in clients} == set(group.members), group.group_id
-            for client in clients:
-                member = group.members[client.member_id]
-                has = {(t, n) for t, parts in member.current.assigned.items() for n, _ in parts}
-                assert client.held == has, f"{client.member_id} holds {client.held}, has {has}"
+            if isinstance(group, ConsumerGroup):
+                for client in clients:
+                    member = group.members[client.member_id]
+                    has = {(t, n) for t, parts in member.current.assigned.items() for n, _ in parts}
+                    assert client.held == has, f"{client.member_id} holds {client.held}, has {has}"
             infos = [i for i in image.by_name.values() if any(c.reads(i.name) for c in clients)]
             wanted = {(info.topic_id, n) for info in infos for n in range(info.partitions)}
             held = [partition for client in clients for partition in client.held]

@@ -9,6 +9,7 @@ import pytest
 
 from groupkeeper.coordinator.core.consumer import assignment_work
 from tests.helpers.runtime.virtual_loop import run_virtual
+from tests.simulation.classic_clients import ClassicClient
 from tests.simulation.consumer_clients import ConsumerClient
 from tests.simulation.consumer_world import ConsumerWorld, new_topic
 
@@ -61,7 +62,10 @@ async def _run(world: ConsumerWorld) -> Counter[str]:
 
 def _add(world: ConsumerWorld, group_id: str, instance_id: str | None = None) -> None:
     topics, pattern = world.random.choice(SUBSCRIPTIONS)
-    world.clients.append(ConsumerClient(world, group_id, instance_id, topics, pattern))
+    if world.is_mixed and pattern is None and world.random.random() < 0.5:
+        world.clients.append(ClassicClient(world, group_id, instance_id, topics))
+    else:
+        world.clients.append(ConsumerClient(world, group_id, instance_id, topics, pattern))
 
 
 async def _trouble(world: ConsumerWorld) -> None:

@@ -85,6 +85,11 @@ class Patience:
             patience.follow(group, _initial_delay_ms(shard, group), bound_ms, now_ms)
         assert not early, early[0]
 
+    def resumed(self, shard: ShardState, stopped_ms: int) -> None:
+        """Begin again after a time in which the shard answered nothing."""
+        for group_id, patience in self._groups.items():
+            patience.resumed(shard.groups[group_id], stopped_ms, shard.now.monotonic_ms)
+
     def check(self, shard: ShardState, now_ms: int) -> None:
         """Raise AssertionError if something should have ended by now."""
         for group_id, patience in self._groups.items():
@@ -226,6 +231,16 @@ class GroupPatience:
         self._handed_out = {
             m: at_ms for m, at_ms in self._handed_out.items() if m in group.pending_members
         }
+
+    def resumed(self, group: ClassicGroup, stopped_ms: int, now_ms: int) -> None:
+        """Let the initial delay and the ids go on, and sessions and phases begin again."""
+        longest_ms = max((t.rebalance_ms for t in self._timeouts(group).values()), default=0)
+        self._until_ms = max(self._until_ms + stopped_ms, now_ms + longest_ms)
+        self._began_ms += stopped_ms
+        self._from_ms += stopped_ms
+        self._bound_at_ms += stopped_ms
+        self._heard_ms = dict.fromkeys(self._heard_ms, now_ms)
+        self._handed_out = {m: at_ms + stopped_ms for m, at_ms in self._handed_out.items()}
 
     def check(self, group: ClassicGroup, now_ms: int) -> None:
         """Raise AssertionError if something should have ended by now."""

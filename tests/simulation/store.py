@@ -12,16 +12,20 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from copy import deepcopy
 from random import Random
 
+from msgspec import structs
+
 from groupkeeper.coordinator.core.records import Record, SavedGroup
+from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import (
     Lease,
     LeaseEpoch,
+    LimitsReads,
     OffsetStorage,
     ShardAppend,
     ShardId,
     StorageError,
-    StorageLimits,
     StoreIdentity,
     StoreRefused,
 )
@@ -141,11 +145,8 @@ class SimStore:
         one_lane: bool,
     ) -> None:
         self.inner = inner
-        limits = inner.limits
-        self.limits = StorageLimits(
-            limits.max_step_bytes, one_lane, limits.fold_after_requests, limits.sole_owner
-        )
-        self._folds = limits.fold_after_requests > 0
+        self.limits = structs.replace(inner.limits, one_lane=one_lane)
+        self._folds = isinstance(inner, SqliteOffsetStorage | JournalStorage)
         self._fate = fate
         self._durable = durable
         self._appending: dict[ShardId, asyncio.Task[Collection[ShardId]]] = {}
@@ -196,6 +197,9 @@ class SimStore:
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
         await self._fate.work()
+        with self._durable.noting():
+            late = self._appending.keys() & set(shards)
+            assert not late, f"shards {late} are loaded during an append of theirs"
         epochs = {shard: self._held[shard] for shard in shards if shard in self._held}
         async for part in self.inner.load(shards):
             yield part
@@ -236,6 +240,14 @@ class SimStore:
 
     def unfolded(self) -> int:
         return self.inner.unfolded()
+
+    def read_time_left_ms(self) -> int:
+        inner = self.inner
+        return inner.read_time_left_ms() if isinstance(inner, LimitsReads) else 1
+
+    def lost(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        inner = self.inner
+        return inner.lost(leases) if isinstance(inner, LimitsReads) else []
 
     def stats(self) -> dict[str, float]:
         return self.inner.stats()

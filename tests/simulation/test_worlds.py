@@ -17,6 +17,16 @@ def test_world(seed: int) -> None:
     run_world(seed)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 3, 4, 7, 9])
+def test_world_of_a_shared_store(seed: int) -> None:
+    run_world(seed, "shared memory")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 7])
+def test_world_of_a_journal(seed: int) -> None:
+    run_world(seed, "journal")
+
+
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_a_seed_is_one_world(seed: int) -> None:
     assert run_world(seed) == run_world(seed)

@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Any, Literal
+
+from msgspec import structs
 
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -40,12 +42,17 @@ from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.checker import check_acknowledged, check_expired, check_log
 from tests.simulation.client_codec import MIDDLE, NEW, OLD
 from tests.simulation.history import Durable, Op
+from tests.simulation.journal_backend import JournalBackend
 from tests.simulation.network import Channel, Direct, Wire
 from tests.simulation.node import PARTITIONS, SHARDS, Node
 
 KINDS = ("memory", "owners", "sqlite", "lanes", "owners", "memory")
 """The stores of worlds: memory in one lane, the same with two processes under leases, SQLite, and
 memory with a lane for each shard.
+"""
+StoreKind = Literal["", "shared memory", "journal"]
+"""What replaces the store of a world: nothing, memory that several processes share (if it is memory
+at all), or a journal.
 """
 ODD = 8
 TOPICS_COME_LATER = 1
@@ -85,7 +92,7 @@ SLACK_MS = 1_000
 class World:
     """Everything that one seed makes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, store: StoreKind = "") -> None:
         self.random = random = Random(seed)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -114,12 +121,8 @@ class World:
         kind = "by name" if self.is_odd(BY_NAME) else KINDS[seed % len(KINDS)]
         self.kind = kind
         self.shards = SHARDS
-        self.backend: Backend = (
-            SqliteBackend(self)
-            if kind == "sqlite"
-            else MemoryBackend(self, one_lane=kind != "lanes", by_name=kind == "by name")
-        )
-        self.names = ("a", "b") if kind == "owners" else ("a",)
+        self.backend = self._backend(kind, store)
+        self.names = ("a", "b") if kind == "owners" and store != "journal" else ("a",)
         self.share_of_wire = random.choice((0.0, 0.5, 1.0))
         self.retention_ms = random.choice((15_000, 60_000, 600_000))
         self.append_timeout_ms = random.choice((500, 2_000))
@@ -129,6 +132,16 @@ class World:
             max_waiting_requests=random.choice((2, 1_000)),
             max_waiting_bytes=random.choice((256, 1_048_576)),
         )
+
+    def _backend(self, kind: str, store: StoreKind) -> Backend:
+        if store == "journal":
+            return JournalBackend(self)
+        if kind == "sqlite":
+            return SqliteBackend(self)
+        backend = MemoryBackend(self, one_lane=kind != "lanes", by_name=kind == "by name")
+        is_shared = store == "shared memory"
+        backend.inner.limits = structs.replace(backend.inner.limits, shared=is_shared)
+        return backend
 
     def is_odd(self, *oddities: int) -> bool:
         """Return whether the world differs in one of these ways."""
@@ -473,14 +486,14 @@ class World:
         loaded = {n: Shard(n, limits, node.topics.image) for n in range(SHARDS)}
         lanes = node.coordinator._owner.lanes
         for lane in lanes:
-            await lane.hold()
+            await lane.pause()
         position = self.durable.position
         async for shard_id, records in node.store.inner.load([*range(CLUSTER_SHARD, SHARDS)]):
             for record in records:
                 (cluster if shard_id == CLUSTER_SHARD else loaded[shard_id]).apply(record)
         assert self.durable.position == position, "written while it was read"
         for lane in lanes:
-            lane.end_hold()
+            lane.end_pause()
         return loaded, cluster
 
 

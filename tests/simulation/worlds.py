@@ -16,7 +16,7 @@ from tests.simulation.clients import Member
 from tests.simulation.network import Wire
 from tests.simulation.node import SHARDS
 from tests.simulation.without_topics import run_without_topics
-from tests.simulation.world import SLOW_READER_S, TOPICS_COME_LATER, World
+from tests.simulation.world import SLOW_READER_S, TOPICS_COME_LATER, StoreKind, World
 
 GROUPS = 3
 ROUNDS = 12
@@ -39,20 +39,20 @@ class Figures:
     """In the world's own time."""
 
 
-def run_world(seed: int) -> Figures:
-    """Run the world of a seed.
+def run_world(seed: int, store: StoreKind = "") -> Figures:
+    """Run the world of a seed, with its own store or with this one.
 
     Raises AssertionError if something did not hold, and EndlessError if it never ended. The same
     seed is the same world in any process. It takes no real time except for its work.
     """
-    return run_virtual(_run(seed), MOST_TURNS)
+    return run_virtual(_run(seed, store), MOST_TURNS)
 
 
-async def _run(seed: int) -> Figures:
+async def _run(seed: int, store: StoreKind) -> Figures:
     """Cause trouble for about a minute. After that no fault happens, and everything has
     to recover.
     """
-    world = World(seed)
+    world = World(seed, store)
     with closing(world.backend):
         members = await _begin(world)
         administrator = Administrator(world)

@@ -1,3 +1,3 @@
-"""Assignors: pure functions from subscriptions and partitions to an assignment. One file
-for each.
+"""The assignors of hosts: pure functions from subscriptions and partitions to an assignment. Each
+has its own file.
 """

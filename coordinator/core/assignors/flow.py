@@ -1,4 +1,4 @@
-"""A flow of partitions from pools to members. Members and pools are numbers."""
+"""Divides the partitions of pools among members. Members and pools are numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 
 class Flow:
-    """The number of partitions of each pool that every member has. It starts with the partitions
-    that the members own.
+    """The number of partitions of each pool that every member has.
+
+    At first these are the partitions that the members own.
     """
 
     def __init__(
@@ -17,22 +18,20 @@ class Flow:
         members: Sequence[Sequence[int]],
         owned: Sequence[Mapping[int, int]],
     ) -> None:
-        """Start with the members of each pool, and the number of its partitions that each one
-        owns.
-        """
+        """Start with the members of each pool, and how many of its partitions each of them owns."""
         self.members = members
         self.owned = owned
         self.held = [
             dict.fromkeys(subscribers, 0) | dict(had)
             for subscribers, had in zip(members, owned, strict=True)
         ]
-        """By pool: member -> number of partitions; zeros included."""
+        """For each pool: member -> number of partitions. Zeros are included."""
         self.pools_of: list[set[int]] = [set() for _ in range(member_count)]
-        """By member: the pools of which it has partitions."""
+        """For each member: the pools of which it has partitions."""
         self.load = [0] * member_count
-        """By member: how many partitions it has in all pools."""
+        """For each member: the number of its partitions in all pools."""
         self._least = [0] * len(members)
-        """By pool: a lower bound of its members' loads, good enough for ``level``."""
+        """For each pool: a lower bound of its members' loads, good enough for ``level``."""
         for pool, had in enumerate(owned):
             for member, count in had.items():
                 if count:
@@ -40,12 +39,12 @@ class Flow:
                     self.load[member] += count
 
     def give(self, pool: int, member: int) -> None:
-        """Let a member have one more partition of a pool. Its load is not counted."""
+        """Give a member one more partition of a pool. The caller changes its load."""
         self.held[pool][member] += 1
         self.pools_of[member].add(pool)
 
     def take(self, pool: int, member: int) -> None:
-        """Let a member have one partition of a pool less. Its load is not counted."""
+        """Take one partition of a pool from a member. The caller changes its load."""
         self.held[pool][member] -= 1
         if not self.held[pool][member]:
             self.pools_of[member].remove(pool)
@@ -64,8 +63,8 @@ class Flow:
                 heapreplace(least, (load + 1, member))
 
     def level(self) -> None:
-        """Shift load along chains of exchanges until no chain leads to a member whose load is two
-        or more lower than that of its start.
+        """Shift load along chains of exchanges. Stop when no chain leads to a member with at least
+        two partitions less than the member at its start.
 
         The loads are then as even as the subscriptions allow (optimal semi-matchings: Harvey,
         Ladner, Lovasz, Tamir).
@@ -83,11 +82,11 @@ class Flow:
                 heappush(most, (-self.load[end], end))
 
     def _shift_down(self, start: int, unsettled: set[int]) -> int | None:
-        """Shift one partition of load from the start to a member two below, if a chain leads to
-        one.
+        """Shift one partition from ``start`` along a chain to a member with at least two less.
+        Return that member, or None if no chain leads to one.
 
-        If none does, every member that the search visited is settled: no unsettled member has a
-        larger load than the start, so no chain through them can help.
+        In that case all members that the search visited are settled. No unsettled member has a
+        larger load than ``start``, so no chain through a visited member can help any of them.
         """
         # member -> the pool and the member from which the search reached it
         came_by: dict[int, tuple[int, int]] = {}
@@ -119,8 +118,10 @@ class Flow:
     def _low_member(self, pool: int, highest: int) -> int | None:
         """Return the least loaded member of a pool if its load is at most ``highest``.
 
-        While load is shifted from the top, the least load of a pool only grows, or stays too near
-        the top to matter. So most pools are rejected without a look at their members.
+        ``_least`` has the least load that an earlier call found in each pool. It excludes most
+        pools without a look at their members. It may be out of date, but while load is moved from
+        the members with the most, the least load of a pool only grows, or is so near the largest
+        one that this does not matter.
         """
         if self._least[pool] > highest:
             return None

@@ -1,7 +1,8 @@
 """The range assignor: each topic is cut into contiguous ranges (Kafka's ``RangeAssignor``).
 
-Topics with the same number of partitions and the same subscribers are cut alike, and joins of two
-topics rely on that. The price: the first members get the extra partition of every topic.
+Topics with the same number of partitions and the same subscribers are cut at the same places. Joins
+of two topics rely on that. The disadvantage: the first members get the extra partition of every
+topic.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from groupkeeper.coordinator.core.assignors.types import (
 
 
 class RangeAssignor:
-    """Gives each subscriber of a topic a range. The first ``partitions % subscribers`` get one
-    more.
+    """Assigns a range of a topic's partitions to each subscriber. The first ``partitions %
+    subscribers`` of them get one partition more.
     """
 
     name = "range"

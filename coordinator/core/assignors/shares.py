@@ -1,10 +1,12 @@
-"""How many partitions of each pool every member gets: balance first, then few moves.
+"""Computes how many partitions of each pool every member gets: first balance, then few moves.
 
 If no member is in two pools, this is arithmetic. Otherwise it is a flow of partitions from pools to
-members. Its cost is the sum of the squared loads, then the number of moved partitions. A flow has
-the least cost exactly when no cycle of exchanges lowers it. So there are three passes: assign the
-free partitions, level along chains of exchanges, then take back moves along cycles that keep the
-balance.
+members, and the flow of least cost is searched. The cost is the sum of the squared loads, and then
+the number of moved partitions.
+
+A flow has the least cost exactly if no cycle of exchanges lowers it. So there are three passes:
+assign the free partitions, level the loads along chains of exchanges, and undo moves along cycles
+that keep the balance.
 """
 
 from __future__ import annotations
@@ -17,15 +19,13 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 
 EFFORT: Final = 2_000_000
-"""Exchanges that the last pass examines at most: about a second.
-
-It is a count, not a time, because every process must compute the same assignment.
-"""
+"""The most exchanges that the last pass examines: about a second. It is a count, not a time,
+because every process must compute the same assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Topics with the same subscribers, as a number of partitions."""
+    """The number of partitions of all topics that have the same subscribers."""
 
     subscribers: Sequence[str]
     """In the order of the members; never empty."""

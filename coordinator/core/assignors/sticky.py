@@ -102,7 +102,7 @@ def _deal(
     share: Mapping[str, int],
     assignment: Assignment,
 ) -> None:
-    """Let members keep their partitions up to their share, and deal the others in turn."""
+    """Let each member keep its partitions up to its share. Deal the others in turn."""
     kept: set[TopicPartition] = set()
     short: dict[str, int] = {}
     for member_id, count in share.items():

@@ -1,12 +1,13 @@
 """Take back moves without a change of balance: cancel the negative cycles of a flow.
 
-A cycle has three kinds of edges. Member to pool: the member gives up a partition, which is a move
-if it owned one before. Pool to member: the member gets one, which undoes a move if it owned one
-before. Member to a member that has exactly one partition more: the rest of the cycle swaps their
-loads.
+A cycle has three kinds of edges:
+
+- Member to pool: the member gives up a partition. This is a move if the member owned it before.
+- Pool to member: the member gets a partition. This undoes a move if the member owned one before.
+- Member to a member with exactly one partition more: the rest of the cycle swaps their loads.
 
 If a cycle saves a move, a better flow exists. If no cycle does, no better flow exists (Klein). The
-search is that of Bellman and Ford, but only from nodes where a move can be saved.
+search is that of Bellman and Ford, but it begins only at nodes where a move can be saved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 
 
 def take_back_moves(flow: Flow, effort: int) -> None:
-    """Cancel cycles until none saves a move, or until ``effort`` exchanges were examined."""
+    """Apply cycles of exchanges that save moves, until there are none. Stop after ``effort``
+    exchanges were examined.
+    """
     while effort > 0:
         search = _Search(flow)
         cycles = search.cycles(effort)

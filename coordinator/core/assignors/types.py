@@ -38,15 +38,15 @@ class MemberSubscription:
 
     @property
     def place(self) -> tuple[bool, str, str]:
-        """Sort key of members, as in Kafka: static ones first, by instance id, then the others by
-        id.
+        """The sort key of members, as in Kafka: static members first, by instance id; then the
+        others, by member id.
         """
         instance_id = self.group_instance_id
         return instance_id is None, instance_id or "", self.member_id
 
 
 Assignment: TypeAlias = dict[str, list[TopicPartition]]
-"""By member id. Every member is in it, with [] if it gets nothing. Each list is sorted."""
+"""The partitions of each member id. A member that gets nothing has []. Each list is sorted."""
 
 
 class PartitionAssignor(Protocol):

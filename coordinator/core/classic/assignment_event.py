@@ -1,4 +1,6 @@
-"""The event of a leader's assignment."""
+"""Makes the event of a leader's assignment. The event has the partitions if the assignment is small
+and can be decoded, otherwise only sizes.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,17 @@ from groupkeeper.coordinator.core.events import Assignment
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
 
 MAX_DECODED_BYTES = 256 * 1024
-"""Of a larger assignment only the size is logged: decoding it would delay all other requests."""
+"""Larger assignments are not decoded, because this would delay all other requests. The event has
+only their size."""
 
 DECODED_GROWTH = 6
 """How many times longer a decoded assignment can be (each control character becomes six bytes)."""
 
 
 def assignment_event(group: ClassicGroup, max_step_bytes: int) -> Assignment:
-    """Describe the assignment that the leader of this generation made.
+    """Return the event of the assignment that the leader of this generation made.
 
-    The group's record is in the same step, so the event may have only the rest of
+    The group's record is in the same step. So the event may use only what it leaves of
     ``max_step_bytes``.
     """
     assigned = sum(len(m.assignment) for m in group.members.values())

@@ -1,4 +1,4 @@
-"""The functions that a shard calls for a classic group when no request causes it."""
+"""The functions that a shard calls for a classic group without a request."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ def _loaded(shard: ShardState, group: ClassicGroup) -> None:
         rebalance.prepare(shard, group, "group_max_size", "")
 
 
+def _resumed(shard: ShardState, group: ClassicGroup, stopped_ms: int) -> None:
+    """Give every member its whole session again. Parked requests stay parked."""
+    for deadline in group.pending_members.values():
+        if deadline.at is not None:
+            shard.arm(deadline, deadline.at + stopped_ms)
+    for member in group.members.values():
+        if member.session.at is not None:
+            shard.begin_session(member, member.session_length_ms)
+    rebalance.resume(shard, group, stopped_ms)
+
+
 def _topics_changed(_: ShardState, group: ClassicGroup) -> None:
     """Do nothing: its members watch the topics, and join again."""
 
@@ -38,6 +49,7 @@ def _work_done(_: ShardState, group: ClassicGroup, work: Work, outcome: WorkOutc
 CLASSIC: Final = Behaviour(
     ClassicGroup,
     _loaded,
+    _resumed,
     rebalance.overrides_changed,
     _topics_changed,
     {

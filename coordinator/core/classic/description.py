@@ -32,7 +32,7 @@ Reading them takes 0.5 ms of the event loop. The reply has room for fewer.
 def describe_group(
     shard: ShardState, group: ClassicGroup | None, request: DescribeGroup, ticket: Ticket
 ) -> None:
-    """Describe one group. An absent group is Dead, with GROUP_ID_NOT_FOUND."""
+    """Describe a classic group. An absent group is Dead, with GROUP_ID_NOT_FOUND."""
     if group is None:
         message = f"Group {request.group_id} not found."
         result = DescribeGroupResult(
@@ -69,7 +69,7 @@ def _description(group: ClassicGroup, waiting: Waiting | None) -> DescribeGroupR
 
 
 def _waiting(group: ClassicGroup, now: Now) -> Waiting:
-    """Return which members the group waits for, since when and until when, and its topics."""
+    """Return the members and the topics that the group waits for, since when, and until when."""
     awaited: list[ClassicMember] = []
     handed_out: list[str] = []
     until_at: int | None = None
@@ -86,7 +86,7 @@ def _waiting(group: ClassicGroup, now: Now) -> Waiting:
             + [AwaitedMember(member_id, "", "") for member_id in handed_out]
         ),
         None if until_at is None else group.state_timestamp_ms,
-        None if until_at is None else now.wall_ms + until_at - now.monotonic_ms,
+        None if until_at is None else now.wall_at(until_at),
         _topics(group),
     )
 

@@ -1,7 +1,7 @@
 """A classic group: its saved state, and the live state that a failover may lose.
 
 See docs/design.md#hard-state. Only ``ShardState.apply`` changes ``saved`` and ``offsets``.
-Everything else is live: when a shard loads, it is rebuilt from the saved state, or begins anew.
+Everything else is live: when a shard loads, it is rebuilt from the saved state, or starts empty.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
 class ClassicGroup(Group):
-    """A classic group, saved and live."""
+    """A classic group, with its saved and its live state."""
 
     __slots__ = (
         "generation_id",
@@ -116,9 +116,9 @@ class ClassicGroup(Group):
         self.state_timestamp_ms = wall_ms
 
     def next_generation(self) -> None:
-        """Begin the next generation. After the largest number comes 1: 0 and negative mean "none".
+        """Begin the next generation (docs/spec/groups.md#generations).
 
-        See docs/spec/groups.md#generations.
+        After the largest number it is 1 again, because 0 and negative numbers mean "none".
         """
         self.generation_id = 1 if self.generation_id == MAX_GENERATION else self.generation_id + 1
 
@@ -230,9 +230,9 @@ class ClassicGroup(Group):
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among those that all members support.
 
-        Each member votes for the first protocol that it lists. If two have equal votes, the one
-        that got its first vote earlier wins, so the result is deterministic. In Kafka ties are
-        arbitrary (ClassicGroup.selectProtocol).
+        Each member votes for the first of these in its own list. If two have equal votes, the one
+        that got a vote earlier wins, so the result is deterministic. In Kafka ties are arbitrary
+        (ClassicGroup.selectProtocol).
         """
         everyone = len(self.members)
         votes: Counter[str] = Counter()
@@ -248,8 +248,8 @@ class ClassicGroup(Group):
         )
 
     def event_fields(self, member: ClassicMember, client: Client) -> MemberFields:
-        """Return the fields of an event that name a member. ``client`` is the one that caused the
-        event.
+        """Return the fields of an event that name a member. ``client`` is the client that caused
+        the event.
         """
         return {
             "group_id": self.group_id,
@@ -302,7 +302,7 @@ class ClassicGroup(Group):
         return ErrorCode.NON_EMPTY_GROUP if is_opaque else _NONE
 
     def subscribes_to(self, topic: str) -> bool:
-        """See docs/spec/edge-cases.md#edge-77."""
+        """Return whether a member subscribes to the topic (docs/spec/edge-cases.md#edge-77)."""
         if self.state is _EMPTY:
             return False
         return self.subscribed_topics is None or topic in self.subscribed_topics

@@ -1,4 +1,4 @@
-"""JoinGroup: which members may enter a group, and what follows when one does.
+"""JoinGroup: which members may enter a group, and what happens when one enters.
 
 See docs/spec/joining.md#join-group and #static-members.
 """
@@ -62,7 +62,7 @@ def join_group(
 
 
 def _create(shard: ShardState, group: ClassicGroup, request: JoinGroup) -> None:
-    """Create the group. It exists from here on, even if this join is refused later.
+    """Create the group. It then exists even if this join is refused later.
 
     See docs/spec/edge-cases.md#edge-5.
     """
@@ -102,7 +102,7 @@ def _join(shard: ShardState, group: ClassicGroup, request: JoinGroup, ticket: Ti
 
 
 def _refuse(shard: ShardState, request: JoinGroup, ticket: Ticket, error: ErrorCode) -> None:
-    """Answer an error that echoes the member id of the request."""
+    """Answer with an error, and with the member id of the request."""
     shard.reply(ticket, JoinGroupResult(error, request.member_id))
 
 
@@ -121,7 +121,7 @@ def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtoc
 
 
 def _has_room(shard: ShardState, group: ClassicGroup, member_id: str) -> bool:
-    """Return whether ``group.max.size`` admits the member, which depends on the group's state.
+    """Return True if ``group.max.size`` admits the member. This depends on the state of the group.
 
     See docs/spec/joining.md#size; Kafka's acceptJoiningMember.
     """
@@ -209,7 +209,7 @@ def _join_pending(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """Handle the second join of KIP-394."""
+    """Handle the second join of KIP-394, which has the id from the answer to the first one."""
     if request.group_instance_id is not None:
         # Kafka throws here: only dynamic members receive an id this way
         # (docs/spec/edge-cases.md#edge-11).
@@ -278,7 +278,7 @@ def _rejoin(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """Handle the join of an existing member, as REJOIN_ACTION says."""
+    """Handle the join of an existing member, by the table REJOIN_ACTION."""
     is_leader = member.member_id == group.leader_id
     changed = member.protocols != protocols
     action = REJOIN_ACTION[group.state, is_leader, changed]
@@ -345,8 +345,9 @@ def _take_over(
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
 ) -> ClassicMember:
-    """Move a static member's place to its new id, and answer the parked requests of the old id with
-    FENCED_INSTANCE_ID."""
+    """Give a static member's place to its new id. Answer the parked requests of the old id with
+    FENCED_INSTANCE_ID.
+    """
     member = ClassicMember(group.group_id, request.new_member_id, old.group_instance_id, old.client)
     member.offer(protocols)
     member.rebalance_timeout_ms = request.rebalance_timeout_ms

@@ -1,4 +1,4 @@
-"""A member of a classic group."""
+"""A member of a classic group, and the sizes that it adds to records."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from groupkeeper.coordinator.core.step import Ticket
 
 MEMBER_OVERHEAD_BYTES = 512
-"""The size that a member adds to a record, without its strings and bytes. It is deliberately too
-high.
-"""
+"""The size that a member adds to a record, without its strings and bytes. It is higher than any
+real size."""
 
 
 class ClassicMember(Member):
-    """One member of a classic group."""
+    """A member of a classic group: the fields of its join, and its parked join or sync."""
 
     __slots__ = (
         "assignment",
@@ -69,7 +68,7 @@ def member_bytes(
     client_id: str,
     protocols: tuple[JoinProtocol, ...],
 ) -> int:
-    """Return an upper bound of the size that such a member adds to a record or to its join event.
+    """Return an upper bound of the size that a member adds to a record or to its join event.
 
     The record has the metadata of one protocol; the event has the names of all.
     """

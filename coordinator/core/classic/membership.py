@@ -63,7 +63,7 @@ def heartbeat(
             return
         member = group.members[request.member_id]
     shard.restart_session(member)
-    shard.reply(ticket, HEARTBEAT_ANSWER[group.state], False)
+    shard.step.answer = HEARTBEAT_ANSWER[group.state]
 
 
 def _refuse_heartbeat(
@@ -190,9 +190,8 @@ def _store_assignment(shard: ShardState, group: ClassicGroup, request: SyncGroup
 def leave_group(
     shard: ShardState, group: ClassicGroup | None, request: LeaveGroup, ticket: Ticket
 ) -> None:
-    """Remove members. Each entry gets its own error.
-
-    The group continues without them in one step at the end, however many have left.
+    """Remove members. Each entry gets its own error. The group reacts once, even if several members
+    leave.
     """
     if request.group_id == "":
         shard.reply(ticket, LeaveGroupResult(ErrorCode.INVALID_GROUP_ID))
@@ -247,7 +246,8 @@ def _leave(
 
 
 def session_due(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
-    """Evict a member, or drop a pending id, that was silent for its session timeout.
+    """Evict a member that was silent for its session timeout. If it is a pending id, remove this
+    id.
 
     See docs/spec/groups.md#timers.
     """
@@ -277,7 +277,9 @@ def end_session(
 
 
 def _lose(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
-    """Drop a member or a pending id that was silent for too long, and continue without it."""
+    """Remove a member or a pending id that was silent for too long. The group continues without
+    it.
+    """
     if group.pending_members.pop(member_id, None) is not None:
         rebalance.try_complete_join_phase(shard, group)
         return

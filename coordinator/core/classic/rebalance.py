@@ -26,7 +26,7 @@ from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_su
 def follow_up(
     shard: ShardState, group: ClassicGroup, change: MembershipChange, reason: str, member_id: str
 ) -> None:
-    """Do the step that the tables AFTER_JOIN and AFTER_LEAVE name."""
+    """Make the next step that the table AFTER_JOIN or AFTER_LEAVE names."""
     if change is MembershipChange.PREPARE:
         prepare(shard, group, reason, member_id)
     elif change is MembershipChange.TRY_COMPLETE:
@@ -70,7 +70,9 @@ def _initial_delay_ms(shard: ShardState, group: ClassicGroup) -> int:
 
 
 def _arm_join_phase(shard: ShardState, group: ClassicGroup, wait_ms: int) -> None:
-    """Arm the timer of the join phase, but not beyond ``rebalance.max.join.ms`` of the group."""
+    """Set the deadline of the join phase. It is never after the end that ``rebalance.max.join.ms``
+    of the group allows.
+    """
     at = shard.now.monotonic_ms + wait_ms
     bound_at = _join_bound_at(shard, group)
     shard.arm(group.join_phase, at if bound_at is None else min(at, bound_at))
@@ -92,6 +94,20 @@ def overrides_changed(shard: ShardState, group: ClassicGroup) -> None:
         and due_at is not None
     ):
         shard.arm(group.join_phase, min(due_at, bound_at))
+
+
+def resume(shard: ShardState, group: ClassicGroup, stopped_ms: int) -> None:
+    """Start the phase of a rebalance again after its group was not served for so many ms. Members
+    could not join or sync in this time, so all of them get the whole rebalance timeout.
+    """
+    group.rebalance_started_ms += stopped_ms
+    timeout_ms = group.largest_rebalance_timeout_ms()
+    due_at = group.join_phase.at
+    if due_at is not None:
+        left_ms = due_at + stopped_ms - shard.now.monotonic_ms
+        _arm_join_phase(shard, group, left_ms if group.is_initial_rebalance else timeout_ms)
+    if group.sync_phase.at is not None:
+        shard.arm(group.sync_phase, shard.now.monotonic_ms + timeout_ms)
 
 
 def _abandon_sync_phase(shard: ShardState, group: ClassicGroup) -> None:
@@ -181,10 +197,11 @@ def complete_join_phase(shard: ShardState, group: ClassicGroup) -> None:
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """Return the union of the members' subscriptions, or None if they are unknown.
+    """Return all topics that members subscribe to, or None if they are unknown.
 
-    They are unknown if they cannot be decoded, or have too many names to read in one step. Every
-    topic then counts as subscribed.
+    They are unknown if the type of the group's protocol is not ``consumer``, if the subscriptions
+    cannot be decoded, or if they have too many names to read in one step. Every topic then counts
+    as subscribed.
     """
     if group.protocol_type != CONSUMER:
         return None
@@ -198,8 +215,9 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
 
 
 def _elect_leader(group: ClassicGroup) -> bool:
-    """Keep the leader if its join is parked, else choose a parked member. False if no join is
-    parked.
+    """Keep the leader if its join is parked. Otherwise choose a member whose join is parked.
+
+    Returns False if no join is parked.
     """
     leader = group.members.get(group.leader_id or "")
     if leader is not None and leader.parked_join is not None:
@@ -281,7 +299,9 @@ def sync_result(group: ClassicGroup, member: ClassicMember, error: ErrorCode) ->
 
 
 def evict(shard: ShardState, group: ClassicGroup, member: ClassicMember, reason: str) -> None:
-    """Remove a member by the coordinator's decision. The caller does the follow-up."""
+    """Remove a member by the coordinator's decision. The caller makes the next step of the
+    group.
+    """
     shard.event(
         MemberEvicted(
             **group.event_fields(member, member.client),

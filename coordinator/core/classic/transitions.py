@@ -121,7 +121,7 @@ STATIC_REJOIN_ACTION: Final[Mapping[GroupState, StaticRejoinAction]] = {
 
 
 class MembershipChange(Enum):
-    """The next step after members were added or removed."""
+    """The next step of a group after members were added or removed."""
 
     PREPARE = "start a rebalance"
     TRY_COMPLETE = "complete the join phase if all have joined"

@@ -1,9 +1,9 @@
 """Configs of single groups (docs/spec/administration.md#group-configs): Kafka's keys, and our own
 keys for classic groups.
 
-The configs of a group are strings, as an administrator set them. ``GroupOverrides`` has their
-meaning for the core. As in Kafka, keys of group types that are not served are kept and described,
-but have no effect.
+The configs of a group are strings, as an administrator set them. ``GroupOverrides`` is their form
+for the core. As in Kafka, the keys of group types that are not served are kept and described, but
+have no effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ConfigKind(Enum):
 
 
 class Triple(NamedTuple):
-    """A setting with its own bounds, each by its name in ``CoreLimits``."""
+    """A setting with its two bounds. Each of the three is named by its field in ``CoreLimits``."""
 
     default: str
     least: str
@@ -50,11 +50,11 @@ class ConfigKey(NamedTuple):
     least: int = 0
     most: int = 2**31 - 1
     kafka_synonym: bool = True
-    """The key has a broker-wide synonym: the key with the prefix ``group.``."""
+    """True if the broker has this key too, with the prefix ``group.``."""
     doc: str = ""
     triple: Triple | None = None
-    """The settings that have the default and the bounds of the value, instead of the fields above.
-    """
+    """The settings that give the default and the bounds. If it is set, the fields above are not
+    used."""
 
 
 COMMIT_MONOTONIC = "commit.monotonic"
@@ -77,8 +77,8 @@ def _ours(name: str, kind: ConfigKind, default: str, doc: str, least: int = 0) -
 
 
 def _of_type(group_type: str, members: str) -> tuple[ConfigKey, ...]:
-    """Return the three keys that Kafka has for consumer groups and for streams groups. ``members``
-    is the name of such groups in the keys' descriptions."""
+    """Return three keys for one type of groups. Kafka has them for consumer groups and for streams
+    groups. ``members`` is the name of these groups in the keys' descriptions."""
     heartbeat = f"How often members of {members} are told to heartbeat."
     silence = f"How long a member of {members} may be silent."
     pause = f"The least time between two computations of a {group_type} group's assignment."
@@ -125,8 +125,10 @@ CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in (*_KAFKA
 
 @dataclass(frozen=True, slots=True)
 class GroupOverrides:
-    """The configs of a group for the core. None: the daemon's setting applies. A join phase has no
-    bound if ``rebalance_max_join_ms`` is None."""
+    """The configs of a group for the core. None means that the daemon's setting applies.
+
+    If ``rebalance_max_join_ms`` is None, a join phase has no bound.
+    """
 
     commit_monotonic: bool = False
     rebalance_max_join_ms: int | None = None
@@ -184,8 +186,8 @@ def value_bounds(key: ConfigKey, limits: CoreLimits) -> tuple[int, int]:
 
 
 def _silence_error(configs: Mapping[str, str], limits: CoreLimits) -> str | None:
-    """A member that heartbeats no more often than its session lasts is evicted all the time
-    (GroupConfig.validateValues).
+    """Return the error if the session is not longer than the heartbeat interval. Members would be
+    evicted between two heartbeats (GroupConfig.validateValues).
     """
     names = CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS
     session, heartbeat = (
@@ -218,9 +220,10 @@ def whole_number(value: str, bits: int = 32) -> int | None:
 
 
 def to_overrides(configs: Mapping[str, str], limits: CoreLimits) -> GroupOverrides:
-    """Return the overrides from configs that ``config_error`` has accepted.
+    """Convert configs that ``config_error`` has accepted.
 
-    The bounds may have changed since. A value outside them counts as the nearest bound (KIP-1240).
+    The bounds may have changed since then. A value outside them counts as the nearest bound
+    (KIP-1240).
     """
     retention = configs.get(OFFSETS_RETENTION_MINUTES)
     delay = configs.get(INITIAL_REBALANCE_DELAY_MS)

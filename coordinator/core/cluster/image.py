@@ -1,4 +1,4 @@
-"""The image of topics against which a shard checks requests. It is replaced as a whole."""
+"""The image of topics: all topics at one moment. Shards check requests against it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ANY_PARTITION = 2**31
 
 
 class TopicInfo(NamedTuple):
-    """A topic that exists."""
+    """The name, id and size of a topic."""
 
     name: str
     topic_id: str
@@ -28,12 +28,16 @@ class TopicDifference(NamedTuple):
     """Names of topics that were deleted, or deleted and created again."""
 
 
+MAX_DELETED_NAMES = 1_000
+"""Names of deleted topics that a shard keeps: 100 kB. Members lose a deleted topic within seconds.
+"""
+
 NO_DIFFERENCE = TopicDifference(frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """All topics at one moment."""
+    """All topics with their partitions, as they were at one moment. An image never changes."""
 
     by_name: dict[str, TopicInfo]
     by_id: dict[str, TopicInfo] = field(default_factory=dict)
@@ -42,11 +46,11 @@ class TopicImage:
     without an id.
     """
     version: int = field(default=0, compare=False)
-    """Counts the images of this process. 0: this image follows no other."""
+    """The number of the image, counted from the start of the process. 0 if no image came before."""
     created_version: int = field(default=0, compare=False)
-    """The version that last had a topic which the one before had not."""
+    """The version of the newest image with a new topic."""
     difference: TopicDifference = field(default=NO_DIFFERENCE, compare=False)
-    """From the image with the version before."""
+    """The difference from the image before this one."""
 
     @classmethod
     def of(cls, *topics: TopicInfo) -> TopicImage:
@@ -59,8 +63,9 @@ class TopicImage:
         return cls({}, {}, accepts_any=True)
 
     def followed_by(self, topics: Iterable[TopicInfo]) -> TopicImage:
-        """Return the image of exactly these topics, as the next version. What changed is found here
-        once, for all shards.
+        """Return the image of exactly these topics as the next version.
+
+        It contains its difference from this image, which is so computed once for all shards.
         """
         image = TopicImage.of(*topics)
         difference = image._compare(self)
@@ -78,18 +83,30 @@ class TopicImage:
         )
 
     def difference_from(self, was: TopicImage) -> TopicDifference:
-        """Return how this image differs from an earlier one of the same process. A shard that was
-        loaded has missed images.
+        """Return the difference from an earlier image of the same process. That need not be the
+        version before: a shard gets no images while it is loaded.
         """
         if was.version == self.version - 1:
             return self.difference
         return NO_DIFFERENCE if was is self else self._compare(was)
 
     def _compare(self, was: TopicImage) -> TopicDifference:
-        """Find the difference. Its names include those of a topic id that is now another topic's or
-        nobody's.
+        """Return the difference from an earlier image.
+
+        ``deleted`` also has the earlier name of each topic id that does not exist any more, because
+        a new topic may have the same name.
         """
         changed = {name for name, _ in was.by_name.items() ^ self.by_name.items()}
         deleted = was.by_name.keys() - self.by_name.keys()
         deleted |= {was.by_id[gone].name for gone in was.by_id.keys() - self.by_id.keys()}
         return TopicDifference(frozenset(changed), frozenset(deleted))
+
+
+def keep_names(names: dict[str, str], was: TopicImage, deleted: Iterable[str]) -> None:
+    """Add the names of deleted topics by their ids, and drop the oldest if there are too many."""
+    for name in sorted(deleted):
+        topic = was.by_name.get(name)
+        if topic is not None and topic.topic_id:
+            names[topic.topic_id] = name
+    while len(names) > MAX_DELETED_NAMES:
+        del names[next(iter(names))]

@@ -59,9 +59,8 @@ class ClusterShard:
         self.ids: dict[str, str] = {}
         """Topic id -> name."""
         self.metric_names: Counter[str] = Counter()
-        """A name as metrics print it -> how many topics have it. Topics of one request may share
-        one (``_Change``).
-        """
+        """The number of topics that have each name in metrics. Topics of one request may share a
+        name (``_Change``)."""
         self.partition_count = 0
         self.configs: dict[str, dict[str, str]] = {}
         """Group id -> key -> value. A group without configs has no entry."""
@@ -73,7 +72,9 @@ class ClusterShard:
         return TopicImage.of(*self.topics.values())
 
     def apply(self, record: Record) -> None:
-        """Change topics or configs. Live changes and loads both use this method, and no other."""
+        """Change topics or configs. Both requests and loads use this method, and nothing else
+        changes them.
+        """
         if isinstance(record, TopicRecord):
             self._forget(record.name)
             info = TopicInfo(record.name, record.topic_id, record.partitions)
@@ -134,9 +135,9 @@ class ClusterShard:
             self._write(change.records, [_event(request, record) for record in change.records])
 
     def _write(self, records: Sequence[Record], events: Sequence[Event]) -> None:
-        self.step.records.extend(records)
+        self.step.records = [*self.step.records, *records]
         self.step.record_bytes += SMALL_RECORD_BYTES * len(records)
-        self.step.events.extend(events)
+        self.step.events = [*self.step.events, *events]
 
     # --- What the runtime asks of every shard: here are no groups, ends, deadlines and work ---
 
@@ -159,6 +160,9 @@ class ClusterShard:
 
     def loaded(self, now: Now) -> Step:
         """End a load. There is no live state to create."""
+        return Step()
+
+    def resumed(self, stopped_ms: int, now: Now) -> Step:
         return Step()
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
@@ -192,7 +196,7 @@ class _Change:
                 self._target.apply(TopicRecord(info.name, info.topic_id, info.partitions))
         self._repeated = _repeated(topic.name for topic in request.create)
         self._created: Counter[str] = Counter()
-        """How many new topics of this request have a name as metrics print it."""
+        """The number of new topics of this request that have each name in metrics."""
 
     def _apply(self, record: Record) -> None:
         self._target.apply(record)
@@ -259,7 +263,8 @@ class _Change:
 
     def delete(self, asked: tuple[Named, ...]) -> tuple[TopicChange, ...]:
         """Delete every topic that is named once. If a topic is named by name and by id, it is kept.
-        Both entries then get the answer for the name (ControllerApis.deleteTopics).
+
+        In this case both entries get the answer for the name (ControllerApis.deleteTopics).
         """
         repeated = _repeated(asked)
         ids = {topic_id for name, topic_id in asked if name is None}

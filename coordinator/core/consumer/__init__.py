@@ -1,4 +1,1 @@
-"""Consumer groups: the coordinator assigns (docs/spec/consumer-groups.md).
-
-Not served yet. These modules know no requests and no shard.
-"""
+"""Consumer groups: the coordinator assigns the partitions (docs/spec/consumer-groups.md)."""

@@ -1,6 +1,8 @@
-"""Who may send which ConsumerGroupHeartbeat: the checks that depend on the group.
+"""The checks of a ConsumerGroupHeartbeat that depend on its group: may this client send it, and is
+there room?
 
-See docs/spec/consumer-groups.md#heartbeat, steps 2 to 5, and #static-members. They change nothing.
+See docs/spec/consumer-groups.md#heartbeat, steps 2 to 5, and #static-members. The checks change
+nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, fields_bytes
 from groupkeeper.coordinator.core.consumer.reconciliation import Partition
 from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
-from groupkeeper.coordinator.core.consumer_records import ConsumerMemberFields
+from groupkeeper.coordinator.core.consumer_records import ConsumerMemberFields, PartitionEpochs
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.consumer import (
     JOIN_EPOCH,
@@ -23,17 +25,19 @@ from groupkeeper.coordinator.core.state import ShardState
 
 
 class HeartbeatRefusal(NamedTuple):
-    """Why a heartbeat is refused."""
+    """The reason why a heartbeat is refused."""
 
     error: ErrorCode
     message: str | None
+    detail: str = ""
+    """What is wrong with the pattern, if that is why."""
 
 
 def refusal(
     shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
-    """Run the checks of steps 2 to 5, before anything changes. Return why the heartbeat is refused,
-    if it is.
+    """Run the checks of steps 2 to 5. Return the refusal of the heartbeat, or None if it is
+    accepted.
     """
     if request.member_epoch < 0:
         return _identity_refusal(group, request)
@@ -50,7 +54,7 @@ def refusal(
 
 
 def absent(group_id: str) -> HeartbeatRefusal:
-    """Return the refusal if there is no such consumer group."""
+    """Return the refusal for a group that does not exist."""
     return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
 
 
@@ -72,7 +76,7 @@ def _identity_refusal(
 def _static_join_refusal(
     group: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
-    """Refuse the instance id of a member that has not left."""
+    """Refuse a join with the instance id of a member that has not left."""
     instance_id = request.group_instance_id
     owner = group.members.get(group.static_members.get(instance_id or "", ""))
     if owner is None or static_members.has_left(owner) or owner.fields.classic is not None:
@@ -87,20 +91,19 @@ def _static_join_refusal(
 def _epoch_refusal(
     group: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
-    """Refuse another epoch than that of the member, unless its last answer was lost."""
+    """Refuse an epoch that is not the member's current one.
+
+    The previous epoch is accepted if the answer with the current one may be lost. The member then
+    reports only partitions that it was assigned.
+    """
     member = group.members[request.member_id]
     epoch, current = request.member_epoch, member.current
     if epoch == current.epoch:
         return None
     if epoch > current.epoch:
         relation = "greater"
-    elif epoch == current.previous_epoch and request.owned is not None:
-        assigned = {
-            (topic, number) for topic, parts in current.assigned.items() for number, _ in parts
-        }
-        if owned_set(request.owned) <= assigned:
-            return None
-        relation = "smaller"
+    elif epoch == current.previous_epoch and _owns_only(request.owned, current.assigned):
+        return None
     else:
         relation = "smaller"
     message = (
@@ -111,36 +114,51 @@ def _epoch_refusal(
     return HeartbeatRefusal(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
+def _owns_only(owned: tuple[TopicPartitions, ...] | None, assigned: PartitionEpochs) -> bool:
+    """Return True if a member reports owned partitions, and all of them are assigned to it.
+
+    As in Kafka, the result is False if it reports a topic of which no partition is assigned to it,
+    even if it reports the topic without partitions.
+    """
+    return owned is not None and all(
+        topic in assigned and {*numbers} <= {number for number, _ in assigned[topic]}
+        for topic, numbers in owned
+    )
+
+
 def _pattern_refusal(
     shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
-    """Refuse a new pattern that does not compile, or that the group has no room for."""
+    """Refuse a new pattern that does not compile, or for which the group has no room."""
     pattern = request.subscribed_topic_regex
     if not pattern or group.subscriptions.pattern_count(pattern):
         return None
     wrong = request.pattern_error
     most = shard.limits.max_group_patterns
-    if wrong is None and group.subscriptions.pattern_total() >= most:
+    if wrong is None and len(group.subscriptions.pattern_counts) >= most:
         wrong = f"the members of a group have {most} different patterns at most"
     if wrong is None:
         return None
     message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {wrong}."
-    return HeartbeatRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
+    return HeartbeatRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message, wrong)
 
 
 def _room_refusal(
     shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
-    """Refuse what the storage would not take, before anything changes (docs/design.md#bounds)."""
+    """Refuse a member with which the group would be too large to store, or for which the
+    coordinator has no room (docs/design.md#bounds).
+    """
     member = group.members.get(request.member_id)
     fields = updated_fields(group, request)
     if member is not None and fields == member.fields:
         return None
-    size_bytes = fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
+    size_bytes = _size_bytes(fields)
     held_bytes = 0 if member is None else member.size_bytes
     limits = shard.limits
     most_bytes = min(limits.max_group_bytes, limits.max_step_bytes)
-    if group.size_bytes + size_bytes - held_bytes > most_bytes:
+    fits = group.size_bytes + size_bytes - held_bytes <= most_bytes
+    if not fits or not group.subscriptions.admits(fields.subscribed_topic_names):
         message = "The group would be too large to store with this member."
         return HeartbeatRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
     may_exist = group.group_id in shard.groups or shard.census.admits()
@@ -151,20 +169,29 @@ def _room_refusal(
     return None
 
 
+def room_bytes(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> int:
+    """Return an upper bound of the size of the member's record after this heartbeat."""
+    return _size_bytes(updated_fields(group, request))
+
+
+def _size_bytes(fields: ConsumerMemberFields) -> int:
+    return fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
+
+
 # --- what a heartbeat says ---
 
 
 def instance_owner(
     group: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> ConsumerGroupMember | None:
-    """Return the static member whose place a join takes."""
+    """Return the static member that this join replaces, or None."""
     if request.member_epoch != JOIN_EPOCH or request.group_instance_id is None:
         return None
     return group.members.get(group.static_members.get(request.group_instance_id, ""))
 
 
 def updated_fields(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerMemberFields:
-    """Return what is saved of the member after this heartbeat (step 5)."""
+    """Return the member's fields as they are after this heartbeat (step 5)."""
     known = group.members.get(request.member_id) or instance_owner(group, request)
     fields = ConsumerMemberFields(request.member_id) if known is None else known.fields
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex

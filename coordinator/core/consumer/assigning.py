@@ -1,7 +1,7 @@
 """The assignors ``range`` and ``uniform``: which member of a consumer group gets which partition.
 
-See docs/spec/consumer-groups.md#assignors. They deal in numbers, because a group may have 1,000
-members and 10,000 partitions. The assignors of hosts deal in names (``core.assignors``).
+See docs/spec/consumer-groups.md#assignors. They work with numbers, because a group may have 1,000
+members and 10,000 partitions. The assignors of hosts work with names (``core.assignors``).
 """
 
 from __future__ import annotations
@@ -14,39 +14,43 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 
 EFFORT: Final = 100_000
-"""Exchanges that ``uniform`` examines at most to save moves, if members subscribe to different
-topics. It is a count and not a time, because a result must not depend on the machine. 1,000 members
-with 20 subscriptions of 1,000 topics take 0.6 s at most, from a random past.
+"""To save moves, ``uniform`` examines at most so many exchanges, if members subscribe to different
+topics. It is a count and not a time, because a result must not depend on the machine. For 1,000
+members with 20 subscriptions of 1,000 topics and a random previous target it takes 0.6 s at most.
 """
 
 Target: TypeAlias = list[list[int]]
-"""By member: its partitions, sorted."""
+"""The sorted partitions of each member."""
 
 
 class GroupSpec(NamedTuple):
-    """What an assignor is given.
+    """The input of an assignor.
 
-    A member, a topic and a subscription are positions in these lists. Partitions are numbered
-    through: first those of topic 0, then those of topic 1.
+    A member, a topic and a subscription are positions in these lists. Partitions are numbered from
+    0 over all topics: first those of topic 0, then those of topic 1.
     """
 
     partition_counts: Sequence[int]
-    """By topic."""
+    """The number of partitions of each topic."""
     subscriptions: Sequence[Collection[int]]
     """The topics of each different subscription."""
     members: Sequence[int]
-    """By member, in the order of ``place``: its subscription."""
+    """The subscription of each member. The members are in the order of ``place``."""
     previous: Sequence[Sequence[int]]
-    """By member: the partitions of its previous target, as numbers of today. If two members have
-    the same partition, the first one counts."""
+    """The partitions in the previous target of each member, by their present numbers. If two
+    members have the same partition, the first one counts."""
 
     def first_partitions(self) -> list[int]:
-        """Return the first partition of each topic, and the number of all partitions."""
+        """Return the number of each topic's first partition, and at the end the number of all
+        partitions.
+        """
         return [0, *accumulate(self.partition_counts)]
 
     def subscribers(self) -> dict[tuple[int, ...], tuple[list[int], list[int]]]:
-        """Return the topics with equal subscribers together: (topics, subscribers), by the
-        subscriptions that have these topics.
+        """Group the topics that have the same subscribers. Return (topics, subscribers) for each
+        such group.
+
+        The key of a group is the set of subscriptions that contain its topics.
         """
         having: dict[int, list[int]] = {}
         for subscription in sorted(set(self.members)):
@@ -118,9 +122,10 @@ class _Pool:
         self.subscribers = subscribers
         self.size = 0
         self.owned: dict[int, list[int]] = {}
-        """Member -> what it has had so far, as far as it still subscribes to it."""
+        """The previous partitions of each member, without topics that it no longer subscribes
+        to."""
         self.free: list[int] = []
-        """What nobody has had, in order."""
+        """The partitions that no member had before, in order."""
 
     def even_shares(self) -> dict[int, int]:
         """Divide the pool. Members that already have more get the extra partitions first."""
@@ -131,7 +136,9 @@ class _Pool:
         return {member: share + (member in gets_more) for member in self.subscribers}
 
     def deal(self, shares: dict[int, int], target: Target) -> None:
-        """Let each member keep what its share allows, and deal out the rest in turns."""
+        """Let each member keep its previous partitions up to its share, and assign the others in
+        turns.
+        """
         needs = {member: share for member, share in shares.items() if share}
         for member, owned in self.owned.items():
             share = needs.pop(member, 0)
@@ -148,7 +155,7 @@ class _Pool:
 
 
 def _pools(spec: GroupSpec) -> list[_Pool]:
-    """Return the pools of a group, with what each member has had so far."""
+    """Return the pools of a group, with the previous partitions of each member."""
     firsts = spec.first_partitions()
     pool_of: list[_Pool | None] = [None] * firsts[-1]
     subscriptions_of: dict[_Pool, frozenset[int]] = {}

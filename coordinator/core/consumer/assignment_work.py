@@ -1,7 +1,4 @@
-"""The target assignment of a consumer group as work: computed at once, or in another process.
-
-Pure: the function that computes it may run anywhere.
-"""
+"""The computation of a target assignment: at once, or as work for another process (pure)."""
 
 from __future__ import annotations
 
@@ -25,25 +22,28 @@ from groupkeeper.coordinator.core.consumer.assigning import (
 from groupkeeper.coordinator.core.work import Work
 
 LARGE_US: Final = 5_000
-"""The most time that an assignment may take in a turn of the loop. Others wait so long."""
+"""A longer assignment must not run on the loop. In microseconds."""
 _US_PER_PART: Final = 0.3
-"""Per member and partition, if all members have one subscription (0.16 measured)."""
+"""Microseconds for each member and each partition, if all members have the same subscription. We
+measured 0.16."""
 _US_PER_PART_OF_SEVERAL: Final = 7.0
-"""The same for several subscriptions and a past that fits badly: most measured shapes take less."""
+"""The same for several subscriptions, if the previous target is of little use. Most groups that we
+measured take less."""
 _US_PER_TOPIC_OF_MEMBER: Final = 0.3
-"""Per topic of each member, for several subscriptions."""
+"""Microseconds for each topic of each member, for several subscriptions."""
 
 OUR_ASSIGNORS: Final[Mapping[str, Callable[[GroupSpec], Target]]] = MappingProxyType(
     {"uniform": assign_uniform, "range": assign_range}
 )
-"""All other names are those of installed distributions. They only run in the other process."""
+"""Our own assignors. All others are in installed distributions, and run only in the other
+process."""
 
 
 class AssignmentNames(NamedTuple):
-    """The names behind the numbers of a ``GroupSpec``: assignors of others deal in names."""
+    """The names behind the numbers of a ``GroupSpec``, for assignors of other distributions."""
 
     members: Sequence[tuple[str, str | None]]
-    """By member: its id and its instance id."""
+    """The id and the instance id of each member."""
     topics: Sequence[str]
 
 
@@ -53,18 +53,18 @@ class AssignmentWork(Work, frozen=True, kw_only=True):
     assignor: str
     spec: GroupSpec
     names: AssignmentNames | None = None
-    """Needed for an assignor that is not ours."""
+    """Set only if the assignor is not one of ours."""
 
 
 class InvalidTargetError(Exception):
-    """An assignor returned what no group may have."""
+    """An assignor returned an assignment that breaks the rules."""
 
 
 def is_large(assignor: str, spec: GroupSpec) -> bool:
-    """Return whether the loop must not wait for this assignment: it may take more than
-    ``LARGE_US``, or runs code of others.
+    """Return True if the loop must not wait for this assignment.
 
-    The size decides, and not a clock: the same request always has the same steps.
+    It may take more than ``LARGE_US``, or its assignor is in another distribution. The size
+    decides, not a clock, so the same request always makes the same steps.
     """
     if assignor not in OUR_ASSIGNORS:
         return True
@@ -81,10 +81,11 @@ def compute(
     names: AssignmentNames | None = None,
     find: Callable[[str], PartitionAssignor] | None = None,
 ) -> Target:
-    """Return the target. ``find`` returns an assignor of others; its exceptions are passed on.
+    """Return the target. ``find`` returns an assignor of another distribution. Its exceptions are
+    not caught.
 
-    Raises InvalidTargetError if a partition does not exist, has two members, or has one that does
-    not subscribe to its topic.
+    Raises InvalidTargetError if this assignor assigns a partition that does not exist, assigns one
+    to two members, or assigns one to a member that does not subscribe to its topic.
     """
     ours = OUR_ASSIGNORS.get(assignor)
     if ours is not None:
@@ -95,7 +96,7 @@ def compute(
 
 
 class _Named:
-    """A group whose assignor deals in names."""
+    """Runs an assignor that works with names."""
 
     def __init__(self, spec: GroupSpec, names: AssignmentNames) -> None:
         self._spec = spec
@@ -105,7 +106,7 @@ class _Named:
         self._partitions = [
             TopicPartition(topic, number) for topic, count in counts for number in range(count)
         ]
-        """In the order of their numbers."""
+        """Every partition, in the order of the numbers."""
 
     def compute(self, assignor: PartitionAssignor) -> Target:
         names, spec = self._names, self._spec
@@ -132,7 +133,9 @@ class _Named:
         return self._partitions[self._firsts[topic] : self._firsts[topic + 1]]
 
     def _checked(self, assigned: Mapping[str, Sequence[TopicPartition]]) -> Target:
-        """Return the target in numbers. An assignor may leave a partition to nobody."""
+        """Check a target with names, and return it with numbers. An assignor may leave partitions
+        unassigned.
+        """
         spec = self._spec
         number_of = {partition: number for number, partition in enumerate(self._partitions)}
         topic_of = {name: topic for topic, name in enumerate(self._names.topics)}

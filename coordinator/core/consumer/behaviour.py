@@ -1,4 +1,4 @@
-"""The functions that a shard calls for a consumer group when no request causes it."""
+"""The functions that a shard calls for a consumer group without a request."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from groupkeeper.coordinator.core.state import ShardState
 
 
 def _loaded(shard: ShardState, group: ConsumerGroup) -> None:
-    """Start the timers of all members again, at full length. All else is saved.
+    """Start all timers of all members again, with their full length. Everything else is saved.
 
-    Classic members have the timeout of the group until they are heard of. See
+    A classic member gets the group's session timeout until its first request. See
     docs/spec/consumer-groups.md#timers.
     """
     timeout_ms = heartbeat.group_session_timeout_ms(shard, group)
@@ -29,22 +29,35 @@ def _loaded(shard: ShardState, group: ConsumerGroup) -> None:
             shard.arm(member.rebalance, at)
 
 
+def _resumed(shard: ShardState, group: ConsumerGroup, _stopped_ms: int) -> None:
+    """Start the running timers of all members again, at full length."""
+    for member in group.members.values():
+        if member.session.at is not None:
+            shard.begin_session(member, member.session_length_ms)
+        at = shard.now.monotonic_ms + member.fields.rebalance_timeout_ms
+        for deadline in (member.rebalance, member.join_phase, member.sync_phase):
+            if deadline.at is not None:
+                shard.arm(deadline, at)
+
+
 def _overrides_changed(shard: ShardState, group: ConsumerGroup) -> None:
-    """Let a changed session timeout apply from the next heartbeat on."""
+    """Use a changed session timeout or heartbeat interval from the next heartbeat on."""
     timeout_ms = heartbeat.group_session_timeout_ms(shard, group)
     for member in group.members.values():
+        member.unchanged = None
         if member.fields.classic is None:
             member.session_timeout_ms = timeout_ms
 
 
 def _topics_changed(_shard: ShardState, group: ConsumerGroup) -> None:
-    """Let the next heartbeat of any member look at the topics again."""
+    """Mark the group, so that the next heartbeat of any member looks for changed topics."""
     group.is_stale = True
 
 
 CONSUMER: Final = Behaviour(
     ConsumerGroup,
     _loaded,
+    _resumed,
     _overrides_changed,
     _topics_changed,
     {

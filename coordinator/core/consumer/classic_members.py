@@ -2,7 +2,7 @@
 LeaveGroup.
 
 See docs/spec/migration.md#classic-requests. They get the partitions that the coordinator assigns,
-and see each change as a rebalance. None of their requests is parked.
+and each change looks to them like a rebalance. None of their requests is parked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from typing import Final
 
 from groupkeeper.coordinator.core.consumer import heartbeat, leaving, rebalance, static_members
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
-from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, fields_bytes
+from groupkeeper.coordinator.core.consumer.member import (
+    ConsumerGroupMember,
+    fields_bytes,
+    same_subscription,
+)
 from groupkeeper.coordinator.core.consumer.reconciliation import Partition, ReconciliationState
 from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
 from groupkeeper.coordinator.core.consumer_records import (
@@ -41,11 +45,13 @@ from groupkeeper.coordinator.core.requests.membership import (
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 from groupkeeper.protocol.consumer_protocol import (
+    MAX_PARTS,
     ConsumerAssignment,
     ConsumerProtocolError,
     Subscription,
     decode_subscription,
     encode_assignment,
+    subscription_version,
 )
 
 CONSUMER: Final = "consumer"
@@ -72,7 +78,7 @@ def join_group(shard: ShardState, group: ConsumerGroup, request: JoinGroup, tick
         shard.reply(ticket, JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
         return
     try:
-        subscription = decode_subscription(request.protocols[0].metadata)
+        subscription = decode_subscription(request.protocols[0].metadata, MAX_PARTS)
     except ConsumerProtocolError:
         # docs/spec/edge-cases.md#edge-115
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
@@ -99,7 +105,7 @@ def _join_error(shard: ShardState, group: ConsumerGroup, request: JoinGroup) -> 
 
 
 def _supports(group: ConsumerGroup, request: JoinGroup) -> bool:
-    """Return whether all classic members have one of the protocols in common."""
+    """Return True if all classic members support one of the protocols of this request."""
     support: Counter[str] = Counter()
     classic = 0
     for member in group.members.values():
@@ -125,8 +131,8 @@ def _joined_fields(
         request.client.client_host,
         request.rebalance_timeout_ms,
         tuple(sorted({*subscription.topics})),
-        fields.subscribed_topic_regex,
-        None,
+        None,  # a classic client matches patterns itself, and names what it found
+        fields.server_assignor,
         ClassicSession(request.session_timeout_ms, protocols),
     )
 
@@ -136,7 +142,9 @@ def _has_room(shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFie
     member = group.members.get(fields.member_id)
     added_bytes = size_bytes - (0 if member is None else member.size_bytes)
     most_bytes = min(shard.limits.max_group_bytes, shard.limits.max_step_bytes)
-    fits = group.size_bytes + added_bytes <= most_bytes
+    fits = group.size_bytes + added_bytes <= most_bytes and group.subscriptions.admits(
+        fields.subscribed_topic_names
+    )
     return fits and shard.census.admits_metadata(size_bytes, added_bytes)
 
 
@@ -148,18 +156,21 @@ def _join(
     subscription: Subscription,
     ticket: Ticket,
 ) -> None:
-    """Add or update the member, move the group on, and answer with the epoch of the member."""
+    """Add or update the member, begin a new epoch if needed, and answer with the member's epoch."""
     replaced: str | None = None
     was_consumer = False
     if request.group_instance_id is not None:
         owner = group.members.get(group.static_members.get(request.group_instance_id, ""))
+        was_consumer = owner is not None and owner.fields.classic is None
         if owner is not None and owner.member_id != fields.member_id:
             replaced = owner.member_id
-            was_consumer = owner.fields.classic is None
             leaving.answer_parked(shard, owner, ErrorCode.FENCED_INSTANCE_ID)
             static_members.replace(shard, group, owner, fields.member_id)
     known = group.members.get(fields.member_id)
     before = None if known is None else known.fields
+    if known is not None:
+        # Only heartbeats of the consumer protocol wait, and the member speaks the other one now.
+        leaving.answer_parked(shard, known, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if before != fields:
         shard.record(
             ConsumerMember(group.group_id, fields),
@@ -170,6 +181,12 @@ def _join(
     member.client = request.client
     if before is None or replaced is not None:
         _add_join_event(shard, group, member, request, replaced)
+    if was_consumer and _has_old_target(shard, group, member, before):
+        # The classic group rebalances at once, so no target is computed for it.
+        epoch = member.current.epoch
+        if shard.members_removed(group):
+            _reply_joined(shard, ticket, request, member.member_id, epoch)
+            return
     changed = heartbeat.settle_subscription(shard, group, member, before)
     rebalance.update_target(shard, group)
     owned = _owned(shard, subscription)
@@ -178,16 +195,38 @@ def _join(
     now_ms = shard.now.monotonic_ms
     shard.deadlines.clear(member.join_phase)
     shard.arm(member.sync_phase, now_ms + fields.rebalance_timeout_ms)
-    name = request.protocols[0].name
-    result = JoinGroupResult(_NONE, member.member_id, member.current.epoch, CONSUMER, name)
-    shard.reply(ticket, result)
+    _reply_joined(shard, ticket, request, member.member_id, member.current.epoch)
     if was_consumer:
         shard.members_removed(group, by_replacement=True)
 
 
+def _reply_joined(
+    shard: ShardState, ticket: Ticket, request: JoinGroup, member_id: str, epoch: int
+) -> None:
+    name = request.protocols[0].name
+    shard.reply(ticket, JoinGroupResult(_NONE, member_id, epoch, CONSUMER, name))
+
+
+def _has_old_target(
+    shard: ShardState,
+    group: ConsumerGroup,
+    member: ConsumerGroupMember,
+    before: ConsumerMemberFields | None,
+) -> bool:
+    """Return True if the group needs a new target, now that this member has joined."""
+    return (
+        group.epochs.needs_target()
+        or before is None
+        or not same_subscription(before, member.fields)
+        or group.subscriptions.metadata_hash(shard.image) != group.epochs.metadata_hash
+    )
+
+
 def _owned(shard: ShardState, subscription: Subscription) -> set[Partition]:
-    """Return the partitions that a member reports as its own. Version 0 has none: joining
-    acknowledges every revocation.
+    """Return the partitions that a member reports as its own.
+
+    A subscription of version 0 reports none. So a join with it acknowledges that the member gave up
+    every partition that it had to.
     """
     by_name = shard.image.by_name
     return {
@@ -221,7 +260,9 @@ def _add_join_event(
 
 
 def _error(group: ConsumerGroup, request: SyncGroup | Heartbeat) -> ErrorCode:
-    """Return the error if the request is not from a classic member at its epoch."""
+    """Return an error if the request does not come from a classic member, or does not have its
+    current epoch.
+    """
     member_id = request.member_id
     error = static_members.identity_error(group, member_id, request.group_instance_id)
     if error:
@@ -236,7 +277,9 @@ def _error(group: ConsumerGroup, request: SyncGroup | Heartbeat) -> ErrorCode:
 
 @handles(SyncGroup, GroupType.CONSUMER)
 def sync_group(shard: ShardState, group: ConsumerGroup, request: SyncGroup, ticket: Ticket) -> None:
-    """Answer with the partitions of the member."""
+    """Answer with the member's partitions. If the member must join again first, answer with
+    REBALANCE_IN_PROGRESS.
+    """
     error = _error(group, request)
     if error:
         add_refused_event(shard, group, request, request.generation_id, error)
@@ -263,15 +306,15 @@ def sync_group(shard: ShardState, group: ConsumerGroup, request: SyncGroup, tick
 
 
 def _encode(shard: ShardState, session: ClassicSession, partitions: Partitions) -> bytes:
-    """Encode partitions for a member, in the version of its own subscription."""
+    """Encode partitions for a member, in the version of the member's own subscription."""
     by_id = shard.image.by_id
     named = {by_id[topic].name: [*parts] for topic, parts in partitions.items() if topic in by_id}
-    version = decode_subscription(session.protocols[0].metadata).version
+    version = subscription_version(session.protocols[0].metadata)
     return encode_assignment(ConsumerAssignment(version, named))
 
 
 def encode_target(shard: ShardState, member: ConsumerGroupMember) -> bytes:
-    """Encode what a classic member shall have."""
+    """Encode the target of a classic member."""
     session = member.fields.classic
     assert session is not None, "a member of the consumer protocol is told its partitions"
     return _encode(shard, session, member.target)
@@ -299,7 +342,7 @@ def classic_heartbeat(
 
 
 def _must_join(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """Return whether the member can go on towards its target."""
+    """Return True if the member can make a step towards its target: then it must join again."""
     current = member.current
     if current.epoch < group.epochs.target:
         return True
@@ -311,7 +354,7 @@ def _must_join(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMem
 
 
 def _expect_join(shard: ShardState, member: ConsumerGroupMember) -> None:
-    """Give the member its rebalance timeout to join again, unless that runs already."""
+    """Start the time in which a member must join again, unless it has already started."""
     if member.join_phase.at is None:
         shard.arm(member.join_phase, shard.now.monotonic_ms + member.fields.rebalance_timeout_ms)
 
@@ -323,8 +366,9 @@ def _expect_join(shard: ShardState, member: ConsumerGroupMember) -> None:
 def leave_group(
     shard: ShardState, group: ConsumerGroup, request: LeaveGroup, ticket: Ticket
 ) -> None:
-    """Remove members of either protocol: administrators use this request too. All of them leave
-    with one new epoch.
+    """Remove members. Begin one new epoch without all of them.
+
+    Administrators use this request too, so it removes members of both protocols.
     """
     gone: dict[str, ConsumerGroupMember] = {}
     left = tuple(_leave(shard, group, each, request, gone) for each in request.members)

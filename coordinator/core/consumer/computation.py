@@ -1,4 +1,6 @@
-"""One computation of a target assignment: what the assignor is given, and the names behind it."""
+"""The computation of one target assignment. The assignor works with numbers; the computation also
+has the members and topics that these numbers mean.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,21 @@ from groupkeeper.coordinator.core.consumer_records import Partitions
 
 
 class TargetComputation(NamedTuple):
-    """What an assignor is given, and the names behind its numbers."""
+    """The input of an assignor (numbers), and the members and topics that the numbers mean."""
 
     epoch: int
     assignor: str
     spec: GroupSpec
     members: Sequence[tuple[str, str | None]]
-    """By member: its id and its instance id."""
+    """The id and the instance id of each member."""
     topics: Sequence[TopicInfo]
 
     def names(self) -> AssignmentNames:
-        """Return the names, for an assignor that deals in them."""
+        """Return the names, for an assignor that works with names."""
         return AssignmentNames(self.members, [topic.name for topic in self.topics])
 
     def by_member(self, target: Target) -> dict[tuple[str, str | None], Partitions]:
-        """Return a result in the form of records."""
+        """Convert a target from numbers to topic ids and partitions, by member."""
         place_of = [
             (topic.topic_id, number) for topic in self.topics for number in range(topic.partitions)
         ]

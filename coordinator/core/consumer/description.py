@@ -1,5 +1,5 @@
-"""What others are told about a consumer group: ConsumerGroupDescribe, and the questions that are
-meant for classic groups.
+"""The descriptions of a consumer group: for ConsumerGroupDescribe, for DescribeGroups, and for
+hosts.
 
 See docs/spec/consumer-groups.md#describe.
 """
@@ -10,11 +10,14 @@ from collections.abc import Mapping
 
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, owned_partitions
+from groupkeeper.coordinator.core.consumer.reconciliation import ReconciliationState
 from groupkeeper.coordinator.core.consumer_records import Partitions
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.requests.admin import (
     DescribeGroup,
     DescribeGroupResult,
@@ -30,6 +33,7 @@ from groupkeeper.coordinator.core.requests.consumer import (
 )
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
+from groupkeeper.coordinator.core.waiting import AwaitedMember, Waiting
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,
@@ -38,14 +42,14 @@ from groupkeeper.protocol.consumer_protocol import (
 )
 
 _VERSION = 0
-"""Of the consumer protocol, in which hosts read subscriptions and assignments."""
+"""The version of the consumer protocol in which a host gets subscriptions and assignments."""
 
 
 @handles(ConsumerGroupDescribe)
 def describe_consumer_group(
     shard: ShardState, group: Group | None, request: ConsumerGroupDescribe, ticket: Ticket
 ) -> None:
-    """Describe one group. Groups of other types count as absent."""
+    """Describe one group. If the group has another type, answer as for an absent group."""
     if request.group_id == "":
         result = ConsumerGroupDescribeResult(ErrorCode.INVALID_GROUP_ID)
     elif isinstance(group, ConsumerGroup):
@@ -58,6 +62,7 @@ def describe_consumer_group(
             group.epochs.target,
             group.assignor(shard.limits.consumer_assignors[0]),
             tuple([_described(shard, member) for member in group.members.values()]),
+            _waiting(group, shard.now) if request.with_waiting else None,
         )
     else:
         what = "not found." if group is None else "is not a consumer group."
@@ -85,8 +90,46 @@ def _described(shard: ShardState, member: ConsumerGroupMember) -> DescribedConsu
     )
 
 
+def _waiting(group: ConsumerGroup, now: Now) -> Waiting | None:
+    """Return the members that keep the group from being Stable, since when and until when. None if
+    the group waits for no member.
+    """
+    if group.state is not GroupState.RECONCILING:
+        return None  # what is missing in Assigning is a target, not a member
+    awaited = [m for m in group.members.values() if _is_awaited(m, group.epochs.target)]
+    if not awaited:
+        return None
+    started_ms = group.rebalance_started_ms
+    return Waiting(
+        tuple(
+            [AwaitedMember(m.member_id, m.client.client_id, m.client.client_host) for m in awaited]
+        ),
+        # After a load only the time of the target is known.
+        group.epochs.computed_ms if started_ms is None else now.wall_at(started_ms),
+        now.wall_at(max([_evicted_at(m, now) for m in awaited])),
+        (),
+    )
+
+
+def _is_awaited(member: ConsumerGroupMember, target_epoch: int) -> bool:
+    """Return whether the next step is the member's: it has to follow the target, or to give up
+    partitions. A member that only waits for partitions of others is not awaited.
+    """
+    follows = member.epoch == target_epoch
+    return not follows or member.current.state == ReconciliationState.UNREVOKED_PARTITIONS
+
+
+def _evicted_at(member: ConsumerGroupMember, now: Now) -> int:
+    """Return when the member is evicted if it does not act (monotonic)."""
+    bounds = [member.rebalance.at, member.join_phase.at, member.sync_phase.at]
+    given = [at for at in bounds if at is not None]
+    if given:
+        return min(given)
+    return now.monotonic_ms if member.session.at is None else member.session.at
+
+
 def _owned(member: ConsumerGroupMember) -> dict[str, list[int]]:
-    """Return what a member has, with what it has not given up yet."""
+    """Return the partitions that a member owns, including those that it has to give up."""
     found: dict[str, list[int]] = {}
     for topic, number in owned_partitions(member.current):
         found.setdefault(topic, []).append(number)
@@ -111,7 +154,9 @@ def _named(
 def describe_group(
     shard: ShardState, _group: ConsumerGroup, request: DescribeGroup, ticket: Ticket
 ) -> None:
-    """Answer as for an absent group (docs/spec/edge-cases.md#edge-105)."""
+    """Answer DescribeGroups, which is only for classic groups, as if the group did not exist
+    (docs/spec/edge-cases.md#edge-105).
+    """
     message = f"Group {request.group_id} is not a classic group."
     error = ErrorCode.GROUP_ID_NOT_FOUND
     shard.reply(ticket, DescribeGroupResult(error, request.group_id, message=message))
@@ -139,7 +184,7 @@ def _view(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) 
     heard_ms: int | None = None
     if member.session.at is not None:
         begun_ms = member.session.at - member.session_length_ms
-        heard_ms = shard.now.wall_ms - (shard.now.monotonic_ms - begun_ms)
+        heard_ms = shard.now.wall_at(begun_ms)
     topics = sorted(group.subscriptions.topics_of(member.subscription))
     assigned = {name: [*numbers] for _, name, numbers in _named(shard, _owned(member))}
     return MemberView(

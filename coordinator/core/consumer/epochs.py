@@ -1,7 +1,7 @@
-"""The epochs of a group to which the coordinator assigns.
+"""The epochs of a consumer group.
 
 See docs/spec/consumer-groups.md#model and #heartbeat, steps 7 and 8. Only the group changes them,
-from records.
+when it applies a record.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from groupkeeper.coordinator.core.consumer_records import FIRST_EPOCH
 
 
 class Epochs:
-    """The epoch of the group, and that of its target assignment."""
+    """The epoch of the group, and the epoch of its target assignment."""
 
     __slots__ = ("computed_ms", "group", "metadata_hash", "target")
 
@@ -24,17 +24,17 @@ class Epochs:
         assert target <= group, "a target is computed for an epoch that the group has"
         self.group = group
         self.metadata_hash = metadata_hash
-        """That of the subscribed topics when the group got its epoch."""
+        """The hash of the subscribed topics at the time when the group got its epoch."""
         self.target = target
         self.computed_ms = computed_ms
-        """When the target was computed (wall clock); -1: never."""
+        """When the target was computed (wall clock); -1 if it never was."""
 
     def needs_target(self) -> bool:
-        """Return whether the target is older than the group."""
+        """Return True if the target is older than the group."""
         return self.target < self.group
 
     def may_compute(self, wall_ms: int, interval_ms: int) -> bool:
-        """Return whether the last computation is long enough ago. A clock that was set back does
-        not delay the next one.
+        """Return True if the last computation is long enough ago, or if the clock was set back
+        since then.
         """
         return not (self.computed_ms >= 0 and 0 <= wall_ms - self.computed_ms < interval_ms)

@@ -1,8 +1,8 @@
-"""A consumer group: its saved state, and what follows from it.
+"""A consumer group: its saved state, and the live state that a failover may lose.
 
-Only ``ShardState.apply`` changes what is saved, with ``save`` and ``change``: members, epochs,
-targets, what members have. The counts that follow from it are kept at the same time. Live are only
-deadlines, parked heartbeats, and the computation that is under way.
+The saved state is: members, epochs, targets, and the partitions that members have. Only
+``ShardState.apply`` changes it, through ``save`` and ``change``, which also keep the counts. The
+live state is: deadlines, parked heartbeats, and the computations that are running.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _NONE: Final = ErrorCode.NONE
 
 
 class ConsumerGroup(Group):
-    """A consumer group, saved and live."""
+    """A consumer group, with its saved and its live state."""
 
     __slots__ = (
         "_fields_bytes",
@@ -88,23 +88,24 @@ class ConsumerGroup(Group):
         self.subscriptions = Subscriptions(group_id, tally.subscribers)
         # What follows from it.
         self.owners: dict[Partition, str] = {}
-        """Partition -> the member that has it, or has not given it up yet."""
+        """The member that has each partition. It stays the owner until it has given the partition
+        up."""
         self.state = GroupState.EMPTY
         self._settled = 0
-        """Members that have all that the target gives them."""
+        """The members that have everything that the target gives them."""
         self._fields_bytes = 0
         # Live.
         self.is_stale = True
-        """The subscribed topics may have changed since the hash over them was computed."""
+        """True if the subscribed topics may have changed since their hash was computed."""
         self.computation: TargetComputation | None = None
-        """The computation of a target that is under way."""
+        """The running computation of a target, or None."""
         self.resolving = False
-        """The resolution of the patterns is under way."""
+        """True while the patterns are being resolved."""
         self.last_resolution_ms: int | None = None
         """When the last resolution of the patterns began (monotonic)."""
         self.resolved_version = -1
-        """``TopicImage.version`` of the last resolution. -1 after a load: its versions count from
-        the start of the process."""
+        """``TopicImage.version`` of the last resolution. It is -1 after a load, because versions
+        count from the start of the process."""
         self.retry_at_ms = 0
         """When the target may be computed again after a failure (monotonic)."""
         self.rebalance_started_ms: int | None = None
@@ -152,7 +153,7 @@ class ConsumerGroup(Group):
         self.subscriptions.resolve(record.pattern, record.resolved)
 
     def _put(self, fields: ConsumerMemberFields) -> ConsumerGroupMember:
-        """Add a member, or replace what is saved of it."""
+        """Add a member, or replace its saved fields."""
         member = self.members.get(fields.member_id)
         if member is None:
             member = ConsumerGroupMember(self.group_id, fields)
@@ -171,7 +172,7 @@ class ConsumerGroup(Group):
         return member
 
     def _rename(self, member: ConsumerGroupMember, group_instance_id: str | None) -> None:
-        """Set the instance id of a member, which a dynamic one may get when it joins again."""
+        """Set the instance id of a member. A dynamic member may get one when it joins again."""
         self._release_instance(member)
         member.group_instance_id = group_instance_id
         if group_instance_id is not None:
@@ -183,7 +184,9 @@ class ConsumerGroup(Group):
             del self.static_members[instance_id]
 
     def drop(self, member: Member) -> None:
-        """Remove a member. Another one may have its instance id: a load may read records again."""
+        """Remove a member. A load may read old records again, so if another member has the same
+        instance id, that member keeps it.
+        """
         del self.members[member.member_id]
         self.tally.members -= 1
         self._release_instance(member)
@@ -194,10 +197,8 @@ class ConsumerGroup(Group):
         member.target = target
 
     def _have(self, member: ConsumerGroupMember, current: AssignedFields) -> None:
-        """Set what a member has.
-
-        A load may read records again, so another member may have a partition until its own record
-        follows.
+        """Set the partitions that a member has. A load may read old records again, so another
+        member may have one of them until its newer record is read.
         """
         self._count_assigned(member, member.target, current)
         self._settled -= member.is_settled(self.epochs.target)
@@ -217,7 +218,9 @@ class ConsumerGroup(Group):
         member.assigned_bytes = size_bytes
 
     def _restate(self) -> None:
-        """Derive the state and the size from what is saved (docs/spec/consumer-groups.md#model)."""
+        """Compute the state and the size of the group from its saved state
+        (docs/spec/consumer-groups.md#model).
+        """
         if not self.members:
             state = GroupState.EMPTY
         elif self.epochs.needs_target():
@@ -252,7 +255,7 @@ class ConsumerGroup(Group):
         self._restate()
 
     def to_record(self) -> ConsumerGroupRecord:
-        """Return the group as a whole, without its offsets."""
+        """Return one record of the whole group, without its offsets."""
         positions: dict[tuple[str, ...], int] = {}
         members = []
         for member in self.members.values():
@@ -282,20 +285,22 @@ class ConsumerGroup(Group):
     # --- members ---
 
     def event_fields(self, member: ConsumerGroupMember, client: Client) -> MemberFields:
-        """Return the fields of an event that name a member. ``client`` is the one that caused the
-        event.
+        """Return the fields of an event that name a member. ``client`` is the client that caused
+        the event.
         """
         return {
             "group_id": self.group_id,
             "group_type": self.group_type,
-            "generation_id": self.epochs.group,
+            "generation_id": member.current.epoch,
             "member_id": member.member_id,
             "group_instance_id": member.group_instance_id,
             **of_client(client),
         }
 
     def assignor(self, default: str) -> str:
-        """Return the assignor that most members name; of equal ones the first by name."""
+        """Return the assignor that most members name. If several have equal votes, return the first
+        by name.
+        """
         votes: dict[str, int] = {}
         for member in self.members.values():
             named = member.fields.server_assignor
@@ -318,8 +323,8 @@ class ConsumerGroup(Group):
         return ListedGroup(self.group_id, "consumer", self.state, GroupType.CONSUMER.value)
 
     def commit_error(self, request: OffsetCommit) -> ErrorCode:
-        """See docs/spec/offsets.md#who-may-commit. A smaller epoch is looked at once more, by
-        ``admits_older_epoch``.
+        """Return the error if the sender may not commit (docs/spec/offsets.md#who-may-commit). If
+        its epoch is old, the caller also asks ``admits_older_epoch``.
         """
         epoch = request.generation_id
         if epoch < 0 and not self.members:
@@ -348,9 +353,9 @@ class ConsumerGroup(Group):
         return False
 
     def fetch_error(self, request: OffsetFetch) -> ErrorCode:
-        if request.member_id is None and request.member_epoch < 0:
-            return _NONE
-        member = self.members.get(request.member_id or "")
+        if request.member_id is None:  # Kafka fails on the null id if there is an epoch
+            return _NONE if request.member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
+        member = self.members.get(request.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return _NONE if request.member_epoch == member.current.epoch else _stale(member)
@@ -388,7 +393,7 @@ _CHANGE: Final[dict[type, Callable[[ConsumerGroup, Any], None]]] = {
 
 
 def _stale(member: ConsumerGroupMember) -> ErrorCode:
-    """Return the error for another epoch than that of the member. Its protocol has its own."""
+    """Return the error for a wrong epoch. Each protocol has its own error."""
     if member.fields.classic is not None:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.STALE_MEMBER_EPOCH

@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat: members join, follow their target, and leave.
 
-See docs/spec/consumer-groups.md#heartbeat, whose steps the functions here follow.
+See docs/spec/consumer-groups.md#heartbeat. The functions here follow its steps.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import msgspec
 
 from groupkeeper.coordinator.core.consumer import (
     admission,
+    failure_events,
     leaving,
     rebalance,
     regexes,
@@ -33,7 +34,9 @@ from groupkeeper.coordinator.core.consumer_records import (
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import GroupCreated, MemberFenced, MemberJoin, of_client
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.request_events import add_converted_event
 from groupkeeper.coordinator.core.requests.consumer import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeat,
@@ -45,6 +48,7 @@ from groupkeeper.coordinator.core.step import Ticket
 from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 _NONE: Final = ErrorCode.NONE
+_STABLE: Final = GroupState.STABLE
 
 
 @handles(ConsumerGroupHeartbeat, GroupType.CONSUMER)
@@ -54,14 +58,20 @@ def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeat,
     ticket: Ticket,
 ) -> None:
-    """Answer a heartbeat, or park it until an assignment is computed."""
-    if group is not None:
-        member = group.members.get(request.member_id)
-        if member is not None and _is_steady(shard, group, member, request):
-            shard.restart_session(member)
-            shard.reply(ticket, _result(shard, group, member, with_assignment=False), False)
-            return
-    change(shard, group, request, ticket)
+    """Answer a heartbeat. If it begins the computation of a large assignment, park the heartbeat
+    until the computation ends.
+    """
+    member = None if group is None else group.members.get(request.member_id)
+    if group is None or member is None or not _is_steady(shard, group, member, request):
+        change(shard, group, request, ticket)
+        return
+    shard.restart_session(member)
+    answer = member.unchanged
+    if answer is None or answer.member_epoch != request.member_epoch:
+        answer = _result(shard, group, member, with_assignment=False)
+        member.unchanged = answer
+    member.repeated = request
+    shard.step.answer = answer
 
 
 def change(
@@ -70,8 +80,10 @@ def change(
     request: ConsumerGroupHeartbeat,
     ticket: Ticket,
 ) -> None:
-    """Handle a heartbeat that may change the group. None: there is none, or an Empty one of another
-    type, which a join replaces.
+    """Handle a heartbeat that may change the group.
+
+    If ``group`` is None, the group does not exist, or is an Empty one of another type. A join then
+    creates the group, or replaces the Empty one.
     """
     if request.member_id == "":
         request = msgspec.structs.replace(request, member_id=request.new_member_id)
@@ -97,28 +109,42 @@ def _is_steady(
     member: ConsumerGroupMember,
     request: ConsumerGroupHeartbeat,
 ) -> bool:
-    """Return whether the heartbeat changes nothing, and has no news for the member.
+    """Return True if the heartbeat changes nothing, and the answer has nothing new for the member.
 
-    Its answer has the epoch that the member sent. The member knows it from an answer that waited
-    until it was durable, so this one need not wait (docs/design.md#durable-first).
+    The answer then has the epoch that the member sent. The member knows this epoch from an earlier
+    answer, which waited until the epoch was durable. So this answer need not wait
+    (docs/design.md#durable-first).
     """
-    current = member.current
-    epochs = group.epochs
     return (
-        request.member_epoch == current.epoch == epochs.target == epochs.group
-        and not current.state
-        and request.owned is None
-        and request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
-        and request.rebalance_timeout_ms < 0
-        and request.server_assignor is None
-        and request.rack_id is None
+        request.member_epoch == member.current.epoch
+        and (group.state is _STABLE or _is_settled(group, member))
+        and (request is member.repeated or _states_nothing(request))
         and request.group_instance_id == member.group_instance_id
         and request.client == member.client
         and not group.is_stale
         and member.fields.classic is None
         and member.parked is None
-        and not (group.subscriptions.pattern_total() and regexes.are_due(shard, group))
+        and not (group.subscriptions.pattern_counts and regexes.are_due(shard, group))
+    )
+
+
+def _is_settled(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
+    """Return True if the member has everything that the newest target gives it. In a Stable group
+    this is true for all members.
+    """
+    epochs = group.epochs
+    return epochs.target == epochs.group and member.is_settled(epochs.target)
+
+
+def _states_nothing(request: ConsumerGroupHeartbeat) -> bool:
+    """Return True if the heartbeat leaves out every field that it may leave out."""
+    return (
+        request.owned is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms < 0
+        and request.server_assignor is None
+        and request.rack_id is None
     )
 
 
@@ -129,7 +155,9 @@ def _refuse(
     ticket: Ticket,
     refused: HeartbeatRefusal,
 ) -> None:
-    if group is not None:
+    if refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION:
+        failure_events.add_pattern_refused(shard, request, GroupType.CONSUMER, refused.detail)
+    elif group is not None:
         shard.event(
             MemberFenced(
                 group_id=request.group_id,
@@ -169,13 +197,15 @@ def _create(shard: ShardState, request: ConsumerGroupHeartbeat) -> ConsumerGroup
         )
     group = shard.groups[group_id]
     assert isinstance(group, ConsumerGroup), "the record has made it"
+    if replaced is not None:
+        add_converted_event(shard, request, replaced, group)
     return group
 
 
 def _accept(
     shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat, ticket: Ticket
 ) -> None:
-    """Carry out steps 5 to 11."""
+    """Carry out steps 5 to 11 of an accepted heartbeat."""
     member = group.members.get(request.member_id)
     was_held = instance_owner(group, request)
     replaced = None
@@ -192,6 +222,10 @@ def _accept(
     member.client = request.client
     if before is None or replaced is not None:
         _add_join_event(shard, group, member, replaced)
+    if before is not None and before.classic is not None:
+        for deadline in (member.join_phase, member.sync_phase):
+            shard.deadlines.clear(deadline)
+        rebalance.time_revocation(shard, member)
     changed = settle_subscription(shard, group, member, before)
     leaving.answer_parked(shard, member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     restart_session(shard, group, member)
@@ -211,21 +245,22 @@ def settle_subscription(
     member: ConsumerGroupMember,
     before: ConsumerMemberFields | None,
 ) -> bool:
-    """Begin a new epoch if the subscription or the topics changed (steps 6 and 7). Return whether
-    the subscription changed.
+    """Begin a new epoch if the subscription or the topics changed (steps 6 and 7).
+
+    Returns True if the subscription changed.
     """
     fields = member.fields
     names_before = () if before is None else before.subscribed_topic_names
     pattern_before = None if before is None else before.subscribed_topic_regex
     names_changed = fields.subscribed_topic_names != names_before
     pattern_changed = fields.subscribed_topic_regex != pattern_before
+    pattern = fields.subscribed_topic_regex
     bumps = names_changed
+    regexes.resolve_if_due(shard, group, pattern)
     if pattern_changed:
-        pattern = fields.subscribed_topic_regex
         # The resolution of a new pattern begins the epoch.
         bumps = bumps or pattern is None or pattern in group.subscriptions.resolved
         leaving.forget_pattern(shard, group, pattern_before)
-    regexes.resolve_if_due(shard, group)
     if bumps:
         reason = "member_join" if before is None else "subscription_changed"
         rebalance.bump(shard, group, reason, member.member_id)
@@ -250,13 +285,15 @@ def _add_join_event(
 
 
 def restart_session(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-    """Start a member's session again, at the length that applies now."""
+    """Start the session of a member again, with its present length."""
     member.session_timeout_ms = session_timeout_ms(shard, group, member)
     shard.restart_session(member)
 
 
 def session_timeout_ms(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
-    """Return how long a member may be silent. Only a classic member has a say in it."""
+    """Return how long a member may be silent. A classic member has its own timeout, any other has
+    the group's.
+    """
     if member.fields.classic is not None:
         return member.fields.classic.session_timeout_ms
     return group_session_timeout_ms(shard, group)
@@ -272,7 +309,9 @@ def group_session_timeout_ms(shard: ShardState, group: ConsumerGroup) -> int:
 
 
 def _is_full(request: ConsumerGroupHeartbeat) -> bool:
-    """Return whether a member states everything, so that it is told everything."""
+    """Return True if the heartbeat has all fields of a member. Its answer must then have the whole
+    assignment.
+    """
     return (
         request.rebalance_timeout_ms >= 0
         and request.owned is not None
@@ -308,9 +347,11 @@ def _result(
 
 
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> None:
-    """Use the outcome of a computation, and answer the heartbeats that wait for it."""
-    if not regexes.work_done(shard, group, work, outcome):
-        rebalance.work_done(shard, group, outcome)
+    """Process the outcome of a computation, and answer the heartbeats that wait for it."""
+    if regexes.work_done(shard, group, work, outcome):
+        return
+    if not rebalance.work_done(shard, group, work, outcome):
+        return
     for member in list(group.members.values()):
         ticket, member.parked = member.parked, None
         if ticket is not None:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupkeeper.coordinator.core.consumer import rebalance, static_members
+from groupkeeper.coordinator.core.consumer import (
+    assignment_events,
+    rebalance,
+    static_members,
+)
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember
 from groupkeeper.coordinator.core.consumer_records import ConsumerMemberRemoved, ResolvedPattern
@@ -29,8 +33,8 @@ from groupkeeper.coordinator.core.step import Ticket
 def leave(
     shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat, ticket: Ticket
 ) -> None:
-    """Handle a heartbeat that leaves, for good or for a short time. The caller has checked whom it
-    is from.
+    """Handle a heartbeat that leaves, for good or for a short time. The caller has checked who sent
+    it.
     """
     member = group.members[request.member_id]
     epoch = request.member_epoch
@@ -50,11 +54,14 @@ def leave(
 def remove(
     shard: ShardState, group: ConsumerGroup, members: Sequence[ConsumerGroupMember], reason: str
 ) -> None:
-    """Remove members. One new epoch begins without them, unless the group becomes a classic one."""
+    """Remove members. One new epoch begins without them, or the group is converted to a classic
+    one.
+    """
     for member in members:
         for deadline in member.deadlines():
             shard.deadlines.clear(deadline)
         answer_parked(shard, member, ErrorCode.UNKNOWN_MEMBER_ID)
+        assignment_events.add_all_lost(shard, group, member, reason)
         shard.record(ConsumerMemberRemoved(group.group_id, member.member_id))
         forget_pattern(shard, group, member.subscription.pattern)
     shard.report_metadata()
@@ -64,7 +71,7 @@ def remove(
 
 
 def forget_pattern(shard: ShardState, group: ConsumerGroup, pattern: str | None) -> None:
-    """Forget the topics of a pattern that no member has any more."""
+    """Forget the topics of a pattern if no member has it any more."""
     subscriptions = group.subscriptions
     if pattern in subscriptions.resolved and not subscriptions.pattern_count(pattern):
         shard.record(ResolvedPattern(group.group_id, pattern, None))
@@ -73,7 +80,7 @@ def forget_pattern(shard: ShardState, group: ConsumerGroup, pattern: str | None)
 
 
 def answer_parked(shard: ShardState, member: ConsumerGroupMember, error: ErrorCode) -> None:
-    """Refuse the heartbeat of a member that waits for an assignment."""
+    """Refuse the parked heartbeat of a member, if there is one."""
     ticket, member.parked = member.parked, None
     if ticket is not None:
         shard.reply(ticket, ConsumerGroupHeartbeatResult(error))
@@ -93,7 +100,8 @@ def evict(
 def session_due(shard: ShardState, group: ConsumerGroup, member_id: str) -> None:
     """Evict a member that was silent for its session timeout.
 
-    One that waits for our answer stays: the answer restarts its session.
+    If its heartbeat is parked, the member stays. The answer to the heartbeat will restart its
+    session.
     """
     member = group.members.get(member_id)
     if member is not None and member.parked is None:

@@ -1,4 +1,4 @@
-"""A member of a consumer group."""
+"""A member of a consumer group: its saved fields, its target, its partitions, and its deadlines."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ from groupkeeper.coordinator.core.consumer_records import (
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.groups.group import Member, text_bytes
 from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+)
 from groupkeeper.coordinator.core.step import Ticket
 
 NOT_ASSIGNED: Final = AssignedFields(ReconciliationState.STABLE, 0, -1)
-"""What a member has before its first heartbeat is handled."""
+"""The partitions of a member before its first heartbeat is handled: none."""
 
 MEMBER_OVERHEAD_BYTES: Final = 512
-"""The size that a member adds to a record, without its texts. It is deliberately too high."""
+"""The size that a member adds to a record, without its texts. It is higher than any real size."""
 _TOPIC_BYTES: Final = 32
 _TARGET_BYTES: Final = 12
 _ASSIGNED_BYTES: Final = 25
-"""Upper bounds of a topic, a partition of a target, and one with an epoch, in JSON."""
+"""Upper bounds in JSON: a topic, a partition of a target, and a partition with its epoch."""
 
 
 class ConsumerGroupMember(Member):
-    """One member of a consumer group. Only ``ConsumerGroup`` changes what is saved of it."""
+    """One member of a consumer group. Only ``ConsumerGroup`` changes its saved state."""
 
     __slots__ = (
         "assigned_bytes",
@@ -45,10 +49,12 @@ class ConsumerGroupMember(Member):
         "parked",
         "place",
         "rebalance",
+        "repeated",
         "size_bytes",
         "subscription",
         "sync_phase",
         "target",
+        "unchanged",
     )
 
     def __init__(self, group_id: str, fields: ConsumerMemberFields) -> None:
@@ -57,27 +63,32 @@ class ConsumerGroupMember(Member):
         # Saved: only apply writes these.
         self.fields = fields
         self.subscription = Subscribed((), None)
-        """That of the fields, as the group counts it."""
+        """The subscription in the fields, in the form that the group counts."""
         self.current: AssignedFields = NOT_ASSIGNED
         self.target: Partitions = {}
         self.size_bytes = 0
-        """An upper bound of the size of the fields, without names: those are counted in the
-        group."""
+        """An upper bound of the size of the fields, without the names of topics. The group counts
+        those."""
         self.assigned_bytes = 0
         self.place = place(fields.member_id, fields.group_instance_id)
         # Live.
         key = (group_id, fields.member_id)
         self.rebalance = Deadline(DeadlineKind.MEMBER_REBALANCE, key)
-        """When the member must have given up what it has to."""
+        """When the member must have given up the partitions that it has to give up."""
         self.join_phase = Deadline(DeadlineKind.MEMBER_JOIN, key)
         """When a member of the classic protocol must have joined again."""
         self.sync_phase = Deadline(DeadlineKind.MEMBER_SYNC, key)
         """When a member of the classic protocol must have sent its SyncGroup."""
         self.parked: Ticket | None = None
-        """A heartbeat that waits for the computation of an assignment."""
+        """The parked heartbeat, which waits for the computation of an assignment."""
+        self.repeated: ConsumerGroupHeartbeat | None = None
+        """The last heartbeat without anything new. A connection passes the same object again."""
+        self.unchanged: ConsumerGroupHeartbeatResult | None = None
+        """The answer to ``repeated``. It is valid until the heartbeat interval or the epoch
+        changes."""
 
     def set_fields(self, fields: ConsumerMemberFields) -> None:
-        """Replace what is saved of the member, without what is assigned to it."""
+        """Replace the saved fields of the member. Its target and its partitions stay."""
         self.fields = fields
         self.size_bytes = fields_bytes(fields)
         self.place = place(fields.member_id, fields.group_instance_id)
@@ -87,20 +98,20 @@ class ConsumerGroupMember(Member):
 
     @property
     def epoch(self) -> int:
-        """The member epoch."""
+        """The epoch of the member's present assignment. Its requests must have this epoch."""
         return self.current.epoch
 
     def is_settled(self, epoch: int) -> bool:
-        """Return whether the member has all that the target of this epoch gives it."""
+        """Return True if the member has reached the target of this epoch."""
         return self.current.epoch == epoch and not self.current.state
 
     def deadlines(self) -> tuple[Deadline, ...]:
-        """Return every deadline of the member."""
+        """Return all deadlines of the member. Some may not be set."""
         return self.session, self.rebalance, self.join_phase, self.sync_phase
 
 
 def same_subscription(fields: ConsumerMemberFields, other: ConsumerMemberFields) -> bool:
-    """Return whether two members subscribe to the same."""
+    """Return True if two members have the same subscription."""
     return subscription_of(fields) == subscription_of(other)
 
 
@@ -131,7 +142,7 @@ def target_bytes(target: Partitions) -> int:
 
 
 def current_bytes(current: AssignedFields) -> int:
-    """Return an upper bound of the size of what a member has."""
+    """Return an upper bound of the size of a member's partitions with their epochs."""
     return sum(
         [
             _TOPIC_BYTES + _ASSIGNED_BYTES * len(parts)
@@ -145,12 +156,12 @@ def current_bytes(current: AssignedFields) -> int:
 
 
 def partitions_of(by_topic: Partitions) -> set[Partition]:
-    """Return partitions one by one."""
+    """Return the partitions of all topics as one set."""
     return {(topic, number) for topic, numbers in by_topic.items() for number in numbers}
 
 
 def owned_partitions(current: AssignedFields) -> Iterable[Partition]:
-    """Yield what a member has, and what it has not given up yet."""
+    """Yield the partitions that a member owns, including those that it has to give up."""
     for of_topic in (current.assigned, current.revoking):
         for topic, parts in of_topic.items():
             for number, _ in parts:
@@ -158,7 +169,9 @@ def owned_partitions(current: AssignedFields) -> Iterable[Partition]:
 
 
 def to_current(fields: AssignedFields) -> CurrentAssignment:
-    """Return what a member has, as ``reconcile`` needs it."""
+    """Convert the partitions of a member from the form of a record to the form that ``reconcile``
+    uses.
+    """
     return CurrentAssignment(
         ReconciliationState(fields.state),
         fields.epoch,
@@ -169,7 +182,9 @@ def to_current(fields: AssignedFields) -> CurrentAssignment:
 
 
 def to_fields(current: CurrentAssignment) -> AssignedFields:
-    """Return what a member has, as it is saved."""
+    """Convert the partitions of a member from the form that ``reconcile`` uses to the form of a
+    record.
+    """
     return AssignedFields(
         int(current.state),
         current.epoch,

@@ -1,4 +1,4 @@
-"""The topics whose names match the patterns of a consumer group, as work."""
+"""Work that finds the topics whose names match the patterns of a consumer group."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from groupkeeper.coordinator.core.work import Work
 
 
 class PatternWork(Work, frozen=True, kw_only=True):
-    """All patterns of a group, to resolve together. Its result is ``PatternMatches``."""
+    """All patterns of a group, which are resolved together. The result is ``PatternMatches``."""
 
     patterns: tuple[str, ...]
 
 
 class PatternMatches(NamedTuple):
-    """The topics that exist, and match as a whole."""
+    """The topics that match each pattern. The whole name must match."""
 
     topics_version: int
-    """``TopicImage.version`` of these topics."""
+    """``TopicImage.version`` of the topics that were compared."""
     topics: Mapping[str, tuple[str, ...]]
-    """Pattern -> names, sorted. It lacks patterns that cannot be used in this process: their group
-    keeps what it had."""
+    """The sorted names for each pattern. Patterns that cannot be used in this process are left out:
+    their group keeps the topics that it had."""

@@ -1,15 +1,15 @@
-"""How a consumer group moves to its next epoch: new epoch, new target, and members that follow.
+"""How a consumer group moves to its next epoch: a new epoch, a new target, and members that follow.
 
-See docs/spec/consumer-groups.md#heartbeat, steps 7 to 9. There is no phase that all members share:
-each follows with its own heartbeats.
+See docs/spec/consumer-groups.md#heartbeat, steps 7 to 9. The members share no phase: each follows
+with its own heartbeats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import Final
 
-from groupkeeper.coordinator.core.consumer import targets
+from groupkeeper.coordinator.core.consumer import assignment_events, failure_events, targets
 from groupkeeper.coordinator.core.consumer.assigning import Target
 from groupkeeper.coordinator.core.consumer.assignment_work import (
     OUR_ASSIGNORS,
@@ -44,10 +44,17 @@ from groupkeeper.coordinator.core.events import RebalanceEnd, RebalanceStart
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
-from groupkeeper.coordinator.core.work import WorkFailed, WorkOutcome
+from groupkeeper.coordinator.core.work import Work, WorkFailed, WorkFailure, WorkOutcome
 
+MOST_CURRENT_OF_TARGET: Final = 3
+"""The record of a member's partitions is at most so many times as large as the record of its
+target."""
 LEAST_RETRY_MS: Final = 1_000
-"""The least time between two computations of a target if the first one failed."""
+"""After a failed computation of a target, the next one begins after at least so long."""
+_NOT_DISJOINT: Final = WorkFailed(WorkFailure.INVALID, "two members have the same partition")
+_TOO_LARGE: Final = WorkFailed(
+    WorkFailure.TOO_LARGE, "the group would be too large to store with it"
+)
 
 
 def bump(shard: ShardState, group: ConsumerGroup, reason: str, member_id: str) -> None:
@@ -71,7 +78,7 @@ def bump(shard: ShardState, group: ConsumerGroup, reason: str, member_id: str) -
 
 
 def end_if_settled(shard: ShardState, group: ConsumerGroup) -> None:
-    """Add the event that a rebalance ended, if the last member has followed or left."""
+    """Add the event that a rebalance ended, if every member that is left has reached the target."""
     started_ms = group.rebalance_started_ms
     if started_ms is not None and group.state in (GroupState.STABLE, GroupState.EMPTY):
         group.rebalance_started_ms = None
@@ -92,7 +99,7 @@ def end_if_settled(shard: ShardState, group: ConsumerGroup) -> None:
 def update_target(shard: ShardState, group: ConsumerGroup) -> bool:
     """Compute the target if it is older than the group and the interval allows it.
 
-    Returns False if the computation is now under way elsewhere.
+    Returns False if a computation has begun that ends only in a later step.
     """
     epochs = group.epochs
     if not epochs.needs_target() or group.computation is not None:
@@ -124,22 +131,32 @@ def _interval_ms(shard: ShardState, group: ConsumerGroup) -> int:
     return shard.limits.consumer_assignment_interval_ms if own_ms is None else own_ms
 
 
-def work_done(shard: ShardState, group: ConsumerGroup, outcome: WorkOutcome) -> None:
-    """Install the result of the computation that was under way, unless the group has a newer
-    target.
+def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> bool:
+    """Record the result of the computation, unless the group has a newer target.
+
+    Returns False if the group does not wait for this computation. Then an earlier group with the
+    same name asked for it.
     """
-    computation, group.computation = group.computation, None
-    if computation is None or computation.epoch <= group.epochs.target:
-        return
+    assert isinstance(work, AssignmentWork), "patterns are handled elsewhere"
+    computation = group.computation
+    if computation is None or computation.spec is not work.spec:
+        return False
+    group.computation = None
+    if computation.epoch <= group.epochs.target:
+        return True
     if isinstance(outcome, WorkFailed):
-        _retry_later(shard, group)
+        _retry_later(shard, group, computation, outcome)
     else:
         assert isinstance(outcome, list), "the result of an AssignmentWork"
         _install(shard, group, computation, outcome)
+    return True
 
 
-def _retry_later(shard: ShardState, group: ConsumerGroup) -> None:
-    """Keep the old target, and compute the next one after the interval."""
+def _retry_later(
+    shard: ShardState, group: ConsumerGroup, computation: TargetComputation, failed: WorkFailed
+) -> None:
+    """Keep the old target. The next computation may begin after the interval."""
+    failure_events.add_assignment_failed(shard, group, computation, failed)
     wait_ms = max(_interval_ms(shard, group), LEAST_RETRY_MS)
     group.retry_at_ms = shard.now.monotonic_ms + wait_ms
 
@@ -147,19 +164,34 @@ def _retry_later(shard: ShardState, group: ConsumerGroup) -> None:
 def _install(
     shard: ShardState, group: ConsumerGroup, computation: TargetComputation, target: Target
 ) -> None:
-    """Record the result, unless it breaks the rules or is too large to be stored."""
+    """Record the new target, unless it breaks the rules or is too large to be stored."""
     changed = targets.changed_targets(group, computation.by_member(target))
-    size_bytes = sum([SMALL_RECORD_BYTES + target_bytes(each) for each in changed.values()])
-    limits = shard.limits
-    fits = (
-        size_bytes + group.size_bytes <= limits.max_step_bytes
-        and size_bytes + group.saved_bytes() <= limits.max_group_bytes
-    )
-    if fits and targets.is_disjoint(target):
-        record_target(shard, group, computation.epoch, shard.now.wall_ms, changed)
-        end_if_settled(shard, group)
+    if not targets.is_disjoint(target):
+        _retry_later(shard, group, computation, _NOT_DISJOINT)
+    elif not _fits(shard, group, changed):
+        _retry_later(shard, group, computation, _TOO_LARGE)
     else:
-        _retry_later(shard, group)
+        record_target(shard, group, computation.epoch, shard.now.wall_ms, changed)
+        assignment_events.add_target(shard, group, computation.assignor, changed)
+        end_if_settled(shard, group)
+
+
+def _fits(shard: ShardState, group: ConsumerGroup, changed: Mapping[str, Partitions]) -> bool:
+    """Return True if the storage accepts these targets, and later the partitions that the members
+    then have.
+
+    The group's offsets do not count, as for a classic group.
+    """
+    sizes = [target_bytes(target) for target in changed.values()]
+    followed_bytes = MOST_CURRENT_OF_TARGET * sum(sizes)
+    small_records = 1 + len(sizes) + sum([1 for _ in group.parked()])
+    step_bytes = SMALL_RECORD_BYTES * small_records + sum(sizes) + followed_bytes
+    group_bytes = group.size_bytes + group.assigned_bytes + sum(sizes) + followed_bytes
+    limits = shard.limits
+    return (
+        shard.step.record_bytes + step_bytes <= limits.max_step_bytes
+        and group_bytes <= limits.max_group_bytes
+    )
 
 
 def record_target(
@@ -169,7 +201,7 @@ def record_target(
     computed_ms: int,
     changed: dict[str, Partitions],
 ) -> None:
-    """Record the targets of some members, and the epoch of the target for all."""
+    """Record the targets of some members, and the epoch of the whole target."""
     size_bytes = sum([SMALL_RECORD_BYTES + target_bytes(target) for target in changed.values()])
     record = ConsumerTarget(group.group_id, epoch, computed_ms, changed)
     shard.record(record, SMALL_RECORD_BYTES + size_bytes)
@@ -187,7 +219,7 @@ def follow(
     *,
     subscription_changed: bool,
 ) -> bool:
-    """Move a member towards its target. Return whether the set of its partitions changed."""
+    """Move a member one step towards its target. Return True if its set of partitions changed."""
     before = to_current(member.current)
     target = MemberTarget(
         group.epochs.target,
@@ -201,13 +233,13 @@ def follow(
         return False
     current = to_fields(after)
     if current != member.current:
-        record_current(shard, group, member, current)
-        _time_revocation(shard, member)
+        record_current(shard, group, member, current, "target_assignment")
+        time_revocation(shard, member)
     return after.assigned.keys() != before.assigned.keys()
 
 
 def is_free(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """Return whether nobody else owns what a member waits for."""
+    """Return True if no other member owns a partition in the member's target."""
     topics = group.subscriptions.ids_of(member.subscription, shard.image)
     return all(
         group.owners.get(partition, member.member_id) == member.member_id
@@ -217,17 +249,27 @@ def is_free(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember
 
 
 def record_current(
-    shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember, current: AssignedFields
+    shard: ShardState,
+    group: ConsumerGroup,
+    member: ConsumerGroupMember,
+    current: AssignedFields,
+    reason: str,
 ) -> None:
-    """Record what a member has."""
+    """Record the partitions that a member has."""
+    before = member.current
     record = ConsumerCurrentAssignment(group.group_id, member.member_id, current)
     shard.record(record, SMALL_RECORD_BYTES + current_bytes(current))
+    assignment_events.add_moved(shard, group, member, before, reason)
     end_if_settled(shard, group)
 
 
-def _time_revocation(shard: ShardState, member: ConsumerGroupMember) -> None:
-    """Give a member its rebalance timeout to give up partitions."""
-    if member.current.state == ReconciliationState.UNREVOKED_PARTITIONS:
-        shard.arm(member.rebalance, shard.now.monotonic_ms + member.fields.rebalance_timeout_ms)
-    else:
+def time_revocation(shard: ShardState, member: ConsumerGroupMember) -> None:
+    """Start the time in which a member must give up partitions. If it has none to give up, clear
+    this deadline.
+
+    A classic member has this time from the heartbeat that tells it to join again.
+    """
+    if member.current.state != ReconciliationState.UNREVOKED_PARTITIONS:
         shard.deadlines.clear(member.rebalance)
+    elif member.fields.classic is None:
+        shard.arm(member.rebalance, shard.now.monotonic_ms + member.fields.rebalance_timeout_ms)

@@ -1,7 +1,8 @@
-"""Reconciliation: how one member moves from its assignment to the target, heartbeat by heartbeat.
+"""Reconciliation: how one member moves from its assignment to the target, one heartbeat after the
+other.
 
-See docs/spec/consumer-groups.md#reconciliation; Kafka's CurrentAssignmentBuilder. No member gets a
-partition before its previous owner acknowledged that it gave it up.
+See docs/spec/consumer-groups.md#reconciliation; Kafka's CurrentAssignmentBuilder. A member gets a
+partition only after the previous owner has acknowledged that it gave it up.
 """
 
 from __future__ import annotations
@@ -15,36 +16,39 @@ Partition: TypeAlias = tuple[str, int]
 
 
 class ReconciliationState(IntEnum):
-    """How far a member has come. Kafka calls it MemberState; the numbers are the same."""
+    """The state of a member on the way to its target. Kafka calls it MemberState; the numbers are
+    the same.
+    """
 
     STABLE = 0
-    """It has all that its target gives it, unless there is a newer target."""
+    """It has everything that its target gives it. There may be a newer target."""
     UNREVOKED_PARTITIONS = 1
-    """It has to give up partitions, and has not acknowledged it."""
+    """It has to give up partitions, and has not acknowledged this yet."""
     UNRELEASED_PARTITIONS = 2
     """It waits for partitions that other members still own."""
 
 
 class CurrentAssignment(NamedTuple):
-    """What a member has, and at which epoch."""
+    """The partitions that a member has, and its epoch."""
 
     state: ReconciliationState
     epoch: int
     previous_epoch: int
-    """The epoch before the last change: a reply that told of the change may be lost."""
+    """The epoch before the last change. The member may not know of the change, because a reply may
+    be lost."""
     assigned: Mapping[Partition, int]
     """Partition -> the epoch at which the member got it."""
     revoking: Mapping[Partition, int]
-    """Partitions that the member has to give up. It owns them until it acknowledges."""
+    """Partitions that the member has to give up. It owns them until it acknowledges this."""
 
 
 class MemberTarget(NamedTuple):
-    """What a member shall have."""
+    """The partitions that a member should have, and the epoch of the target assignment."""
 
     epoch: int
     partitions: Set[Partition]
     topics: Set[str]
-    """The topics that it subscribes to now. All others count as if the target had none of them."""
+    """The topics that the member subscribes to now. Partitions of other topics do not count."""
 
 
 def reconcile(
@@ -55,10 +59,12 @@ def reconcile(
     *,
     subscription_changed: bool,
 ) -> CurrentAssignment:
-    """Return the assignment of a member after a heartbeat; the same object if nothing changed.
+    """Return the assignment of a member after a heartbeat. If nothing changed, it is the same
+    object.
 
-    ``owned`` is what the heartbeat reports; None: nothing. ``is_owned`` tells whether any member
-    owns a partition, be it assigned or not yet given up.
+    ``owned`` has the partitions that the heartbeat reports; None if it reports nothing.
+    ``is_owned`` returns True if any member owns a partition: it is assigned to a member, or not yet
+    given up.
     """
     state = current.state
     if state is ReconciliationState.STABLE and current.epoch == target.epoch:
@@ -69,20 +75,21 @@ def reconcile(
 
 
 def _still_owns(owned: Set[Partition] | None, revoking: Mapping[Partition, int]) -> bool:
-    """Return whether the member has not acknowledged that it gave up these partitions."""
+    """Return True if the member has not yet acknowledged that it gave up these partitions."""
     return owned is None or not owned.isdisjoint(revoking)
 
 
 def _cut(
     current: CurrentAssignment, target: MemberTarget, owned: Set[Partition] | None
 ) -> CurrentAssignment:
-    """Take away the partitions of topics that the member no longer subscribes to."""
+    """Remove the partitions of topics that the member no longer subscribes to."""
     gone = {p: epoch for p, epoch in current.assigned.items() if p[0] not in target.topics}
-    if not gone:
+    if not gone and (target.topics or current.revoking):
         return current
     kept = {p: epoch for p, epoch in current.assigned.items() if p not in gone}
     revoking = {**current.revoking, **gone}
-    if not _still_owns(owned, revoking):
+    # Kafka writes a record for a member without topics even if it had nothing.
+    if not revoking or not _still_owns(owned, revoking):
         return current._replace(previous_epoch=current.epoch, assigned=kept)
     return CurrentAssignment(
         ReconciliationState.UNREVOKED_PARTITIONS, current.epoch, current.epoch, kept, revoking
@@ -95,7 +102,7 @@ def _advance(
     owned: Set[Partition] | None,
     is_owned: Callable[[Partition], bool],
 ) -> CurrentAssignment:
-    """Apply the first rule that fits (docs/spec/consumer-groups.md#reconciliation)."""
+    """Apply the first rule that matches (docs/spec/consumer-groups.md#reconciliation)."""
     wanted = {p for p in target.partitions if p[0] in target.topics}
     kept = {p: epoch for p, epoch in current.assigned.items() if p in wanted}
     revoking = {p: epoch for p, epoch in current.assigned.items() if p not in wanted}

@@ -1,17 +1,17 @@
-"""The patterns of a consumer group: when they are resolved, and what becomes of the result.
+"""Decides when the patterns of a consumer group are resolved, and records the result.
 
-See docs/spec/consumer-groups.md#regex. Outside the core a pattern is compiled and compared with the
-names of topics, which is work for the runtime.
+See docs/spec/consumer-groups.md#regex. The runtime compiles the patterns and compares them with the
+names of topics.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from groupkeeper.coordinator.core.consumer import rebalance
+from groupkeeper.coordinator.core.consumer import failure_events, rebalance
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches, PatternWork
-from groupkeeper.coordinator.core.consumer.subscriptions import pattern_bytes
+from groupkeeper.coordinator.core.consumer.subscriptions import MAX_NAMES, pattern_bytes
 from groupkeeper.coordinator.core.consumer_records import PatternTopics, ResolvedPattern
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
@@ -24,24 +24,35 @@ REGEX_BATCH_REFRESH_MIN_INTERVAL_MS).
 
 
 def are_due(shard: ShardState, group: ConsumerGroup) -> bool:
-    """Return whether the next heartbeat begins a resolution."""
+    """Return True if the next heartbeat must begin a resolution."""
+    if not _may_resolve(shard, group):
+        return False
     subscriptions = group.subscriptions
-    if group.resolving or not subscriptions.has_patterns():
-        return False
     now_ms, last_ms = shard.now.monotonic_ms, group.last_resolution_ms
-    resolved = subscriptions.resolved
-    if last_ms is not None and now_ms - last_ms <= MIN_INTERVAL_MS:
-        return False
-    if last_ms is None or len(resolved) < subscriptions.pattern_total():
+    if last_ms is None or len(subscriptions.resolved) < len(subscriptions.pattern_counts):
         return True
     if now_ms - last_ms >= shard.limits.consumer_regex_refresh_interval_ms:
         return True
     return group.resolved_version < shard.image.created_version
 
 
-def resolve_if_due(shard: ShardState, group: ConsumerGroup) -> None:
-    """Begin a resolution of all patterns together."""
-    if are_due(shard, group):
+def _may_resolve(shard: ShardState, group: ConsumerGroup) -> bool:
+    """Return True if there are patterns, and the last resolution began long enough ago."""
+    if group.resolving or not group.subscriptions.pattern_counts:
+        return False
+    last_ms = group.last_resolution_ms
+    return last_ms is None or shard.now.monotonic_ms - last_ms > MIN_INTERVAL_MS
+
+
+def resolve_if_due(shard: ShardState, group: ConsumerGroup, pattern: str | None) -> None:
+    """Begin to resolve all patterns together, if it is time. ``pattern`` is the member's own.
+
+    The caller forgets the member's last pattern afterwards. As in Kafka, a new pattern waits for
+    ten seconds after the last resolution even if no other pattern is left. The next heartbeat then
+    finds no resolution, and begins one.
+    """
+    is_new = pattern is not None and pattern not in group.subscriptions.resolved
+    if are_due(shard, group) or (is_new and _may_resolve(shard, group)):
         group.resolving = True
         group.last_resolution_ms = shard.now.monotonic_ms
         group.resolved_version = shard.image.version
@@ -51,24 +62,52 @@ def resolve_if_due(shard: ShardState, group: ConsumerGroup) -> None:
 
 
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> bool:
-    """Record the topics of patterns, and begin a new epoch if they changed. Return False if it is
-    other work.
+    """Record the topics of patterns, and begin a new epoch if they changed. Return False if the
+    work was of another kind.
     """
     if not isinstance(work, PatternWork):
         return False
     group.resolving = False
     if isinstance(outcome, WorkFailed):
+        failure_events.add_not_resolved(shard, group, work.patterns, outcome.message)
         return True
     assert isinstance(outcome, PatternMatches), "the result of a PatternWork"
     group.resolved_version = outcome.topics_version
+    unusable = [pattern for pattern in work.patterns if pattern not in outcome.topics]
+    too_large = []
     changed = False
     for pattern, topics in outcome.topics.items():
         if group.subscriptions.pattern_count(pattern):
             known = group.subscriptions.resolved.get(pattern)
-            changed = changed or known is None or known.topics != topics
             resolved = PatternTopics(topics, outcome.topics_version, shard.now.wall_ms)
             size_bytes = SMALL_RECORD_BYTES + pattern_bytes(pattern, resolved)
+            if not _fits(shard, group, topics, known, size_bytes):
+                too_large.append(pattern)  # it is resolved again later
+                continue
+            changed = changed or topics != (() if known is None else known.topics)
             shard.record(ResolvedPattern(group.group_id, pattern, resolved), size_bytes)
+    shard.report_metadata()
+    failure_events.add_not_resolved(shard, group, unusable, "this process cannot use it")
+    failure_events.add_not_resolved(shard, group, too_large, "the group has no room for its topics")
     if changed:
         rebalance.bump(shard, group, "pattern_resolved", "")
     return True
+
+
+def _fits(
+    shard: ShardState,
+    group: ConsumerGroup,
+    topics: tuple[str, ...],
+    known: PatternTopics | None,
+    size_bytes: int,
+) -> bool:
+    """Return True if the group may have these topics for a pattern, and its record is then small
+    enough.
+    """
+    limits = shard.limits
+    named = group.subscriptions.name_count - (0 if known is None else len(known.topics))
+    if named + len(topics) > MAX_NAMES:
+        return False
+    if shard.step.record_bytes + size_bytes > limits.max_step_bytes:
+        return False
+    return group.size_bytes + size_bytes <= min(limits.max_group_bytes, limits.max_step_bytes)

@@ -1,4 +1,5 @@
-"""Static members of a consumer group: who they are, and who takes over from them.
+"""Static members of a consumer group: how one leaves for a short time, and how another one replaces
+it.
 
 See docs/spec/consumer-groups.md#static-members.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from groupkeeper.coordinator.core.consumer import rebalance
+from groupkeeper.coordinator.core.consumer import assignment_events, rebalance
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember
 from groupkeeper.coordinator.core.consumer_records import (
@@ -35,42 +36,43 @@ def identity_error(
 
 
 def has_left(member: ConsumerGroupMember) -> bool:
-    """Return whether a static member left for a short time."""
+    """Return True if a static member has left for a short time."""
     return member.current.epoch == STATIC_LEAVE_EPOCH
 
 
 def leave_for_now(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
     """Keep the place of a static member until its session ends.
 
-    Others may have what it was giving up. What it has stays its own.
+    It keeps its partitions. Only those that it had to give up are free at once.
     """
     shard.deadlines.clear(member.rebalance)
     current = member.current
     left = AssignedFields(
         current.state, STATIC_LEAVE_EPOCH, current.previous_epoch, _from_now(current.assigned)
     )
-    rebalance.record_current(shard, group, member, left)
+    rebalance.record_current(shard, group, member, left, "member_leave")
 
 
 def replace(
     shard: ShardState, group: ConsumerGroup, old: ConsumerGroupMember, member_id: str
 ) -> ConsumerGroupMember:
-    """Give all that a static member has to its new id. Its epoch begins again."""
+    """Move everything of a static member to its new id. The new member has epoch 0."""
     assert old.parked is None, "a parked heartbeat would never be answered"
     for deadline in old.deadlines():
         shard.deadlines.clear(deadline)
     group_id, epochs = group.group_id, group.epochs
     fields = msgspec.structs.replace(old.fields, member_id=member_id)
-    current = AssignedFields(old.current.state, 0, 0, _from_now(old.current.assigned))
+    current = msgspec.structs.replace(old.current, epoch=0, previous_epoch=0)
     target = old.target
+    assignment_events.add_all_lost(shard, group, old, "static_member_rejoin")
     shard.record(ConsumerMemberRemoved(group_id, old.member_id))
     shard.record(ConsumerMember(group_id, fields), old.size_bytes)
     member = group.members[member_id]
     rebalance.record_target(shard, group, epochs.target, epochs.computed_ms, {member_id: target})
-    rebalance.record_current(shard, group, member, current)
+    rebalance.record_current(shard, group, member, current, "static_member_rejoin")
     return member
 
 
 def _from_now(assigned: PartitionEpochs) -> PartitionEpochs:
-    """Return the same partitions, which the member has had from the beginning."""
+    """Return the same partitions, each with epoch 0, as if the member had always had them."""
     return {topic: tuple([(number, 0) for number, _ in parts]) for topic, parts in assigned.items()}

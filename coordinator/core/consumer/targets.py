@@ -1,8 +1,8 @@
-"""The target assignment of a consumer group: what an assignor is given, and what becomes of its
-result.
+"""The target assignment of a consumer group: the input for the assignor, and the use of its result.
 
-See docs/spec/consumer-groups.md#heartbeat, step 8. A small one is computed at once. A large one, or
-that of somebody else's assignor, is work for the runtime (``assignment_work``).
+See docs/spec/consumer-groups.md#heartbeat, step 8. A small target is computed at once. A large one
+is work for the runtime (``assignment_work``), and so is one whose assignor is in another
+distribution.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.consumer_records import Partitions
 
 
 def begin(group: ConsumerGroup, image: TopicImage, assignor: str) -> TargetComputation:
-    """Return what the assignor is given for the group as it is now."""
+    """Return a computation for the present group."""
     known = [image.by_name.get(name) for name in sorted(group.subscriptions.topics())]
     topics = [topic for topic in known if topic is not None]
     position = {topic.topic_id: at for at, topic in enumerate(topics)}
@@ -49,35 +49,35 @@ def _numbers(
     position: Mapping[str, int],
     firsts: Sequence[int],
 ) -> list[int]:
-    """Return a previous target as numbers. What does not exist any more is left out."""
+    """Return a previous target with numbers. Partitions that do not exist any more are left out."""
     return [
         firsts[at] + number
         for topic_id, numbers in target.items()
         if (at := position.get(topic_id)) is not None
         for number in numbers
-        if number < topics[at].partitions
+        if 0 <= number < topics[at].partitions
     ]
 
 
 def changed_targets(
     group: ConsumerGroup, result: Mapping[tuple[str, str | None], Partitions]
 ) -> dict[str, Partitions]:
-    """Return the targets that differ from those that the members have.
+    """Return the new targets of the members whose target has changed.
 
-    Members may have left since the computation began. The target of a static member is for whoever
-    has its instance id now. Members that have joined since keep theirs, which is empty.
+    Members may have joined or left since the computation began. The target of a static member goes
+    to the member that now has its instance id. A member that has joined since then keeps its empty
+    target.
     """
     changed: dict[str, Partitions] = {}
     for (member_id, instance_id), target in result.items():
-        member = group.members.get(member_id)
-        if member is None and instance_id is not None:
-            member = group.members.get(group.static_members.get(instance_id, ""))
+        holder_id = group.static_members.get(instance_id or "", member_id)
+        member = group.members.get(holder_id)
         if member is not None and member.target != target:
             changed[member.member_id] = target
     return changed
 
 
 def is_disjoint(target: Target) -> bool:
-    """Return whether no partition has two members."""
+    """Return True if no partition has two members."""
     numbers = [number for numbers in target for number in numbers]
     return len(numbers) == len(set(numbers))

@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat must have, whatever the state of its group
+"""The checks of a ConsumerGroupHeartbeat that do not depend on its group
 (docs/spec/consumer-groups.md#validation).
 
 The texts are those of Kafka's GroupCoordinatorService.
@@ -22,7 +22,7 @@ _BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
 class InvalidHeartbeat(NamedTuple):
-    """Why a heartbeat is refused."""
+    """The reason why a heartbeat is refused."""
 
     error: ErrorCode
     message: str

@@ -1,4 +1,6 @@
-"""Running counts of groups, members and their metadata, so that no code must iterate over them."""
+"""Running counts of groups, members and their metadata. With them, no code must iterate over the
+groups.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,9 @@ LARGE_SHARE: Final = 0.5
 
 SMALL_ASSIGNMENT_BYTES: Final = 1_024
 LARGE_ASSIGNMENT_BYTES: Final = 262_144
-"""The same two bounds for the assignments of one group. Assignments are counted apart from
-metadata.
-
-Subscriptions must not stop groups from assigning. 500 members with 10 partitions each have less.
-"""
+"""The same two bounds for the assignments of one group. 500 members with 10 partitions each are
+below them. Assignments and metadata are counted apart, so that subscriptions cannot stop groups
+from assigning."""
 
 
 Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
@@ -36,8 +36,10 @@ Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
 
 
 class Tally:
-    """What the groups of one shard report to it: counts by state, members, bytes of metadata and
-    assignments, and the topics that they subscribe to.
+    """The counts of one shard, which its groups report.
+
+    They are: the groups by state, the members, the bytes of their metadata and assignments, and the
+    topics that they subscribe to.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """A group of any type: its offsets, its members, and the methods that each type implements.
 
-See docs/design.md#hard-state: only ``ShardState.apply`` changes offsets and what is saved of the
-members. Each type of groups is a subclass in a package of its own. Code outside that package calls
-the methods of ``Group``, and does not read the attributes of a subclass.
+See docs/design.md#hard-state: only ``ShardState.apply`` changes the offsets and the saved state of
+the members. Each type of groups is a subclass in its own package. Other packages call the methods
+of ``Group``, and do not read the attributes of a subclass.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _ESCAPED: Final = bytes(range(32)) + b'"\\\x7f'
 
 
 def text_bytes(text: str) -> int:
-    """Return an upper bound of a text's size in JSON. For long texts it is close."""
+    """Return an upper bound of a text's size in JSON. For long texts it is close to the real
+    size.
+    """
     if len(text) <= _SHORT_CHARS:
         return _LONGEST_ESCAPE * len(text)
     data = text.encode()
@@ -62,17 +64,20 @@ def offset_bytes(metadata: str) -> int:
 
 
 class OffsetExpiry(NamedTuple):
-    """Which offsets of a group can expire, and since when their retention counts."""
+    """The offsets of a group that can expire, and the time when their retention begins."""
 
     since_ms: int | None
-    """None: since the commit of each offset."""
+    """When the retention of all offsets began. None: the retention of each offset began with its
+    commit."""
     kept_topics: frozenset[str]
     """Topics whose offsets are kept, because members consume them."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # ConsumerGroupMember is not compiled
+@mypyc_attr(allow_interpreted_subclasses=True)  # a type of groups need not be compiled
 class Member:
-    """What a member of every type has: its identity, its client and its session."""
+    """The part of a member that all types of groups share: its identity, its client and its
+    session.
+    """
 
     __slots__ = (
         "client",
@@ -100,7 +105,7 @@ class Member:
         """
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # ConsumerGroup is not compiled
+@mypyc_attr(allow_interpreted_subclasses=True)  # a type of groups need not be compiled
 class Group(ABC):
     """A group of any type."""
 
@@ -145,21 +150,21 @@ class Group(ABC):
     # --- members ---
 
     def hold(self, member: Member) -> None:
-        """Add a member to the group, and count it in the tally."""
+        """Add a member to the group and to the tally."""
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self.members[member.member_id] = member
         self.tally.members += 1
 
     def drop(self, member: Member) -> None:
-        """Remove a member from the group, and from the count in the tally."""
+        """Remove a member from the group and from the tally."""
         del self.members[member.member_id]
         self.tally.members -= 1
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
 
     def uncount(self) -> None:
-        """Remove the group from the tally. It is not used any more."""
+        """Remove the group from the tally. The group must not be used any more."""
         tally = self.tally
         tally.by_state[self.group_type, self.state_name()] -= 1
         tally.assigned_bytes -= self.assigned_bytes
@@ -167,7 +172,7 @@ class Group(ABC):
         tally.metadata_bytes -= self.metadata_bytes()
 
     def take_offsets(self, group: Group) -> None:
-        """Take over the offsets of the same group, which had another type."""
+        """Use the offsets of ``group`` from now on: the same group, before its type changed."""
         self.offsets = group.offsets
         self.offset_bytes = group.offset_bytes
         self.offset_metadata_bytes = group.offset_metadata_bytes
@@ -177,7 +182,7 @@ class Group(ABC):
     def change(self, record: ConsumerChange) -> None:
         """Apply a record about a part of the group. Only ``ShardState.apply`` calls it.
 
-        It is ignored if it is for another type: a load may read records again from before the
+        A record for another type of groups is ignored: a load may read records from before the
         group changed its type.
         """
         return
@@ -204,7 +209,7 @@ class Group(ABC):
 
     @abstractmethod
     def listed(self) -> ListedGroup:
-        """Return the group as ListGroups lists it."""
+        """Return what ListGroups shows of the group."""
 
     @abstractmethod
     def commit_error(self, request: OffsetCommit) -> ErrorCode:
@@ -247,11 +252,11 @@ class Group(ABC):
 
     @abstractmethod
     def save(self, record: GroupMetadata | None) -> None:
-        """Replace what is saved of the members. Only ``ShardState.apply`` calls it."""
+        """Replace all saved state of the members. Only ``ShardState.apply`` calls it."""
 
     @abstractmethod
     def to_saved(self) -> SavedGroup:
-        """Return everything that is saved of the group."""
+        """Return the group and its offsets in the form that storage saves."""
 
     # --- sizes and offsets ---
 

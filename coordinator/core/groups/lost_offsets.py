@@ -1,4 +1,4 @@
-"""Deleted offsets in the event log. They have their last values, so that they can be restored."""
+"""Deleted offsets for the event log, with their last values, so that they can be restored."""
 
 from __future__ import annotations
 
@@ -51,13 +51,12 @@ class Portion:
         return self._offsets > 0 and self._bytes > 0
 
     def count_examined(self, count: int) -> None:
-        """Count examined offsets, because the examination takes time too."""
+        """Count examined offsets too, because their examination takes time."""
         self._offsets -= count
 
     def take(self, group_id: str, lost: Sequence[StoredOffset]) -> Sequence[StoredOffset]:
-        """Return the offsets of a group that fit. Of the first group at least one fits.
-
-        So every step makes progress.
+        """Return those offsets of a group that fit into the step. At least one offset of the first
+        group fits, so every step makes progress.
         """
         self._bytes -= GROUP_BYTES + 12 * len(group_id)
         for at, (topic, _, stored) in enumerate(lost):

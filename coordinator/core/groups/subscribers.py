@@ -1,7 +1,6 @@
-"""Which groups of a shard subscribe to a topic, so that a new topic costs nothing to the others.
+"""Which groups of a shard subscribe to each topic. If a topic changes, only these are checked.
 
-Only groups to which the coordinator assigns are in it: the members of the others watch the topics
-themselves.
+Classic groups are not in this map: their members watch the topics themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Set
 
 
 class Subscribers:
-    """Topic -> the groups that subscribe to it, whether it exists or not."""
+    """Maps the name of a topic to the groups that subscribe to it. The topic need not exist."""
 
     def __init__(self) -> None:
         self._groups_of: dict[str, set[str]] = {}

@@ -93,13 +93,15 @@ _Errors: TypeAlias = dict[tuple[int, int], ErrorCode]
 """(index of the topic, index of the partition) -> why the offset was not stored."""
 
 _EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""Errors found before the group is checked. Kafka's reply lists these partitions first."""
+"""The errors that are found before the group is checked. Kafka's reply lists these partitions
+first."""
 
 
 def _admits_older_epoch(shard: ShardState, group: Group | None, request: OffsetCommit) -> bool:
-    """Return whether a refused commit has the epoch at which its sender got the partitions.
+    """Return True if a commit with an old epoch is accepted, because its sender has had the
+    partitions since that epoch or longer.
 
-    Partitions with too much metadata are refused anyhow, and do not count.
+    Partitions with too much metadata do not count, since they are refused in any case.
     """
     if group is None:
         return False
@@ -134,9 +136,8 @@ class _Checked:
         """An upper bound of the size of the encoded record, without its instance id."""
         self.errors: _Errors = {}
         self.lowers = False
-        """True if an offset replaces a larger one, or replaces one that held a partition's end and
-        cannot hold it.
-        """
+        """True if the commit may lower the end of a partition. It does if an offset replaces a
+        larger one, or replaces one that was the end by one that cannot be the end."""
         self.has_bare_topics = False
         """True if a topic is named without partitions."""
 
@@ -192,7 +193,7 @@ def _check(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ch
 
 
 def _has_ids(stored: dict[int, SavedOffset]) -> bool:
-    """Return whether topics were known when one of these offsets was committed."""
+    """Return whether an offset has a topic id: topics were known when it was committed."""
     return any(offset.topic_id for offset in stored.values())
 
 
@@ -217,10 +218,10 @@ def _rules(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ru
 def _goes_on(
     before: dict[int, SavedOffset], info: TopicInfo, partitions: list[CommitPartition]
 ) -> list[CommittedPartition]:
-    """Accept all partitions of a topic together if each continues a stored offset of the topic.
+    """Return the rows to store for a topic, if none of its offsets is lower than the stored one,
+    and none has metadata. Nearly every commit is like this.
 
-    That is the case of nearly every commit. None of them may have metadata. An empty result means
-    that the caller must check them one by one.
+    Otherwise return an empty list: the caller then checks the partitions one by one.
     """
     committed: list[CommittedPartition] = []
     _, topic_id, count = info
@@ -291,9 +292,8 @@ def _check_topic(
 
 
 def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
-    """Return whether any partition is left once partitions that do not exist are rejected.
-
-    If none is left, group and member are not checked (docs/spec/offsets.md#commit, step 4).
+    """Return whether an existing partition is left to check. If none is, group and member are not
+    checked (docs/spec/offsets.md#commit, step 4).
     """
     early = sum([error in _EARLY for error in errors.values()])
     return early < sum([len(partitions) for _, _, partitions in request.topics])
@@ -319,8 +319,11 @@ def _refuse_too_much(
 
 
 class _Overlay(dict[int, SavedOffset]):
-    """The stored offsets of a topic, for a commit that names a partition more than once. Each
-    offset of the commit replaces the one before it."""
+    """The stored offsets of a topic, and above them the offsets of this commit.
+
+    It is for a commit that names a partition more than once: each offset replaces the one before
+    it.
+    """
 
     def put(self, part: CommittedPartition, info: TopicInfo) -> None:
         partition, offset, _, leader_epoch, metadata = part
@@ -422,7 +425,7 @@ def _absent(by_id: bool) -> ErrorCode:
 def _reply_commit(
     shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors, error: ErrorCode
 ) -> None:
-    """Answer with this error for every partition that has none of its own."""
+    """Answer with this error for every partition that has no error of its own."""
     if not errors and all(partitions for _, _, partitions in request.topics):
         shard.reply(ticket, OffsetCommitResult(error))
         return

@@ -1,9 +1,11 @@
 """OffsetDelete and DeleteGroups. The log keeps the last value of each deleted offset.
 
-See docs/spec/offsets.md#delete and docs/spec/administration.md#delete-groups. If a deletion is too
-large for one step, it is done in portions. A client deletes a group with one request: the runtime
-submits it again until nothing is left (``runtime.tickets.Whole``). For single offsets the client
-receives COORDINATOR_LOAD_IN_PROGRESS and retries.
+See docs/spec/offsets.md#delete and docs/spec/administration.md#delete-groups. A deletion that is
+too large for one step is done in portions:
+
+- The client sends one DeleteGroups. The runtime submits it again until nothing is left
+  (``runtime.tickets.Whole``).
+- For an OffsetDelete the client receives COORDINATOR_LOAD_IN_PROGRESS, and retries.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ event loop.
 
 
 MAX_GROUP_BYTES: Final = 512 * 1024
-"""The same for a portion of a group. Several groups may be deleted in one turn."""
+"""The most encoded bytes of one group that one step may delete. One turn of the loop may delete
+several groups."""
 
 
 @handles(DeleteGroup)

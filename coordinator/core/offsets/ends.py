@@ -1,7 +1,7 @@
 """The end of a partition in static mode: the largest offset that was ever committed.
 
-See docs/design.md#ends. The stored offset with the largest value keeps the end. Only when that
-offset is lowered or deleted does the end get a record of its own.
+See docs/design.md#ends. The end is usually the largest stored offset. Only if that offset is
+lowered or deleted, the end gets a record of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> P
 
 
 def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionEnd]:
-    """Return a record for each end that this commit would lose, by lowering or replacing the offset
-    that holds it.
+    """Return the records for the ends of partitions that this commit would lower.
+
+    It would if it replaces the offset that was the end by a lower one, or by one without a topic
+    id.
     """
     lowered = []
     for topic in record.topics:

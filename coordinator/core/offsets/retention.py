@@ -19,10 +19,8 @@ from groupkeeper.coordinator.core.records import SavedOffset
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 2_000
-"""Offsets that one step examines, and the most that it deletes.
-
-A group of which nothing has expired is examined as a whole.
-"""
+"""One step examines so many offsets, and deletes at most so many. A group without an expired offset
+is examined as a whole."""
 
 
 def arm(shard: ShardState) -> None:

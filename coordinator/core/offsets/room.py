@@ -17,10 +17,9 @@ def too_much(
 ) -> set[OffsetKey]:
     """Return the offsets of a commit that would make the group larger than ``room_bytes`` allows.
 
-    They are checked in their order. An offset that is no larger than the one it replaces always
-    fits. If a commit names a partition twice, the larger size counts from the first mention on.
-    Otherwise other offsets could use the room that a small one frees, before the large one is
-    stored.
+    They are checked in order. An offset that is no larger than the one it replaces always fits. If
+    a commit names a partition twice, its larger size counts from the first mention on. Otherwise
+    the smaller one could leave room to other offsets, which the larger one needs later.
     """
     growth: dict[OffsetKey, int] = {}
     for topic in topics:

@@ -20,17 +20,15 @@ from groupkeeper.coordinator.core.records import NO_OFFSET, PartitionEnd
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 1_000
-"""Offsets that one step examines, and the most that it changes.
-
-A group of which nothing has to change is examined as a whole.
-
-The first steps of all shards run in one turn of the event loop.
-"""
+"""One step examines so many offsets, and changes at most so many. A group without a change is
+examined as a whole. The first steps of all shards run in one turn of the event loop."""
 
 
 def start_sweep(shard: ShardState) -> None:
-    """Examine a first portion of the groups now. A deadline starts each further portion. Does
-    nothing if the host keeps no topics."""
+    """Begin a sweep: examine a first portion of the groups now. Deadlines start the other portions.
+
+    Does nothing if the host keeps no topics.
+    """
     if shard.image.accepts_any:
         return  # a host without topics never learns that a topic was deleted
     shard.sweep_left = list(shard.groups)

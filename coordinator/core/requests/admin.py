@@ -21,7 +21,7 @@ from groupkeeper.coordinator.core.waiting import Waiting
 
 
 class ListedGroup(NamedTuple):
-    """A group in a listing."""
+    """The fields of one group in the answer to ListGroups."""
 
     group_id: str
     protocol_type: str
@@ -57,7 +57,7 @@ class ListGroups(AnyRequest, frozen=True):
 
 
 class DescribedMember(NamedTuple):
-    """A member in a description."""
+    """The fields of one member in the answer to DescribeGroups."""
 
     member_id: str
     group_instance_id: str | None
@@ -97,7 +97,7 @@ class DescribeGroup(GroupRead, frozen=True):
 
 
 class MemberView(NamedTuple):
-    """The coordinator's view of a member."""
+    """The fields of one member that a host can read. DescribeGroups has fewer."""
 
     member_id: str
     group_instance_id: str | None
@@ -120,7 +120,7 @@ class MemberView(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """The coordinator's view of a group."""
+    """The fields of one group that a host can read. DescribeGroups has fewer."""
 
     group_id: str
     state: GroupState
@@ -145,8 +145,10 @@ class ReadGroup(GroupRead, frozen=True):
 
 
 class PartlyDeleted(AnyResult, frozen=True):
-    """The answer to a DeleteGroup of a large group. With COORDINATOR_LOAD_IN_PROGRESS a portion of
-    its offsets is deleted, and the same request deletes the next one.
+    """The answer to a DeleteGroup of a large group, after a portion of its offsets was deleted.
+
+    With COORDINATOR_LOAD_IN_PROGRESS the same request must be sent again, to delete the next
+    portion.
     """
 
 

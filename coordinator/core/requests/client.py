@@ -1,4 +1,4 @@
-"""The sender of a request."""
+"""The sender of a request: client id, host and principal."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from groupkeeper.coordinator.core.declarations import AnyResult, GroupRead, Grou
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.waiting import Waiting
 from groupkeeper.coordinator.core.wire_values import Int32
 
 JOIN_EPOCH: Final = 0
@@ -31,14 +32,15 @@ class ConsumerGroupHeartbeatResult(AnyResult, frozen=True):
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: tuple[TopicPartitions, ...] | None = None
-    """None: as before. It lacks the partitions that the member has to give up."""
+    """The partitions of the member; None if they are as before. Partitions that it must give up are
+    left out."""
 
 
 class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
     """Join a consumer group, stay in it, or leave it (docs/spec/consumer-groups.md#heartbeat).
 
-    The caller has checked the request by itself (docs/spec/consumer-groups.md#validation). A field
-    with None is unchanged.
+    The caller has made the checks that need no group (docs/spec/consumer-groups.md#validation). A
+    field that is None leaves what the member sent before.
     """
 
     member_id: str
@@ -52,7 +54,8 @@ class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
     subscribed_topic_regex: str | None
     """"" clears the pattern."""
     pattern_error: str | None
-    """Why the pattern does not compile. Found outside the core, which has no such library."""
+    """The reason why the pattern does not compile, or None. The caller finds it, because the core
+    has no such library."""
     server_assignor: str | None
     owned: tuple[TopicPartitions, ...] | None
     """The partitions that the member still has."""
@@ -68,15 +71,16 @@ class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
 
     @property
     def when_full(self) -> ErrorCode | None:  # type: ignore[override]  # others: a constant
-        """Return the refusal of a join or a leave. A refusal of any other heartbeat could expire
-        the session, and few of them write."""
+        """Return the refusal of a heartbeat that joins or leaves. None for any other heartbeat: a
+        refusal could end the member's session, and few of them write.
+        """
         if self.member_epoch > JOIN_EPOCH:
             return None
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class DescribedConsumerMember(NamedTuple):
-    """A member in the description of a consumer group."""
+    """The fields of one member in the answer to ConsumerGroupDescribe."""
 
     member_id: str
     group_instance_id: str | None
@@ -91,7 +95,7 @@ class DescribedConsumerMember(NamedTuple):
     assignment: tuple[tuple[str, str, tuple[int, ...]], ...]
     """(topic id, topic, partitions) that it has, and those that it has to give up."""
     target_assignment: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """What it shall have."""
+    """The target of the member."""
     is_classic: bool
     """It uses the classic protocol (version 1: member type 0 instead of 1)."""
 
@@ -106,6 +110,8 @@ class ConsumerGroupDescribeResult(AnyResult, frozen=True):
     assignment_epoch: int = 0
     assignor_name: str = ""
     members: tuple[DescribedConsumerMember, ...] = ()
+    waiting: Waiting | None = None
+    """Only if it was asked for, and the group waits for members."""
 
     def replaced(self, code: ErrorCode) -> ConsumerGroupDescribeResult:
         """Return a refusal that keeps the group id."""
@@ -113,7 +119,11 @@ class ConsumerGroupDescribeResult(AnyResult, frozen=True):
 
 
 class ConsumerGroupDescribe(GroupRead, frozen=True):
-    """Describe one consumer group (docs/spec/consumer-groups.md#describe)."""
+    """Describe one consumer group (docs/spec/consumer-groups.md#describe). ``with_waiting`` adds
+    the members that it waits for.
+    """
+
+    with_waiting: bool = False
 
     result = ConsumerGroupDescribeResult
 

@@ -52,8 +52,9 @@ class OffsetCommit(GroupWrite, frozen=True):
 
     @property
     def knows_member_epochs(self) -> bool:
-        """Whether the version has member epochs (v9). Older ones may not be sent by members of the
-        consumer protocol."""
+        """True if the version has member epochs (v9 and later). A member of the consumer protocol
+        must not use an older version.
+        """
         return self.absent_group_error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -90,8 +91,9 @@ class OffsetFetch(GroupRead, frozen=True):
     when_full = ErrorCode.NOT_COORDINATOR  # older consumers retry no other code
 
     def loading_answer(self) -> Result:
-        """Return NOT_COORDINATOR to consumers that require stable offsets. Older ones of them do
-        not retry COORDINATOR_LOAD_IN_PROGRESS."""
+        """Return NOT_COORDINATOR to consumers that require stable offsets: older versions of them
+        do not retry COORDINATOR_LOAD_IN_PROGRESS.
+        """
         code = ErrorCode.NOT_COORDINATOR if self.require_stable else self.while_loading
         return self.refused(code)
 

@@ -13,9 +13,7 @@ from groupkeeper.coordinator.core.wire_values import Int32
 
 
 class ClusterResult(AnyResult, frozen=True):
-    """A result from the controller, which serves topics and configs as the coordinator serves
-    groups.
-    """
+    """A result of a request to the cluster shard. In Kafka the controller answers such requests."""
 
     def replaced(self, code: ErrorCode) -> Self:
         """Return the other answer with NOT_CONTROLLER instead of NOT_COORDINATOR."""
@@ -23,7 +21,7 @@ class ClusterResult(AnyResult, frozen=True):
 
 
 class ClusterRequest(AnyRequest, frozen=True):
-    """A request to the cluster shard."""
+    """A request about topics or about the configs of groups, which only the cluster shard has."""
 
     client: Client
     group_id: ClassVar = None
@@ -92,7 +90,7 @@ class ChangeTopics(ClusterRequest, frozen=True):
 
 
 class GroupConfigChange(NamedTuple):
-    """The changes to the configs of one group."""
+    """The changes of an AlterGroupConfigs to the configs of one group."""
 
     group_id: str
     changes: tuple[tuple[str, str | None], ...]
@@ -102,7 +100,7 @@ class GroupConfigChange(NamedTuple):
 
 
 class GroupConfigResult(NamedTuple):
-    """The result for one group of an AlterGroupConfigs."""
+    """The result of an AlterGroupConfigs for one group: NONE, or why nothing was changed."""
 
     group_id: str
     error: ErrorCode

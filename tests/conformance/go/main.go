@@ -1,6 +1,6 @@
 // The Go clients of the Kafka world against a server: each scenario is one life of one client.
 //
-// Started as `conformance HOST:PORT`. It says first which versions it holds, then reads commands
+// Started as `conformance HOST:PORT` (as `conformance members HOST:PORT`: see members.go). It says first which versions it holds, then reads commands
 // from stdin, {"id": 1, "scenario": "kafka-go/heartbeats", "group": "g"}, runs them side by side
 // and writes one line for each, {"id": 1, "ok": true} or {"id": 1, "ok": false, "error": "..."}.
 package main
@@ -215,6 +215,10 @@ func versions() map[string]string {
 }
 
 func main() {
+	if os.Args[1] == "members" {
+		hostMembers(os.Args[2])
+		return
+	}
 	var writing sync.Mutex
 	say := func(line map[string]any) {
 		writing.Lock()

@@ -16,7 +16,7 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 
-/** A KafkaConsumer of the classic protocol, polled by a thread of its own. */
+/** A KafkaConsumer, of the classic protocol unless its settings say otherwise, polled by a thread of its own. */
 final class Member implements ConsumerRebalanceListener {
   private final KafkaConsumer<byte[], byte[]> consumer;
   private final Queue<Runnable> orders = new ConcurrentLinkedQueue<>();
@@ -40,6 +40,9 @@ final class Member implements ConsumerRebalanceListener {
     config.put("key.deserializer", "org.apache.kafka.common.serialization.ByteArrayDeserializer");
     config.put("value.deserializer", "org.apache.kafka.common.serialization.ByteArrayDeserializer");
     config.putAll(settings);
+    if (config.get("group.protocol").equals("consumer")) { // the server knows the timeouts
+      config.keySet().removeAll(Set.of("session.timeout.ms", "heartbeat.interval.ms"));
+    }
     consumer = new KafkaConsumer<>(config);
     thread = new Thread(this::run, group);
     thread.setDaemon(true);

@@ -54,8 +54,7 @@ BROKER_CONFIGS: Mapping[str, Changed] = {
     "default.replication.factor": {},
     "delete.topic.enable": {},
     "group.coordinator.rebalance.protocols": {
-        "value": ("classic,consumer,streams", "classic,consumer"),
-        "config_source": (5, 4),
+        "value": ("classic,consumer,streams", "classic,consumer")
     },
     "group.min.session.timeout.ms": {},
     "group.max.session.timeout.ms": {},
@@ -69,7 +68,7 @@ BROKER_CONFIGS: Mapping[str, Changed] = {
     "group.consumer.max.heartbeat.interval.ms": {},
     "group.consumer.max.size": _FROM_FILE,
     "group.consumer.assignors": {},
-    "group.consumer.migration.policy": {},
+    "group.consumer.migration.policy": _FROM_FILE,
     "group.consumer.assignment.interval.ms": {"read_only": (False, True)},
     "group.consumer.min.assignment.interval.ms": {},
     "group.consumer.max.assignment.interval.ms": {},

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.conformance.kafka import settings
 from tests.conformance.kafka.asked import ASKED
+from tests.conformance.kafka.new_topics import known_topic, shard_of
 from tests.conformance.kafka.pair import BY_NAME, Pair, Person, Ref
 from tests.conformance.kafka.sent import Answer
 from tests.helpers.wire.raw_client import RawClient
@@ -274,8 +275,8 @@ class Case:
             with RawClient(port) as admin:
                 new = {"name": name, "num_partitions": partitions, "replication_factor": 1}
                 made = admin.call("create_topics", 7, topics=[new], timeout=20_000)
-                ids.append(uuid.UUID(made["topics"][0]["topic_id"]))
-        self.wait(700)
+                topic_id = uuid.UUID(made["topics"][0]["topic_id"])
+            ids.append(known_topic(port, name, partitions, [shard_of(self.group)], topic_id))
         self.pair.comparison.pair(str(ids[0]), str(ids[1]))
         return Ref(lambda side: ids[side], f"<id of {name}>")
 

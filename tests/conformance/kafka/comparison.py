@@ -20,6 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")
+"""The id that Kafka gives a classic member of a consumer group: a UUID in base64. Ours begins with
+the id of the client, as in a classic group.
+"""
 TEXTS = frozenset({"message", "error_message", "documentation"})
 
 UNORDERED = frozenset(
@@ -120,6 +124,9 @@ class Comparison:
 
     def pair(self, kafka: str, ours: str) -> bool:
         """Let two ids stand for each other; says whether neither stands for another."""
+        if kafka in self._to_ours or (TOKEN.fullmatch(kafka) and UUID.search(ours)):
+            both = self._to_ours.setdefault(kafka, ours), self._to_kafka.setdefault(ours, kafka)
+            return both == (ours, kafka)
         found = UUID.findall(kafka), UUID.findall(ours)
         if len(found[0]) != len(found[1]) or UUID.sub("", kafka) != UUID.sub("", ours):
             return False
@@ -132,6 +139,8 @@ class Comparison:
 
     def stands_for(self, kafka: str, ours: str) -> bool:
         """Say whether two ids are known to be one, without making them so."""
+        if self._to_ours.get(kafka) == ours:
+            return True
         return UUID.sub(lambda m: self._to_ours.get(m[0], "?"), kafka) == ours
 
     def of_side(self, kafka: str, side: int) -> str:
@@ -199,6 +208,8 @@ class Comparison:
             if isinstance(value, list):
                 return sorted((plain(v) for v in value), key=str)
             if isinstance(value, str):
+                if side == 1 and value in known:
+                    return known[value]
                 of = (lambda m: m[0] if m[0] in known else "~") if side == 0 else None
                 return UUID.sub(of or (lambda m: known.get(m[0], "~")), value)
             return value if not isinstance(value, bytes) else value.hex()

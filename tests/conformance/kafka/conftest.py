@@ -39,7 +39,8 @@ def benches(request: pytest.FixtureRequest) -> Iterator[dict[bool, Bench]]:
     if ASKED.refusal:
         _give_up(request, ASKED.refusal)
     wanted = {scripted.small for scripted, _ in _selected(request)} or {False}
-    if any("told_by" in getattr(item, "fixturenames", ()) for item in request.session.items):
+    names = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    if not names.isdisjoint({"told_by", "mixed_told_by"}):
         wanted.add(False)
     with ThreadPoolExecutor(2) as pool:
         starting = [pool.submit(servers.start, small=small) for small in sorted(wanted)]

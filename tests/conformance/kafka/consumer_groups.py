@@ -12,8 +12,6 @@ from tests.conformance.kafka.sent import Answer
 from tests.conformance.kafka.settings import LONG_MS, SHORT_MS, TOPIC
 
 SESSION_MS = 2 * SHORT_MS
-TOPIC_KNOWN_MS = 1_500
-"""The pair of servers with small limits has made the topic just now."""
 UNCHANGED: dict[str, Any] = {
     "instance_id": None,
     "rack_id": None,
@@ -160,7 +158,6 @@ def the_first_member_of_a_consumer_group(case: Case) -> None:
 
 @edge(87, small=True)
 def a_second_member_within_the_assignment_interval(case: Case) -> None:
-    case.wait(TOPIC_KNOWN_MS)
     a, b = members(case, "a", "b")
     a.join()
     b.join()
@@ -355,7 +352,6 @@ def members_without_topics(case: Case) -> None:
 
 @edge(98, small=True)
 def a_member_leaves_right_after_its_join(case: Case) -> None:
-    case.wait(TOPIC_KNOWN_MS)
     a, b = members(case, "a", "b")
     a.join()
     b.join()
@@ -647,7 +643,6 @@ def a_member_drops_the_topic_that_it_keeps(case: Case) -> None:
 
 @edge(114, 122, small=True)
 def a_consumer_group_that_is_full(case: Case) -> None:
-    case.wait(TOPIC_KNOWN_MS)
     a, b = Member(case, "a", instance="i"), Member(case, "b")
     a.join()
     b.join()

@@ -8,13 +8,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from math import inf
+from typing import TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 
 from tests.conformance.kafka.generated import Life, lives
+from tests.conformance.kafka.mixed_lives import MixedLife
 from tests.conformance.kafka.runner import Figures, Outcome, settled
 
-Lived = Callable[[Life, int], Outcome]
+AnyLife = TypeVar("AnyLife", Life, MixedLife)
+Lived = Callable[[AnyLife, int], Outcome]
 """Leads a life on both sides, with that patience, and says what came of it."""
 
 SHRINK_S = 120.0
@@ -28,7 +32,20 @@ class _Over(BaseException):
 def explore(
     number: int,
     count: int,
-    lived: Lived,
+    lived: Lived[Life],
+    figures: Figures,
+    stopping: threading.Event,
+    clock: Callable[[], float] = time.monotonic,
+) -> str:
+    """Draw lives of classic groups, and search among them."""
+    return search(lives(), number, count, lived, figures, stopping, clock)
+
+
+def search(
+    drawn: st.SearchStrategy[AnyLife],
+    number: int,
+    count: int,
+    lived: Lived[AnyLife],
     figures: Figures,
     stopping: threading.Event,
     clock: Callable[[], float] = time.monotonic,
@@ -39,7 +56,7 @@ def explore(
     one decides: it differed by the rule of ``settled``, and what becomes of it when it is shrunk
     takes nothing of that back. What is known to differ is not led again.
     """
-    found: dict[Life, Outcome] = {}
+    found: dict[AnyLife, Outcome] = {}
     until_s = inf
 
     @settings(
@@ -51,8 +68,8 @@ def explore(
         print_blob=False,
     )
     @seed(number)
-    @given(lives())
-    def alike(life: Life) -> None:
+    @given(drawn)
+    def alike(life: AnyLife) -> None:
         nonlocal until_s
         if stopping.is_set() or clock() >= until_s:
             raise _Over
@@ -73,11 +90,11 @@ def explore(
     return f"SEED={number}: {found[min(found, key=_length)].told()}" if found else ""
 
 
-def _length(life: Life) -> tuple[int, int]:
+def _length(life: Life | MixedLife) -> tuple[int, int]:
     return len(life.acts), len(repr(life))
 
 
-def _twice(life: Life, lived: Lived) -> Outcome:
+def _twice(life: AnyLife, lived: Lived[AnyLife]) -> Outcome:
     """A shorter life stands for the one that was found only where it differs two times."""
     outcome = lived(life, 1)
     return lived(life, 1) if outcome.differs else outcome

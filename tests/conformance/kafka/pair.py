@@ -233,10 +233,10 @@ class Pair:
 
     def ask_until_equal(
         self, api: str, version: int, mask: Callable[[Answer], Answer] = dict, **values: Any
-    ) -> None:
+    ) -> Answer:
         """Compare once both sides are at rest: Kafka shows some things later than it answers.
 
-        ``mask`` takes out what is not to be compared.
+        ``mask`` takes out what is not to be compared. Returns Kafka's answer.
         """
         end = time.monotonic() + PATIENCE_S
         compared, found = self.comparison.answers, len(self.comparison.differences)
@@ -246,7 +246,7 @@ class Pair:
             self.comparison.answers = compared
             self.comparison.compare(f"after {self._last()}", api, version, *answers)
             if len(self.comparison.differences) == found or time.monotonic() > end:
-                return
+                return answers[0]
             time.sleep(0.03)
 
     def ask(

@@ -13,10 +13,10 @@ from functools import partial
 from tests.conformance.kafka.allowed import Rule, allowed_by
 from tests.conformance.kafka.by_chance import explained
 from tests.conformance.kafka.comparison import Difference
+from tests.conformance.kafka.new_topics import SHARDS, known_topic
 from tests.conformance.kafka.pair import Arbitrary, Diverged, Pair, TooSlow
 from tests.conformance.kafka.servers import Servers
-from tests.conformance.kafka.settings import TOPIC
-from tests.helpers.wire.raw_client import RawClient
+from tests.conformance.kafka.settings import PARTITIONS, TOPIC
 
 ALIKE = 2
 """A case that differed, and was then alike so often in a row, differed by chance: on a busy machine
@@ -142,13 +142,11 @@ class Bench:
 
     @classmethod
     def of(cls, servers: Servers) -> Bench:
-        """Ask both sides for the ids."""
-        found = []
-        for port in servers.ports:
-            with RawClient(port) as client:
-                answer = client.call("metadata", 12, topics=[{"topic_id": None, "name": TOPIC}])
-                found.append(uuid.UUID(answer["topics"][0]["topic_id"]))
-        return cls(servers, (found[0], found[1]))
+        """Ask both sides for the ids, once both know the topic."""
+        kafka, ours = servers.ports
+        everywhere = range(SHARDS)
+        kafkas_id = known_topic(kafka, TOPIC, PARTITIONS, everywhere)
+        return cls(servers, (kafkas_id, known_topic(ours, TOPIC, PARTITIONS, everywhere)))
 
     def pair(self, name: str) -> Pair:
         """Both sides, for a case with a group of its own."""

@@ -47,7 +47,10 @@ class JarsKafka(Kafka):
         properties = self.directory / "server.properties"
         text = PROPERTIES.format(port=self.port, controller=self.port + 1, data=data)
         of_table = settings.of_kafka(small=self.small).items()
-        lines = [f"{name}={json.dumps(value)}\n" for name, value in of_table]
+        lines = [
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}\n"
+            for name, value in of_table
+        ]
         properties.write_text(text + "".join(lines))
         if not data.exists():
             tool = [machine, *JVM, "-cp", path, "kafka.tools.StorageTool"]
@@ -68,6 +71,14 @@ class Servers:
         """Kafka's and ours."""
         return self.kafka.port, self.ours.port
 
+    def restart(self) -> None:
+        """Kill both, and start both again on what they have stored."""
+        for one in (self.kafka, self.ours):
+            one.kill()
+        with ThreadPoolExecutor(2) as pool:
+            for started in [pool.submit(one.start) for one in (self.kafka, self.ours)]:
+                started.result()
+
     def stop(self) -> None:
         """End both, by their process ids, and forget what they wrote."""
         self.ours.stop()
@@ -75,7 +86,7 @@ class Servers:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def start(*, small: bool) -> Servers:
+def start(*, small: bool, storage_url: str = "memory:") -> Servers:
     """Start both side by side; raises ``Unavailable`` where this machine cannot."""
     memory = Path("/dev/shm")  # a broker flushes hundreds of files while it starts
     scratch = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
@@ -83,12 +94,11 @@ def start(*, small: bool) -> Servers:
         JarsKafka(scratch / "kafka", small=small),
         Groupkeeper(
             scratch / "ours",
-            storage_url="memory:",
+            storage_url=storage_url,
             topics={settings.TOPIC: settings.PARTITIONS},
             settings={
                 **settings.of_ours(small=small),
                 "kafka.cluster_id": settings.CLUSTER_ID,
-                "group.rebalance_protocols": ["classic", "consumer"],
                 "storage.append_timeout_ms": settings.MIN_SESSION_MS - 100,
             },
         ),

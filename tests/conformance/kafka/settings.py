@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.conformance.kafka.asked import ASKED
+
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 TOPIC = "orders"
 PARTITIONS = 12
@@ -32,8 +34,8 @@ class Setting(NamedTuple):
 
     kafka: str
     ours: str
-    plain: int
-    small: int
+    plain: int | str
+    small: int | str
 
 
 TABLE = (
@@ -63,6 +65,18 @@ TABLE = (
         MIN_SESSION_MS,
     ),
     Setting(
+        "group.consumer.max.session.timeout.ms",
+        "group.consumer_max_session_timeout_ms",
+        LONG_MS,
+        LONG_MS,
+    ),
+    Setting(
+        "group.consumer.session.timeout.ms",
+        "group.consumer_session_timeout_ms",
+        LONG_MS,
+        LONG_MS,
+    ),
+    Setting(
         "group.consumer.min.heartbeat.interval.ms",
         "group.consumer_min_heartbeat_interval_ms",
         MIN_HEARTBEAT_MS,
@@ -75,6 +89,12 @@ TABLE = (
         ASSIGNMENT_INTERVAL_MS,
     ),
     Setting("group.consumer.max.size", "group.consumer_max_size", 2**31 - 1, MAX_SIZE),
+    Setting(
+        "group.consumer.migration.policy",
+        "group.consumer_migration_policy",
+        ASKED.policy or "bidirectional",
+        ASKED.policy or "upgrade",
+    ),
     Setting("offset.metadata.max.bytes", "offsets.metadata_max_bytes", 4_096, 4_096),
     Setting("offsets.topic.num.partitions", "offsets.topic_num_partitions", 50, 50),
     Setting("node.id", "kafka.node_id", 1, 1),
@@ -82,11 +102,11 @@ TABLE = (
 )
 
 
-def of_kafka(*, small: bool) -> dict[str, int]:
+def of_kafka(*, small: bool) -> dict[str, int | str]:
     """What server.properties holds of the table."""
     return {row.kafka: row.small if small else row.plain for row in TABLE}
 
 
-def of_ours(*, small: bool) -> dict[str, int]:
+def of_ours(*, small: bool) -> dict[str, int | str]:
     """What the daemon's settings hold of the table."""
     return {row.ours: row.small if small else row.plain for row in TABLE}

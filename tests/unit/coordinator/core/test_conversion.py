@@ -10,67 +10,40 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberEvicted
+from groupkeeper.coordinator.core.events import (
+    Assignment,
+    GroupConverted,
+    MemberEvicted,
+    PatternRefused,
+)
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol, LeavingMember
-from groupkeeper.protocol.consumer_protocol import (
-    ConsumerAssignment,
-    Subscription,
-    decode_assignment,
-    encode_assignment,
-    encode_subscription,
-)
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
-from tests.helpers.core.shard_driver import (
-    MemberStub,
-    ShardDriver,
-    a_member,
-    completing,
-    heartbeat_through,
+from tests.helpers.core.mixed_groups import (
+    assigned,
+    classic_group,
+    mixed,
+    partitions_of,
+    rejoin,
+    subscribed,
 )
+from tests.helpers.core.shard_driver import ShardDriver, a_member, heartbeat_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tests.helpers.core.shard_driver import Call
 
 NONE = ErrorCode.NONE
 ABSENT = ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def subscribed(*owned: int, version: int = 1) -> tuple[JoinProtocol, ...]:
-    metadata = encode_subscription(
-        Subscription(version, ["orders"], None, {"orders": [*owned]} if owned else {})
-    )
-    return (JoinProtocol("range", metadata),)
-
-
-def assigned(*numbers: int, user_data: bytes | None = None) -> bytes:
-    return encode_assignment(ConsumerAssignment(1, {"orders": [*numbers]}, user_data))
-
-
-def classic_group(driver: ShardDriver, *assignments: bytes, **fields: Any) -> list[MemberStub]:
-    """A Stable group of classic consumers with these assignments."""
-    members = [a_member(driver, protocols=subscribed(), **fields) for _ in assignments]
-    ordered = completing(driver, *members)
-    by_id = {m.member_id: data for m, data in zip(ordered, assignments, strict=True)}
-    kind = fields.get("protocol_type", "consumer")
-    for member in ordered:
-        given = by_id if member.leads else None
-        assert member.sync(given, protocol_type=kind).error is NONE
-    return ordered
-
-
-def rejoin(member: MemberStub, *owned: int) -> Call:
-    call = member.join(protocols=subscribed(*owned))
-    if call.reply is not None and call.error is NONE:
-        member.joined(call)
-    return call
-
-
-def partitions_of(call: Call) -> set[int]:
-    assert call.error is NONE, call.result
-    return {*decode_assignment(call.result.assignment).partitions.get("orders", [])}
+def conversions(driver: ShardDriver) -> list[tuple[str, str, str, int, str]]:
+    """What the events say about groups that changed their type."""
+    return [
+        (event.from_type, event.to_type, event.group_type, event.members, event.member_id)
+        for event in driver.events
+        if isinstance(event, GroupConverted)
+    ]
 
 
 # --- Empty groups ---
@@ -79,6 +52,7 @@ def partitions_of(call: Call) -> set[int]:
 def test_an_empty_classic_group_becomes_a_consumer_group_and_keeps_its_offsets(driver) -> None:
     driver.commit("g", {"orders": {0: 5}})
     assert ConsumerStub(driver, "a").join().result.member_epoch == 2
+    assert conversions(driver) == [("classic", "consumer", "consumer", 0, "a")]
     assert driver.list_groups()["g"].group_type == "consumer"
     assert driver.fetch("g", {"orders": [0]}).offsets() == {("orders", 0): 5}
     driver.reload()
@@ -91,6 +65,7 @@ def test_an_empty_consumer_group_becomes_a_classic_group_and_keeps_its_offsets(d
     driver.commit("g", {"orders": {0: 5}}, member_id="a", generation_id=2)
     a.leave()
     classic_group(driver, assigned(0))
+    assert conversions(driver) == [("consumer", "classic", "classic", 0, "")]
     assert driver.list_groups()["g"].group_type == "classic"
     assert driver.fetch("g", {"orders": [0]}).offsets() == {("orders", 0): 5}
     assert driver.shard.tally.subscribers.of(["orders"]) == []
@@ -118,6 +93,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_its_members_go_on(driver) 
     generation = first.generation_id
     new = ConsumerStub(driver, "new")
     assert new.join().error is NONE
+    assert conversions(driver) == [("classic", "consumer", "consumer", 2, "new")]
     group = describe_consumer(driver)
     assert (group.group_epoch, group.state) == (generation + 1, "Reconciling")
     assert new.epoch == generation + 1
@@ -196,6 +172,12 @@ def test_a_newcomer_that_is_refused_converts_nothing(driver) -> None:
         subscribed_topic_regex="(", pattern_error="missing closing )"
     )
     assert call.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    (event,) = driver.events_of(PatternRefused)
+    assert (event.group_type, event.member_id, event.detail) == (
+        GroupType.CLASSIC,
+        "new",
+        "missing closing )",
+    )
     assert driver.state() == "Stable"
     assert member.heartbeat().error is NONE
 
@@ -208,23 +190,6 @@ def test_a_heartbeat_that_does_not_join_does_not_convert(driver) -> None:
 
 
 # --- classic members of consumer groups ---
-
-
-def mixed(driver: ShardDriver) -> tuple[ConsumerStub, MemberStub]:
-    """A Stable consumer group with a member of each protocol."""
-    consumer = ConsumerStub(driver, "a")
-    consumer.join()
-    driver.advance(1_000)
-    classic = a_member(driver)
-    rejoin(classic)
-    for _ in range(6):
-        driver.advance(1_000)
-        consumer.acknowledge()
-        if classic.heartbeat().error is not NONE:
-            rejoin(classic)
-            classic.sync()
-    assert describe_consumer(driver).state == "Stable"
-    return consumer, classic
 
 
 def test_a_classic_member_joins_a_consumer_group_at_once(driver) -> None:
@@ -329,7 +294,11 @@ def test_when_the_last_consumer_leaves_the_group_is_classic_and_rebalances(drive
     """docs/spec/edge-cases.md#edge-103; testLastConsumerProtocolMemberLeavingConsumerGroup."""
     consumer, classic = mixed(driver)
     epoch = describe_consumer(driver).group_epoch
+    held = partitions_of(classic.sync(protocol_name="range"))
     consumer.leave()
+    assert conversions(driver)[-1] == ("consumer", "classic", "classic", 1, "")
+    event = next(each for each in driver.events if type(each) is Assignment)
+    assert event.partitions == {classic.member_id: {"orders": sorted(held)}}
     assert driver.state() == "PreparingRebalance"
     classic.generation_id = epoch
     assert classic.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
@@ -395,3 +364,90 @@ def test_a_conversion_survives_a_restart(driver) -> None:
     new.leave()
     driver.reload()
     assert driver.list_groups()["g"].group_type == "classic"
+
+
+def test_a_sync_that_waits_is_answered_by_an_upgrade(driver) -> None:
+    first, second = classic_group(driver, assigned(0), assigned(1))
+    joining = [member.join() for member in (first, second)]
+    driver.advance_until_answered(*joining)
+    for member, call in zip((first, second), joining, strict=True):
+        member.joined(call)
+    follower = second if first.leads else first
+    waiting = follower.sync()
+    assert waiting.parked
+    assert ConsumerStub(driver, "new").join().error is NONE
+    assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.everything_answered()
+
+
+def test_a_group_that_becomes_classic_knows_all_protocols_of_its_members(driver) -> None:
+    consumer = ConsumerStub(driver, "a")
+    consumer.join()
+    (named,) = subscribed()
+    both = (named, JoinProtocol("roundrobin", named.metadata))
+    assert driver.join("g", "b", protocols=both).error is NONE
+    consumer.leave()
+    call = driver.join("g", protocols=both[1:], requires_known_member_id=False)
+    assert call.parked, "it shares one protocol with the others"
+
+
+def test_a_newcomer_without_topics_begins_no_epoch_in_a_group_that_it_converts(driver) -> None:
+    (member,) = classic_group(driver, assigned(*range(12)))
+    new = ConsumerStub(driver, "new", topics=())
+    assert new.join().result.member_epoch == member.generation_id
+    assert describe_consumer(driver).group_epoch == member.generation_id
+    assert member.heartbeat().error is NONE
+
+
+def test_a_static_consumer_that_changes_its_protocol_under_its_own_id_converts_the_group(
+    driver,
+) -> None:
+    consumer = ConsumerStub(driver, "a", instance_id="i")
+    consumer.join()
+    call = driver.join("g", "a", group_instance_id="i", protocols=subscribed())
+    assert (call.error, call.result.generation_id) == (NONE, consumer.epoch)
+    assert driver.list_groups()["g"].group_type == "classic"
+    assert driver.state() == "Stable"
+
+
+def test_a_replacement_with_another_subscription_begins_no_epoch_before_the_rebalance(
+    driver,
+) -> None:
+    """As in Kafka: the classic group begins with the epoch of the consumer group, and the member
+    joins again in its first rebalance.
+    """
+    consumer = ConsumerStub(driver, "a", topics=("payments",), instance_id="i")
+    consumer.join()
+    epoch = consumer.epoch
+    consumer.leave(-2)
+    classic = a_member(driver, instance_id="i")
+    call = rejoin(classic)
+    assert (call.error, call.result.generation_id) == (NONE, 0)
+    assert driver.state() == "PreparingRebalance"
+    assert classic.heartbeat().error is ErrorCode.ILLEGAL_GENERATION
+    assert rejoin(classic).result.generation_id == epoch + 1
+
+
+def test_a_replacement_while_a_target_is_owed_rebalances_without_it(driver) -> None:
+    consumer, other = ConsumerStub(driver, "a", instance_id="i"), ConsumerStub(driver, "b")
+    consumer.join()
+    driver.advance(1_000)
+    other.join()
+    other.leave()  # begins an epoch, whose target nobody asks for
+    epoch = describe_consumer(driver).group_epoch
+    consumer.leave(-2)
+    classic = a_member(driver, instance_id="i")
+    assert rejoin(classic).result.generation_id == 0
+    assert driver.state() == "PreparingRebalance"
+    assert rejoin(classic).result.generation_id == epoch + 1
+
+
+def test_a_refused_join_leaves_an_empty_consumer_group_as_it_is(driver) -> None:
+    consumer = ConsumerStub(driver, "a")
+    consumer.join()
+    driver.commit("g", {"orders": {0: 5}}, member_id="a", generation_id=2)
+    consumer.leave()
+    call = driver.join("g", "nobody", protocols=subscribed())
+    assert call.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.list_groups()["g"].group_type == "consumer"
+    assert driver.fetch("g", {"orders": [0]}).offsets() == {("orders", 0): 5}

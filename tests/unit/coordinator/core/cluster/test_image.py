@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from groupkeeper.coordinator.cluster.topics import Topics
-from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.cluster.image import (
+    MAX_DELETED_NAMES,
+    TopicImage,
+    TopicInfo,
+    keep_names,
+)
 
 A = TopicInfo("a", "AAAAAAAAAAAAAAAAAAAAAA", 1)
 B = TopicInfo("b", "BBBBBBBBBBBBBBBBBBBBBA", 2)
@@ -66,3 +71,12 @@ def test_every_change_of_the_topics_makes_the_next_version():
     assert topics.image.version == 1, "nothing has changed"
     topics.replace({"a": A, "b": B})
     assert (topics.image.version, topics.image.difference.changed) == (2, {"b"})
+
+
+def test_only_the_newest_names_of_deleted_topics_are_kept():
+    names: dict[str, str] = {}
+    for number in range(MAX_DELETED_NAMES + 5):
+        topic = TopicInfo(f"t{number}", f"id{number}", 1)
+        keep_names(names, TopicImage.of(topic), {topic.name})
+    assert len(names) == MAX_DELETED_NAMES
+    assert ("id4" in names, names["id5"]) == (False, "t5")

@@ -7,9 +7,11 @@ import pytest
 from groupkeeper.coordinator.core.consumer import assignment_work
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork, compute
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.work import WorkFailed, WorkFailure
-from tests.helpers.core.consumer_members import ConsumerStub
-from tests.helpers.core.shard_driver import ShardDriver
+from tests.helpers.core.consumer_members import ConsumerStub, settle
+from tests.helpers.core.shard_driver import CLIENT, ORDERS, ShardDriver
 
 INTERVAL_MS = 1_000
 ALL = set(range(12))
@@ -131,3 +133,67 @@ def test_one_computation_of_a_group_is_under_way_at_a_time(driver):
     driver.advance(INTERVAL_MS)
     a.beat()
     assert len(driver.work) == 1
+
+
+def test_the_result_for_a_deleted_group_is_not_taken_for_the_next_one_of_its_name(driver):
+    gone = ConsumerStub(driver, "gone")
+    gone.join()
+    gone.leave()
+    driver.send(DeleteGroup("g", CLIENT))
+    members = [ConsumerStub(driver, name) for name in ("a", "b")]
+    for member in members:
+        member.join()
+    first, second = driver.work
+    assert first.epoch == second.epoch
+    call = next(call for call in driver.calls if call.parked)
+    driver.finish_work(computed(driver))
+    assert call.parked, "its own computation is still under way"
+    finish(driver, *members)
+    assert members[0].partitions() == ALL
+
+
+def test_the_target_of_a_static_member_is_for_whoever_has_its_place_now(driver):
+    """Its old id may come back without a place of its own."""
+    first = ConsumerStub(driver, "first", instance_id="i")
+    first.join()
+    finish(driver, first)
+    driver.advance(INTERVAL_MS)
+    b = ConsumerStub(driver, "b")
+    b.join()
+    first.leave(-2)
+    next_one = ConsumerStub(driver, "next", instance_id="i")
+    next_one.join()
+    again = ConsumerStub(driver, "first")
+    again.join()
+    finish(driver, b, next_one, again)
+    targets = {name: member.target for name, member in driver.shard.groups["g"].members.items()}
+    assert targets["first"] == {}
+    assert [len(numbers) for numbers in targets["next"].values()] == [6]
+
+
+@pytest.mark.parametrize(
+    "limits", [{"max_group_bytes": 6_000}, {"max_step_bytes": 6_000}], ids=["group", "step"]
+)
+def test_a_target_that_could_not_be_stored_is_not_installed(limits):
+    """What members have when they have followed counts too."""
+    driver = ShardDriver(limits=CoreLimits(**limits))
+    driver.change_topics(ORDERS._replace(partitions=40))
+    members = [ConsumerStub(driver, name) for name in "abc"]
+    held = 0
+    for count in range(40, 400, 20):
+        driver.change_topics(ORDERS._replace(partitions=count))
+        for _ in range(3):
+            for member in members:
+                member.beat() if member.epoch else member.join()
+                while driver.work:
+                    finish(driver, *members)
+                driver.advance(INTERVAL_MS)
+                group = driver.shard.groups["g"]
+                assert group.saved_bytes() <= driver.limits.max_group_bytes
+                assert driver.steps[-1].record_bytes <= driver.limits.max_step_bytes
+        settle(driver, members, rounds=1)
+        now = sum(len(member.partitions()) for member in members)
+        assert now >= held, "the old target stays"
+        held = now
+    assert 0 < held < 380
+    driver.check_replay()

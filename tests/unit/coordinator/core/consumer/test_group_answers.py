@@ -10,9 +10,13 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup, DescribeGroup, ReadGroup
-from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupDescribe
+from groupkeeper.coordinator.core.requests.consumer import (
+    ConsumerGroupDescribe,
+    ConsumerGroupDescribeResult,
+)
 from groupkeeper.coordinator.core.requests.membership import EndSession
 from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
+from groupkeeper.coordinator.core.waiting import AwaitedMember, Waiting
 from groupkeeper.protocol.consumer_protocol import decode_assignment, decode_subscription
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
 from tests.helpers.core.shard_driver import CLIENT, ORDERS, PAYMENTS, a_stable_group
@@ -94,7 +98,7 @@ def test_fetches_need_the_epoch_of_the_member_that_they_name(driver, a) -> None:
     assert error("a", 1) is ErrorCode.STALE_MEMBER_EPOCH
     assert error("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert error("x", 2) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert error(None, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert error(None, 2) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_lists_have_the_type_and_the_state(driver, a) -> None:
@@ -125,6 +129,44 @@ def test_a_description_has_what_members_own_and_shall_have(driver, a) -> None:
     assert {topic for _, topic, _ in second.target_assignment} == {"orders", "payments"}
     driver.change_topics(PAYMENTS)
     assert describe_consumer(driver).members[0].assignment == ()
+
+
+def waiting_of(driver: ShardDriver) -> Waiting | None:
+    result = driver.send(ConsumerGroupDescribe("g", with_waiting=True)).result
+    assert isinstance(result, ConsumerGroupDescribeResult)
+    return result.waiting
+
+
+def test_our_command_line_learns_whom_a_group_awaits_since_when_and_until_when(driver, a) -> None:
+    assert waiting_of(driver) is None
+    driver.advance(1_000)
+    b = ConsumerStub(driver, "b")
+    b.join()
+    began_ms = driver.now.wall_ms
+    assert describe_consumer(driver).waiting is None  # other clients get what Kafka sends
+    # a knows nothing of the target yet: without a heartbeat its session (45 s) ends
+    awaited = (AwaitedMember("a", "app", "/10.0.0.1"),)
+    driver.advance(2_000)
+    assert waiting_of(driver) == Waiting(awaited, began_ms, began_ms + 44_000, ())
+    # a has to give up partitions within its rebalance timeout (60 s)
+    a.beat()
+    assert waiting_of(driver) == Waiting(awaited, began_ms, began_ms + 62_000, ())
+    # now only b is missing: it has to ask for what a gave up
+    a.acknowledge()
+    settle(driver, [a, b])
+    assert waiting_of(driver) is None
+
+
+def test_a_member_that_waits_for_partitions_of_others_is_not_awaited(driver, a) -> None:
+    driver.advance(1_000)
+    b = ConsumerStub(driver, "b")
+    b.join()
+    a.beat()
+    b.beat()
+    assert b.epoch == 3
+    waiting = waiting_of(driver)
+    assert waiting is not None
+    assert [member.member_id for member in waiting.awaited] == ["a"]
 
 
 def test_other_groups_are_not_described_as_consumer_groups(driver) -> None:

@@ -16,8 +16,10 @@ from groupkeeper.coordinator.core.events import (
     MemberEvicted,
     MemberJoin,
     MemberLeave,
+    PartitionsMoved,
     RebalanceEnd,
     RebalanceStart,
+    TargetAssignment,
 )
 from tests.helpers.core.consumer_members import (
     ConsumerStub,
@@ -49,6 +51,8 @@ def test_first_member_gets_epoch_2_and_every_partition(driver) -> None:
         GroupCreated,
         MemberJoin,
         RebalanceStart,
+        TargetAssignment,
+        PartitionsMoved,
         RebalanceEnd,
     ]
     assert all(event.group_type == "consumer" for event in driver.events)
@@ -188,6 +192,8 @@ def test_a_lost_answer_may_be_asked_for_again(driver) -> None:
     assert a.send(member_epoch=2, owned=owned).error is NONE
     too_many = ((ORDERS.topic_id, tuple(range(12))),)
     assert a.send(member_epoch=2, owned=too_many).error is ErrorCode.FENCED_MEMBER_EPOCH
+    none_of_another = (*owned, (PAYMENTS.topic_id, ()))
+    assert a.send(member_epoch=2, owned=none_of_another).error is ErrorCode.FENCED_MEMBER_EPOCH
     assert a.send(member_epoch=1, owned=owned).error is ErrorCode.FENCED_MEMBER_EPOCH
     assert a.send(member_epoch=4).error is ErrorCode.FENCED_MEMBER_EPOCH
 

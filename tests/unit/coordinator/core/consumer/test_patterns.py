@@ -4,12 +4,15 @@ outside the core.
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.consumer import regexes, subscriptions
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches, PatternWork
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import PatternRefused, of_client
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.work import WorkFailed, WorkFailure
 from tests.helpers.core.consumer_members import ConsumerStub
-from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, ShardDriver
+from tests.helpers.core.shard_driver import CLIENT, ORDERS, PAYMENTS, ShardDriver
 
 MIN_INTERVAL_MS = 10_000
 REFRESH_MS = 600_000
@@ -73,6 +76,50 @@ def test_a_pattern_that_does_not_compile_is_refused_with_the_reason(driver):
     )
 
 
+def test_a_refused_pattern_is_in_the_event_log_even_if_there_is_no_group_yet(driver):
+    a = ConsumerStub(driver, "a", topics=None, instance_id="i")
+    wrong = "(" * 300
+    a.join(subscribed_topic_names=(), subscribed_topic_regex=wrong, pattern_error="missing )")
+    (event,) = driver.events
+    assert event == PatternRefused(
+        group_id="g",
+        group_type=GroupType.CONSUMER,
+        generation_id=0,
+        member_id="a",
+        group_instance_id="i",
+        **of_client(CLIENT),
+        api="ConsumerGroupHeartbeat",
+        pattern="(" * 255,
+        detail="missing )",
+    )
+    join(driver, "b", "o.*")
+    since = len(driver.events)
+    a.join(subscribed_topic_names=(), subscribed_topic_regex=wrong, pattern_error="missing )")
+    assert [type(event) for event in driver.events[since:]] == [PatternRefused]
+
+
+def test_patterns_without_topics_are_one_event_for_each_reason(make_driver):
+    driver = make_driver(limits=CoreLimits(max_step_bytes=20_000))
+    join(driver, "a", "o.*")
+    driver.finish_work(WorkFailed(WorkFailure.REFUSED, "the patterns of 9 groups wait already"))
+    for member_id, pattern in (("b", "p.*"), ("c", "q.*"), ("d", ".*")):
+        member = join(driver, member_id, pattern)
+    driver.advance(MIN_INTERVAL_MS + 1)
+    member.beat()
+    every = tuple(f"topic-{number:04}" for number in range(2_000))
+    driver.finish_work(PatternMatches(1, {"o.*": ("orders",), ".*": every}))
+    refused = [
+        (event.pattern, event.detail, event.count, event.member_id)
+        for event in driver.events_of(PatternRefused)
+    ]
+    assert refused == [
+        ("o.*", "the patterns of 9 groups wait already", 1, ""),
+        ("p.*", "this process cannot use it", 2, ""),
+        (".*", "the group has no room for its topics", 1, ""),
+    ]
+    assert member.beat().error is ErrorCode.NONE
+
+
 def test_more_patterns_than_a_group_may_have_are_refused():
     driver = ShardDriver(limits=CoreLimits(max_group_patterns=2))
     join(driver, "a", "o.*")
@@ -82,3 +129,41 @@ def test_more_patterns_than_a_group_may_have_are_refused():
     assert call.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert "2 different patterns at most" in call.result.message
     assert join(driver, "d", "p.*").epoch > 0, "it is one that the group has"
+
+
+def test_topics_of_a_pattern_that_could_not_be_stored_leave_the_group_as_it_is(make_driver):
+    driver = make_driver(limits=CoreLimits(max_step_bytes=20_000))
+    a = join(driver, "a", "o.*")
+    driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
+    a.beat()
+    b = join(driver, "b", ".*")
+    driver.advance(MIN_INTERVAL_MS + 1)
+    b.beat()
+    every = tuple(f"topic-{number:04}" for number in range(2_000))
+    step = driver.finish_work(PatternMatches(1, {"o.*": ("orders",), ".*": every}))
+    assert step.record_bytes <= 20_000
+    assert {*driver.shard.groups["g"].subscriptions.resolved} == {"o.*"}
+    a.beat()
+    assert set(a.held) == {ORDERS.topic_id}
+
+
+def test_a_group_has_no_more_names_than_a_target_can_be_computed_for(monkeypatch, driver):
+    monkeypatch.setattr(regexes, "MAX_NAMES", 5)
+    monkeypatch.setattr(subscriptions, "MAX_NAMES", 5)
+    a = join(driver, "a", "o.*")
+    b = join(driver, "b", ".*")
+    driver.work.clear()
+    driver.shard.groups["g"].resolving = False
+    driver.advance(MIN_INTERVAL_MS + 1)
+    a.beat()
+    driver.finish_work(PatternMatches(1, {"o.*": ("orders",), ".*": tuple("abcde")}))
+    group = driver.shard.groups["g"]
+    assert {*group.subscriptions.resolved} == {"o.*"}
+    many = ("a", "b", "c", "d", "e")
+    refused = ConsumerStub(driver, "c", topics=many).join()
+    assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert ConsumerStub(driver, "c", topics=many[:4]).join().error is ErrorCode.NONE
+    assert ConsumerStub(driver, "d", topics=many[:4]).join().error is ErrorCode.NONE, (
+        "the same list"
+    )
+    assert b.beat().error is ErrorCode.NONE

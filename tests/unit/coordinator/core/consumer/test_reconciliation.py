@@ -155,6 +155,17 @@ def test_a_change_that_cuts_nothing_changes_nothing() -> None:
     assert step(member, "a1", owned="a1", topics="ac", changed=True) is member
 
 
+@pytest.mark.parametrize("owned", [None, ""])
+def test_a_change_to_no_topic_ends_the_previous_epoch_even_of_a_member_with_nothing(
+    owned: str | None,
+) -> None:
+    """As in Kafka: its next heartbeat must have the present epoch."""
+    member = current(STABLE, "", epoch=11)
+    after = step(member, "", owned=owned, topics="", changed=True)
+    assert shown(after) == (STABLE, 11, set(), set())
+    assert (member.previous_epoch, after.previous_epoch) == (10, 11)
+
+
 @pytest.mark.parametrize("owned", [None, "a1 a2 b1"])
 def test_a_cut_before_the_acknowledgement_makes_the_assignment_smaller(owned: str | None) -> None:
     member = current(UNREVOKED, "a1 b1", "a2")

@@ -8,7 +8,8 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, MemberJoin
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
-from tests.helpers.core.shard_driver import CLIENT
+from tests.helpers.core.mixed_groups import partitions_of, rejoin
+from tests.helpers.core.shard_driver import CLIENT, ORDERS, a_member
 
 if TYPE_CHECKING:
     from tests.helpers.core.shard_driver import ShardDriver
@@ -107,3 +108,30 @@ def test_a_restart_keeps_who_left_for_now(driver) -> None:
     driver.reload()
     a.join()
     assert a.partitions() == held
+
+
+def test_the_member_that_replaces_a_classic_one_has_what_that_one_had_to_give_up(driver) -> None:
+    """Its process may have read on. So nobody else gets these partitions before it says that it
+    gave them up, and the epochs at which they were assigned stay.
+    """
+    consumer = ConsumerStub(driver, "b")
+    consumer.join()
+    driver.advance(1_000)
+    static = a_member(driver, instance_id="i")
+    rejoin(static)
+    settle(driver, [consumer], rounds=2)
+    rejoin(static)
+    had = partitions_of(static.sync())
+    assert len(had) == 6
+    third = ConsumerStub(driver, "c")
+    driver.advance(1_000)
+    third.join()
+    rejoin(static, *had)
+    again = a_member(driver, instance_id="i")
+    rejoin(again, *had)
+    settle(driver, [consumer, third], rounds=2)
+    (held,) = [m for m in describe_consumer(driver).members if m.is_classic]
+    assert held.member_id == again.member_id
+    ((topic_id, _, numbers),) = held.assignment
+    assert (topic_id, {*numbers}) == (ORDERS.topic_id, had)
+    assert len(third.partitions()) == 2

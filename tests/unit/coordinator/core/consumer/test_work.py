@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork, compute
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches, PatternWork
 from groupkeeper.coordinator.core.consumer_records import ConsumerTarget, ResolvedPattern
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import AssignmentFailed
+from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.work import WorkFailed, WorkFailure
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
 from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, TopicInfo
@@ -116,6 +121,34 @@ def test_a_result_that_gives_a_partition_to_two_is_not_used(driver) -> None:
     finish(driver, work(driver)[0], [[0, 1], [1]])
     assert call.error is NONE
     assert driver.records_of(ConsumerTarget) == []
+    (event,) = driver.events_of(AssignmentFailed)
+    assert (event.reason, event.detail) == ("invalid", "two members have the same partition")
+
+
+def test_a_failure_is_in_the_event_log_with_its_reason(driver) -> None:
+    driver.change_topics(LARGE)
+    ConsumerStub(driver, "a").join()
+    finish(driver, work(driver)[0], WorkFailed(WorkFailure.RAISED, "x" * 300))
+    assert driver.events_of(AssignmentFailed) == [
+        AssignmentFailed(
+            group_id="g",
+            group_type=GroupType.CONSUMER,
+            generation_id=2,
+            assignor="uniform",
+            reason="raised",
+            detail="x" * 255,
+            members=1,
+        )
+    ]
+
+
+def test_a_target_that_could_not_be_stored_is_in_the_event_log_too(make_driver) -> None:
+    driver = make_driver(limits=CoreLimits(max_step_bytes=4_000))
+    driver.change_topics(TopicInfo("orders", ORDERS.topic_id, 1_000))
+    a = ConsumerStub(driver, "a")
+    a.join()
+    (event,) = driver.events_of(AssignmentFailed)
+    assert (event.reason, event.assignor, a.partitions()) == ("too_large", "uniform", set())
 
 
 def test_an_assignor_of_others_always_is_work(make_driver: Callable[..., ShardDriver]) -> None:
@@ -240,6 +273,28 @@ def test_a_pattern_that_nobody_has_any_more_is_forgotten(driver) -> None:
     driver.advance(1_000)
     a.acknowledge()
     assert (a.epoch, a.partitions()) == (epoch + 1, set())
+
+
+def test_a_pattern_without_topics_begins_no_epoch(driver) -> None:
+    a = ConsumerStub(driver, "a", topics=None)
+    a.join(subscribed_topic_regex="nothing")
+    resolve(driver, nothing=())
+    driver.advance(1_000)
+    assert a.beat().result.assignment is None
+    assert a.epoch == 1
+
+
+@pytest.mark.parametrize(("wait_ms", "resolutions"), [(10_000, 1), (10_001, 2)])
+def test_the_only_member_changes_its_pattern(driver, wait_ms: int, resolutions: int) -> None:
+    """As in Kafka: within ten seconds, the heartbeat after it begins the resolution."""
+    a = ConsumerStub(driver, "a", topics=None)
+    a.join(subscribed_topic_regex="o")
+    resolve(driver, o=("orders",))
+    driver.advance(wait_ms)
+    a.beat(subscribed_topic_regex="p")
+    assert len(work(driver)) == resolutions
+    a.beat()
+    assert len(work(driver)) == 2
 
 
 def test_a_wrong_pattern_is_refused_unless_the_group_has_it(driver) -> None:

@@ -69,7 +69,7 @@ def test_offsets_take_the_id_of_a_topic_that_is_made_later(host: ShardDriver):
     assert ids(host) == {"orders": {ORDERS.topic_id}, "payments": {PAYMENTS.topic_id}}
     steps = len(host.steps)
     host.change_topics(ORDERS, PAYMENTS, TopicInfo("third", "DDDDDDDDDDDDDDDDDDDDDA", 1))
-    assert host.steps[steps].records == [], "nothing is left to look for"
+    assert not host.steps[steps].records, "nothing is left to look for"
 
 
 def test_the_end_of_a_partition_is_that_of_the_offsets_that_it_took(host: ShardDriver):

@@ -1,0 +1,115 @@
+"""The events about the partitions that members of a consumer group get, lose, or have as their
+target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
+from groupkeeper.coordinator.core.consumer.member import (
+    NOT_ASSIGNED,
+    ConsumerGroupMember,
+    owned_partitions,
+    target_bytes,
+)
+from groupkeeper.coordinator.core.consumer.reconciliation import Partition
+from groupkeeper.coordinator.core.consumer_records import AssignedFields, Partitions
+from groupkeeper.coordinator.core.events import PartitionsMoved, TargetAssignment
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
+
+MAX_LISTED_BYTES: Final = 256 * 1024
+"""If the changed targets are larger, the event has only their number. A list of them would delay
+all other requests."""
+
+LISTED_GROWTH: Final = 8
+"""A listed target may be so many times as long as its record. It has the names of topics, which are
+longer than their ids."""
+
+
+def add_target(
+    shard: ShardState,
+    group: ConsumerGroup,
+    assignor: str,
+    changed: Mapping[str, Partitions],
+) -> None:
+    """Add the event of a new target. ``changed`` has the members whose target changed."""
+    targets = None
+    size_bytes = sum([SMALL_RECORD_BYTES + target_bytes(target) for target in changed.values()])
+    room = shard.limits.max_step_bytes - group.size_bytes - size_bytes
+    if size_bytes <= min(MAX_LISTED_BYTES, room // LISTED_GROWTH):
+        targets = {
+            member_id: {_name(shard, topic): [*numbers] for topic, numbers in target.items()}
+            for member_id, target in changed.items()
+        }
+    shard.event(
+        TargetAssignment(
+            group_id=group.group_id,
+            group_type=group.group_type,
+            generation_id=group.epochs.target,
+            assignor=assignor,
+            members=len(group.members),
+            changed_members=len(changed),
+            targets=targets,
+        )
+    )
+
+
+def add_moved(
+    shard: ShardState,
+    group: ConsumerGroup,
+    member: ConsumerGroupMember,
+    before: AssignedFields,
+    reason: str,
+) -> None:
+    """Add the event of the partitions that a member got and lost. If there are none, add no
+    event.
+    """
+    _add(shard, group, member, before, member.current, reason)
+
+
+def add_all_lost(
+    shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember, reason: str
+) -> None:
+    """Add the event that a member lost all its partitions, if it had any. The caller removes the
+    member afterwards.
+    """
+    _add(shard, group, member, member.current, NOT_ASSIGNED, reason)
+
+
+def _add(
+    shard: ShardState,
+    group: ConsumerGroup,
+    member: ConsumerGroupMember,
+    before: AssignedFields,
+    after: AssignedFields,
+    reason: str,
+) -> None:
+    if before.assigned == after.assigned and before.revoking == after.revoking:
+        return
+    had, has = {*owned_partitions(before)}, {*owned_partitions(after)}
+    if had == has:  # the member has to give up some, and has not done so yet
+        return
+    shard.event(
+        PartitionsMoved(
+            **group.event_fields(member, member.client),
+            reason=reason,
+            gained_partitions=_by_name(shard, has - had),
+            lost_partitions=_by_name(shard, had - has),
+        )
+    )
+
+
+def _by_name(shard: ShardState, partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    by_name: dict[str, list[int]] = {}
+    for topic_id, number in sorted(partitions):
+        by_name.setdefault(_name(shard, topic_id), []).append(number)
+    return by_name
+
+
+def _name(shard: ShardState, topic_id: str) -> str:
+    """Return the name of a topic, or its id if it was deleted before the shard was loaded."""
+    topic = shard.image.by_id.get(topic_id)
+    return shard.deleted_names.get(topic_id, topic_id) if topic is None else topic.name

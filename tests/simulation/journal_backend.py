@@ -1,0 +1,89 @@
+"""The storage of worlds over a journal: the real ``JournalStorage``, and a server whose calls are
+slow, fail, or do their work and then fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING
+
+from groupkeeper.coordinator.core.events import LogStarted
+from groupkeeper.storage.backends.journal.driver import JournalEntry
+from groupkeeper.storage.backends.journal.store import JournalStorage
+from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.codec.records import decode_payload
+from groupkeeper.storage.segment_lines import EventDict
+from tests.helpers.storage.fake_driver import FakeDriver, FakeServer, Pause
+
+if TYPE_CHECKING:
+    from tests.simulation.store import Misfortune
+    from tests.simulation.world import World
+
+TTL_MS = 2_000
+
+
+class JournalBackend:
+    """A server that outlives the processes."""
+
+    one_lane = True
+    by_name = False
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._ids = count(1)
+        self.server = FakeServer()
+        self.server.appended = self._appended
+        self.server.acquired = world.durable.granted
+
+    def open_life(self, fate: Misfortune) -> JournalStorage:
+        return JournalStorage(
+            FakeDriver(self.server, _pause(fate)),
+            node_id=1,
+            name="a",
+            lease_ttl_ms=TTL_MS,
+            clock=self._world.wall_ms,
+            timer_ms=lambda: self._world.monotonic_ns() // 1_000_000,
+            new_id=lambda: f"life-{next(self._ids)}",
+            new_log_id=lambda: f"log-{next(self._ids)}",
+        )
+
+    def _appended(self, entry: JournalEntry) -> None:
+        for item in decode_payload(entry.payload).items:
+            events = [event for batch in item.batches for event in batch.events]
+            if [type(event) for event in events] == [LogStarted]:
+                continue  # of the log, not of a shard
+            self._world.durable.stored(item.shard, item.lease_epoch, item.batches)
+
+    def killed(self, owner: str) -> None:
+        """Nothing: the next process waits until the life counts as dead."""
+
+    def lapse(self, owner: str) -> bool:
+        """Let an observer end the life."""
+        for life in self.server.going_on():
+            self.server.lives[life.life_id].is_over = True
+        return True
+
+    def steal(self, shards: list[int]) -> None:
+        """Shards change their owner only when a life ends."""
+        self.lapse("")
+
+    def events(self) -> list[EventDict]:
+        return self.server.events()
+
+    def close(self) -> None: ...
+
+
+def _pause(fate: Misfortune) -> Pause:
+    async def pause(call: str, is_done: bool) -> None:
+        if fate.is_dead:
+            raise asyncio.CancelledError
+        try:
+            await fate.work(0.5 if is_done else 1.0)
+        except StorageError:
+            if fate.is_dead:
+                raise asyncio.CancelledError from None
+            fate.faults[f"{call} that lied" if is_done else f"{call} that failed"] += 1
+            raise
+
+    return pause
