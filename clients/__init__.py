@@ -1,1 +1,3 @@
-"""Clients that need no coordinator: a registry in ZooKeeper, and readers of single partitions."""
+"""Clients that need no coordinator: registered groups in ZooKeeper, and readers of single
+partitions.
+"""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 CLI_CLIENT_ID = "groupkeeper-cli"
-"""The client id of our command line. A DescribeGroups answer to it also has what the group waits
+"""The client id of our command line. A description of a group for it also has what the group waits
 for.
 """
 
-VERSION = "0.2.0.dev5"
+VERSION = "0.2.0.dev7"

@@ -1,7 +1,8 @@
 """Requests and responses of every served version, as kio's classes.
 
-``protocol.reader`` reads requests and ``protocol.writer`` writes responses. Of kio we use only its
-classes here. Its modules are imported when an API and version is first used.
+``protocol.reader`` reads requests and ``protocol.writer`` writes responses. We use only kio's
+classes here, not its own readers and writers. Its modules are imported when an API and version is
+first used.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def request_class(api_key: int, version: int) -> EntityClass:
 
 @cache
 def response_class(api_key: int, version: int) -> EntityClass:
-    """Return kio's class of a response."""
+    """Return the class in which kio describes the response of an API in this version."""
     return load_response_schema(api_key, _SAME_LAYOUT.get((api_key, version), version))
 
 

@@ -16,12 +16,13 @@ from typing import Final
 
 MAX_NAMES: Final = 20_000
 MAX_NAME_BYTES: Final = 1024 * 1024
-"""Bytes of names read from the subscriptions of one group; equal lists count once.
-
-Reading them takes 20 ms at most. A thousand members that subscribe to the same hundred topics have
-a hundred names.
-"""
+"""The most bytes of names that are read from the subscriptions of one group. Equal lists count
+once. Reading them takes 20 ms at most. If a thousand members subscribe to the same hundred topics,
+a hundred names are read."""
 REMEMBERED_LISTS: Final = 8
+MAX_PARTS: Final = 100_000
+"""The most names and partitions that are read for one request which changes a consumer group.
+Reading them takes 30 ms at most."""
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -52,9 +53,13 @@ class ConsumerAssignment:
     user_data: bytes | None = None
 
 
-def decode_subscription(data: bytes) -> Subscription:
-    """Read a subscription. Raises ConsumerProtocolError."""
-    reader = _Reader(data)
+def decode_subscription(data: bytes, most_parts: int | None = None) -> Subscription:
+    """Read a subscription.
+
+    Raises ConsumerProtocolError for invalid bytes, and for more than ``most_parts`` names and
+    partitions.
+    """
+    reader = _Reader(data, most_parts)
     version = reader.version()
     topics = [reader.string() for _ in range(reader.count(2))]
     user_data = reader.nullable_bytes()
@@ -62,6 +67,11 @@ def decode_subscription(data: bytes) -> Subscription:
     generation_id = reader.i32() if version >= 2 else -1
     rack_id = reader.nullable_string() if version >= 3 else None
     return Subscription(version, topics, user_data, owned, generation_id, rack_id)
+
+
+def subscription_version(data: bytes) -> int:
+    """Read only the version of a subscription. Raises ConsumerProtocolError."""
+    return _Reader(data).version()
 
 
 def subscribed_topics(data: bytes, max_names: int = MAX_NAMES) -> list[str]:
@@ -77,11 +87,11 @@ def subscribed_topics(data: bytes, max_names: int = MAX_NAMES) -> list[str]:
 def all_subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str]:
     """Read the topics of all members of a group.
 
-    Raises ConsumerProtocolError, also if the distinct lists together have more than ``MAX_NAMES``
-    names or ``MAX_NAME_BYTES`` bytes.
+    Raises ConsumerProtocolError for invalid bytes. Also raises it if the different lists together
+    have more than ``MAX_NAMES`` names or ``MAX_NAME_BYTES`` bytes.
 
-    Most members of a group subscribe to the same topics, so a list equal to one of the last few is
-    not read again.
+    Most members of a group subscribe to the same topics. So a list that equals one of the last few
+    is not read again.
     """
     topics: set[str] = set()
     lists: deque[bytes] = deque(maxlen=REMEMBERED_LISTS)
@@ -104,16 +114,20 @@ def all_subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str]:
     return frozenset(topics)
 
 
-def decode_assignment(data: bytes) -> ConsumerAssignment:
-    """Read an assignment. Raises ConsumerProtocolError."""
-    reader = _Reader(data)
+def decode_assignment(data: bytes, most_parts: int | None = None) -> ConsumerAssignment:
+    """Read an assignment.
+
+    Raises ConsumerProtocolError for invalid bytes, and for more than ``most_parts`` names and
+    partitions.
+    """
+    reader = _Reader(data, most_parts)
     version = reader.version()
     partitions = reader.partitions()
     return ConsumerAssignment(version, partitions, reader.nullable_bytes())
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Encode a subscription in its version."""
+    """Return the bytes of a subscription, with the fields of its version."""
     out = [_I16.pack(subscription.version), _I32.pack(len(subscription.topics))]
     out += [_string(topic) for topic in subscription.topics]
     out.append(_nullable_bytes(subscription.user_data))
@@ -128,7 +142,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def encode_assignment(assignment: ConsumerAssignment) -> bytes:
-    """Encode an assignment in its version."""
+    """Return the bytes of an assignment. The layout is the same in every version."""
     head = _I16.pack(assignment.version)
     return head + _partitions(assignment.partitions) + _nullable_bytes(assignment.user_data)
 
@@ -136,9 +150,11 @@ def encode_assignment(assignment: ConsumerAssignment) -> bytes:
 class _Reader:
     """Reads from the front, and checks every length against the number of remaining bytes."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, most_parts: int | None = None) -> None:
         self._data = data
         self.at = 0
+        self._parts_left = len(data) if most_parts is None else most_parts
+        """How many more elements of lists are allowed. Each has at least one byte."""
 
     def take(self, length: int) -> bytes:
         end = self.at + length
@@ -166,6 +182,9 @@ class _Reader:
         count = self.i32()
         if count < 0 or count * least_bytes > len(self._data) - self.at:
             raise ConsumerProtocolError(f"a count of {count} is beyond the end")
+        self._parts_left -= count
+        if self._parts_left < 0:
+            raise ConsumerProtocolError("there are too many names and partitions to read")
         return count
 
     def string(self) -> str:

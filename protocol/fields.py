@@ -29,13 +29,13 @@ LAYOUTS: Final = {
 
 
 class WireField(NamedTuple):
-    """One field of an entity."""
+    """The properties of one field that readers and writers need."""
 
     name: str
     what: str
     """The class and the field, for error messages."""
     kafka_type: str
-    """"" if the field is an entity or an array of entities."""
+    """Kafka's name of the type; "" if the field is an entity or an array of entities."""
     entity: EntityClass | None
     is_array: bool
     nullable: bool

@@ -43,8 +43,8 @@ class FrameError(ProtocolError):
     """The length of a frame is invalid. The rest of the stream cannot be interpreted."""
 
     def __init__(self, reason: str, message: str, frames: list[bytes]) -> None:
-        """Keep the whole frames that came before it in the same read: they can still be
-        answered.
+        """Keep the whole frames that came before the invalid one in the same read. They can still
+        be answered.
         """
         super().__init__(reason, message)
         self.frames = frames
@@ -60,9 +60,9 @@ class FrameSplitter:
         assert 0 < max_frame_bytes < MAX_FRAME_BYTES_LIMIT, max_frame_bytes
         self._max_frame_bytes = max_frame_bytes
         self.waiting = bytearray()
-        """An incomplete frame."""
+        """The bytes of an incomplete frame."""
         self._wanted = PREFIX_BYTES
-        """The number of buffered bytes from which a frame may be complete."""
+        """When so many bytes are buffered, a frame may be complete."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -157,10 +157,10 @@ _new: Final = tuple.__new__
 
 
 def _has_flexible_header(api_key: int, version: int) -> bool:
-    """Return True if an unserved version has a flexible header.
+    """Return True if a version that we do not serve has a flexible header.
 
-    Of such versions only ApiVersions is answered. In all others the header is read up to the client
-    id, because all headers have the same beginning.
+    Of such versions only ApiVersions is answered. For all others, the header is read up to the
+    client id: until there, all headers are the same.
     """
     return api_key == ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)
 
@@ -238,7 +238,7 @@ class HeaderReader:
     def read_whole(self, data: bytes) -> WholeFields | None:
         """Read the header if ``data`` is exactly one frame with the client id of the last one.
 
-        None if it is not. The caller then splits the data into frames, and calls ``read``.
+        Otherwise return None. The caller then splits the data into frames, and calls ``read``.
         """
         position = self._body_at
         if data[_CLIENT_ID_SIZE_AT:position] != self._raw:

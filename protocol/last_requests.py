@@ -1,7 +1,7 @@
-"""What a connection remembers of its last requests. The next ones are nearly always the same.
+"""The last requests of a connection. The next ones are nearly always the same.
 
 Equal bytes of one version have the same meaning, so they are only compared. A request that differs
-in one byte is read anew.
+in one byte is parsed again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,18 @@ class Repeated:
 
 
 class LastRequests:
-    """The last requests of one connection."""
+    """The last requests of a connection, which the next ones often repeat."""
 
-    __slots__ = ("commit", "fetch", "fields", "heartbeat", "raw")
+    __slots__ = (
+        "answer",
+        "answer_body",
+        "commit",
+        "consumer_heartbeat",
+        "fetch",
+        "fields",
+        "heartbeat",
+        "raw",
+    )
 
     def __init__(self) -> None:
         self.fields: Sender = ("", 0, "", None)
@@ -37,7 +46,14 @@ class LastRequests:
         self.raw = b"\1\0\0\0\0\1\0"
         """The bytes of ``fields`` in a flexible version."""
         self.heartbeat: Repeated | None = None
+        self.consumer_heartbeat: Repeated | None = None
+        """The last ConsumerGroupHeartbeat that stated nothing new and was not refused."""
+        self.answer: Any = None
+        """The result that ``answer_body`` was made from. It never changes."""
+        self.answer_body = b""
+        """The reply to a ConsumerGroupHeartbeat without an assignment, after its throttle time."""
         self.fetch: Repeated | None = None
         """The last OffsetFetch that named the topics of one group."""
         self.commit: Any = None
-        """The last OffsetCommit as a ``CommitShape`` of ``packed.offset_commit``, if it has one."""
+        """The last OffsetCommit as a ``CommitShape`` of ``packed.offset_commit``; None if it has no
+        such shape."""

@@ -2,12 +2,13 @@
 
 kio has no schemas for them. So they are kio entities here, field by field from Kafka's own
 definitions (group-coordinator/src/main/resources/common/message/*.json of 4.3.1), each field with
-its versions. Key and value both begin with an int16. In a key it is the record's type
-(CoordinatorRecordType; before Kafka 4.0 it was called the key's version). In a value it is the
-value's version. A record without a value deletes what its key names.
+its versions. ``protocol.reader`` reads the bytes, so invalid ones are safe.
 
-The topic also has records of consumer, share and streams groups. They are recognized and not read.
-``protocol.reader`` reads the bytes, so invalid ones are safe.
+Key and value both begin with an int16. In a key it is the record's type (CoordinatorRecordType;
+before Kafka 4.0 it was called the key's version). In a value it is the value's version. A record
+without a value deletes what its key names.
+
+The records of consumer, share and streams groups are recognized and not read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from groupkeeper.protocol.fields import EntityClass
 from groupkeeper.protocol.reader import read_entity
 
 MAX_ELEMENTS: Final = 1_000_000
-"""Members and tags of one record. The broker's message.max.bytes bounds the record."""
+"""The most members and tags of one record. The broker's message.max.bytes limits the size of a
+record."""
 
 CONSUMER_GROUP_TYPES: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
 """Record types of groups of the consumer protocol (KIP-848)."""
@@ -46,7 +48,7 @@ class RecordError(Exception):
 
 
 class _Field(NamedTuple):
-    """One field of a definition in Kafka's JSON."""
+    """One field of a message in Kafka's JSON definitions."""
 
     name: str
     kind: Any
@@ -58,7 +60,7 @@ class _Field(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """One definition. ``type`` returns the kio entity of a version."""
+    """The definition of a key or value of this topic: its fields, with their versions."""
 
     name: str
     versions: range
@@ -66,7 +68,7 @@ class _Message(NamedTuple):
     fields: tuple[_Field, ...]
 
     def type(self, version: int, kind: EntityType = EntityType.data) -> EntityClass:
-        """Return the kio entity of a version."""
+        """Return the kio entity that has the fields of a version."""
         members: list[Any] = []
         for each in self.fields:
             if not each.first <= version <= each.last:
@@ -175,7 +177,7 @@ ENTITIES: Final = _types(
 
 @dataclass(frozen=True, slots=True)
 class OffsetKey:
-    """The committed offset that a record sets, or deletes if it has no value."""
+    """The key of a committed offset. A record without a value deletes the offset."""
 
     group: str
     topic: str
@@ -184,7 +186,7 @@ class OffsetKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """The classic group that a record sets, or deletes if it has no value."""
+    """The key of a classic group. A record without a value deletes the group."""
 
     group: str
 
@@ -204,7 +206,7 @@ Key: TypeAlias = OffsetKey | GroupKey | OtherKey
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
-    """A committed offset. Fields that its version lacks are -1 or ""."""
+    """A committed offset. Fields that its version does not have are -1 or ""."""
 
     offset: int
     metadata: str

@@ -1,4 +1,5 @@
-"""Pieces of hot messages for ``protocol.packed``, by plain struct code: strings, counts, senders.
+"""The parts of hot messages for ``protocol.packed``, by plain struct code: strings, counts,
+senders.
 
 The functions that read accept only the common form, and raise one of ``GIVE_UP`` for anything else.
 The caller then reads the message again with ``protocol.reader``. No slice is longer than the frame,
@@ -21,11 +22,10 @@ class Odd(Exception):
 
 
 GIVE_UP: Final = (Odd, IndexError, error, UnicodeDecodeError)
-"""What the functions that read may raise.
+"""The errors that the functions that read may raise.
 
 Positions only increase, and at least one byte is read after every string. So a length beyond the
-end is found by the next read.
-"""
+end is noticed by the next read."""
 
 INT16: Final = Struct(">h").unpack_from
 INT32: Final = Struct(">i").unpack_from
@@ -170,7 +170,7 @@ def framed_pieces(
 ) -> bytes:
     """Return a frame whose body is given in pieces.
 
-    Fewer than MANY_PIECES are joined first: that copies twice, but is faster.
+    If there are fewer than MANY_PIECES, they are joined first. This copies twice, but is faster.
     """
     if len(pieces) < MANY_PIECES:
         body = b"".join(pieces)
@@ -190,8 +190,8 @@ def framed_large(
     flexible: bool,
     throttle: bool,
 ) -> bytes:
-    """Return a frame whose body is given in pieces. Each is copied once, because a reply may have
-    64 MiB.
+    """Return a frame whose body is given in pieces. Each is copied only once, because a reply may
+    have 64 MiB.
     """
     size = sum(map(len, pieces))
     if flexible:
@@ -216,7 +216,7 @@ def varint(value: int) -> bytes:
 
 
 def compact_string(text: str) -> bytes:
-    """Encode a compact string."""
+    """Return a string as flexible versions send it: the length + 1 as a varint, then UTF-8."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:
@@ -229,7 +229,7 @@ def compact_string(text: str) -> bytes:
 
 
 def classic_string(text: str) -> bytes:
-    """Encode a classic string."""
+    """Return a string as older versions send it: the length in two bytes, then UTF-8."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:
@@ -240,23 +240,23 @@ def classic_string(text: str) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    """Encode a text that UTF-8 or Kafka's string length cannot represent.
+    """Encode a text that UTF-8 or Kafka's string length cannot represent. A lone surrogate becomes
+    "?", as in Java, and a text that is too long is cut.
 
-    A lone surrogate becomes "?", as in Java. A text that is too long is cut. Invalid UTF-8 grows
-    threefold when it is decoded, so a valid request may need this. Otherwise the strange instance
-    id of one member would make the leader's reply fail.
+    A valid request may need this, because invalid UTF-8 grows threefold when it is decoded. Without
+    the cut, a strange instance id of one member would make the leader's reply fail.
     """
     raw = text.encode("utf-8", "replace")
     return raw[:MAX_STRING_BYTES].decode("utf-8", "ignore").encode()
 
 
 def compact_bytes(raw: bytes) -> bytes:
-    """Encode compact bytes."""
+    """Return bytes as flexible versions send them: the length + 1 as a varint, then the bytes."""
     return varint(len(raw) + 1) + raw
 
 
 def classic_bytes(raw: bytes) -> bytes:
-    """Encode classic bytes."""
+    """Return bytes as older versions send them: the length in four bytes, then the bytes."""
     return PACK_INT32(len(raw)) + raw
 
 

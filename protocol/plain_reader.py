@@ -33,7 +33,7 @@ _LONGEST_VARINT: Final = 5
 
 @cache
 def plain_reader(entity_type: EntityClass) -> ReadPlain:
-    """Return the function that reads plain bytes of this class."""
+    """Return the generated function that reads plain bytes of this class."""
     source = _Source()
     try:
         entity = source.add_entity(entity_type, "    ")
@@ -76,10 +76,10 @@ def _uuid(raw: bytes) -> UUID | None:
 
 
 class _Source:
-    """The source of one function, and the names that it uses.
+    """The source code of one function, and the names that it uses.
 
-    ``p`` is the position, ``n`` a length, ``left`` the budget of elements. Each value has a
-    variable of its own.
+    ``p`` is the position, ``n`` a length, ``left`` the budget of elements. Each value has its own
+    variable.
     """
 
     def __init__(self) -> None:
@@ -179,8 +179,10 @@ class _Source:
     def _add_length(
         self, value: str, indent: str, classic: str, *, flexible: bool, nullable: bool
     ) -> str:
-        """Add the lines that read a length into ``n``. Return the indent for the lines that read
-        what is not null.
+        """Add the lines that read a length into ``n``.
+
+        Returns the indent for the lines that follow. They are executed only if the value is not
+        null.
         """
         if flexible:
             self._add(indent, "n = data[p] - 1", "p += 1")

@@ -30,17 +30,14 @@ from groupkeeper.protocol.packing import MAX_STRING_BYTES
 from groupkeeper.protocol.plain_reader import NOT_PLAIN, plain_reader
 
 INVALID_TEXT_BYTES_AN_ELEMENT: Final = 16
-"""This many bytes of invalid UTF-8 count as one element of the budget, because replacing them takes
-time.
-"""
+"""So many bytes of invalid UTF-8 count as one element of the budget, because replacing them takes
+time."""
 
 FREE_BYTES: Final = 1_048_576
 BYTES_AN_ELEMENT: Final = 1_024
-"""This many bytes of a frame above ``FREE_BYTES`` count as one element of the budget.
-
-Long names take time to read, hash and write. The request of a leader of a thousand members is below
-``FREE_BYTES``.
-"""
+"""In a frame above ``FREE_BYTES``, so many bytes count as one element of the budget, because long
+names take time to read, hash and write. The request of a leader of a thousand members is below
+``FREE_BYTES``."""
 
 MAX_HEADER_TAGS: Final = 1000
 """Tags in a header. Clients send none, and Kafka has no limit."""
@@ -173,7 +170,7 @@ Read = Callable[[Input], Any]
 
 
 class _Codec(NamedTuple):
-    """How a field is read, and the fewest bytes that it needs."""
+    """The function that reads a field, and the fewest bytes that the field needs."""
 
     read: Read
     min_bytes: int
@@ -233,7 +230,8 @@ _SIZED: Final[dict[str, tuple[Callable[[Input, int], Any], Callable[[Input], int
     "bytes": (Input.take, _classic_int32_length, 4),
     "records": (Input.take, _classic_int32_length, 4),
 }
-"""How to read the bytes of a type, how to read their length in classic versions, and its size."""
+"""For each type: the function that reads its bytes, the one that reads its length in classic
+versions, and the size of this length."""
 
 
 def _fixed(layout: str) -> Read:

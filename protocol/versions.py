@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 
 class ApiKey(IntEnum):
-    """The key of an API that we serve."""
+    """Kafka's numbers of the APIs that we serve."""
 
     PRODUCE = 0
     FETCH = 1
@@ -202,7 +202,7 @@ APIS: Final[tuple[Api, ...]] = (
 """All APIs that we serve, by key."""
 
 API_BY_KEY: Final[dict[int, Api]] = {int(api.key): api for api in APIS}
-"""The same APIs by their number on the wire."""
+"""All APIs that we serve, by their number on the wire."""
 
 
 class Feature(NamedTuple):

@@ -31,7 +31,7 @@ from groupkeeper.protocol.packing import (
 )
 
 Row = SimpleNamespace
-"""An entity, given as values with names."""
+"""The values of an entity, by the names of its fields."""
 
 
 class Written:
@@ -69,7 +69,7 @@ def entities_writer(entity_type: EntityClass) -> WriteAll:
 
 
 def write_entity(entity_type: EntityClass, values: Any) -> bytearray:
-    """Encode one entity."""
+    """Return the bytes of an entity, without a header. ``values`` has its fields as attributes."""
     out = bytearray()
     entities_writer(entity_type)(out, (values,))
     return out
@@ -157,7 +157,7 @@ class _Source:
         self._end_run()
 
     def lines(self) -> list[str]:
-        """Return the statements."""
+        """Return the statements of the generated function, in the order of the fields."""
         return [f"out += {part.code}" if part.is_piece else part.code for part in self.parts]
 
     def compiled(self, *lines: str) -> Any:

@@ -20,21 +20,20 @@ from aiokafka.protocol.metadata import MetadataRequest_v4
 from groupkeeper.clients.readers.errors import CannotRead, NoSuchPartition, NoSuchTopic
 
 Connection: TypeAlias = Any
-"""A connection of aiokafka, which has no types."""
+"""A connection of aiokafka. aiokafka has no type annotations."""
 
 REQUEST_TIMEOUT_MS = 30_000
 """The same as in Kafka's consumers."""
 METADATA_TIMEOUT_S = 10.0
-"""For a connection and the first answer on it; the next broker is asked then. A broker that hangs
-accepts connections all the same. Kafka's consumers give up a connection after the same time.
-"""
+"""How long to wait for a connection and the first answer on it, before the next broker is asked. A
+broker that hangs still accepts connections. Kafka's consumers wait as long."""
 UNKNOWN_TOPIC = 3
 _DEFAULT_PORT = 9092
 
 
 @dataclass(frozen=True)
 class KafkaSecurity:
-    """How to connect to brokers that require authentication or TLS."""
+    """The settings for brokers that require authentication or TLS."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     ssl_context: ssl.SSLContext | None = None

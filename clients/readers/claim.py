@@ -33,7 +33,7 @@ class Claim:
         self.partition = partition
         self.at_index = at_index
         self.on_end: Callable[[PartitionLost], None] = lambda _: None
-        """Called once, when reading has to end."""
+        """Called once, when reading must end."""
         self.on_release: Callable[[], object] = lambda: None
         self._client = client
         self._keys = keys
@@ -48,7 +48,7 @@ class Claim:
         return self._ended is not None and not self._is_ours
 
     def look(self) -> None:
-        """End the claim if the session is over. Called for every message."""
+        """End the claim if the session has ended. Called before every message."""
         if self._ended is None and not self._session.is_good:
             self.lose(self._session.lost_because or "the session was not renewed in time")
 

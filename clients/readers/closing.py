@@ -8,7 +8,9 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Has ``close`` and ``async with``. Both raise the errors that no other call has raised."""
+    """Base class with ``close`` and ``async with``. Both raise the errors that no other call has
+    raised.
+    """
 
     @abstractmethod
     async def close(self) -> None:

@@ -31,7 +31,7 @@ another member can claim its partitions.
 
 
 class Scheme(StrEnum):
-    """How a group shares partitions."""
+    """The ways in which a group can share partitions."""
 
     SPREAD = "spread"
 
@@ -173,7 +173,9 @@ class ConsulGroup(Closing):
 def _check(
     topic: str, partitions: int, brokers: str | Sequence[str], options: Mapping[str, Any]
 ) -> None:
-    """Raise ValueError or TypeError now: after a claim they would leave it without a reader."""
+    """Raise ValueError or TypeError for wrong options. Check them before a claim: afterwards, the
+    claimed partition would have no reader.
+    """
     checked_name(topic, "topic")
     Reader(brokers, topic, 0, **options)
     if not 1 <= partitions <= MOST_PARTITIONS:

@@ -21,13 +21,14 @@ from groupkeeper.storage.connections.consul import ConsulEntry
 
 PREFIX = "groupkeeper/readers"
 MOST_PARTITIONS = 100_000
-"""The most partitions of one topic. Every member computes the shares of all members."""
+"""The most partitions of one topic. They are limited because every member computes the shares of
+all members."""
 LONGEST_NAME = 249
 """The same limit as for the name of a topic in Kafka."""
 
 
 class OwnedPartition(NamedTuple):
-    """The owner of a partition."""
+    """The member that owns a partition, and the session of its lock."""
 
     member: str
     session: str | None
@@ -36,7 +37,7 @@ class OwnedPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class ConsulGroupView:
-    """The members of a group and the owners of its partitions, as of an index of Consul."""
+    """The members of a group and the owners of its partitions, at one index of Consul."""
 
     at_index: int = 0
     owners: Mapping[str, Mapping[int, OwnedPartition]] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class ConsulGroupView:
 
 
 class GroupKeys:
-    """The keys of one group."""
+    """The names of the keys that a group has in Consul."""
 
     def __init__(self, group: str, prefix: str = PREFIX) -> None:
         self.group = checked_name(group, "group")

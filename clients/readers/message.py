@@ -1,4 +1,4 @@
-"""One message of a partition."""
+"""A message that a reader returns: position, key, value, time and headers."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Guard(Protocol):
         """Called before each message. Calls ``fail`` if the partition must not be read any more."""
 
     def over(self) -> None:
-        """Called when an iterator has ended and its last message is processed."""
+        """Called when an iterator has ended, and the caller has processed its last message."""
 
 
 class PartitionIter(MessageIter):

@@ -28,13 +28,13 @@ from groupkeeper.storage.connections.backoff import Backoff
 T = TypeVar("T")
 
 EARLIEST = -2
-"""As an offset to read from: the first message of the partition."""
+"""An offset to read from that means: the first message of the partition."""
 LATEST = -1
-"""As an offset to read from: the end of the partition."""
+"""An offset to read from that means: the end of the partition."""
 
 UNKNOWN_FOR_S = 3.0
-"""How long an unknown topic or partition is retried. For a moment some brokers do not know a new
-topic, or a topic whose broker is starting."""
+"""How long a topic or partition that brokers do not know is retried. For a moment some brokers do
+not know a new topic, or a topic whose broker is starting."""
 
 OFFSET_OUT_OF_RANGE = 1
 RETRIABLE = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 76, 78, 100, 103})

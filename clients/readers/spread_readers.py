@@ -17,7 +17,7 @@ from groupkeeper.clients.readers.spread import spread
 
 
 class SpreadMember(Protocol):
-    """The part of a member that its share needs."""
+    """The methods of a member that the readers of its share use."""
 
     id: str
     view: ConsulGroupView
@@ -86,7 +86,7 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         self._member = member
         self._partitions = partitions
         self._ours: set[int] | None = None
-        """The partitions of this member's share, by the last view."""
+        """The partitions of this member's share in the last view."""
         self._readers: dict[int, GroupReader] = {}
         self._giving_up: dict[GroupReader, asyncio.Task[None]] = {}
         self._iterators: set[SpreadIter] = set()

@@ -42,7 +42,7 @@ class RunningInstances(RegistryError):
 
 
 class InstanceAlreadyRegistered(RegistryError):
-    """An instance with this id is already registered."""
+    """The group has a registered instance with this id, which may be another process."""
 
 
 class InstanceNotRegistered(RegistryError):
@@ -67,7 +67,9 @@ class PartitionNotClaimed(RegistryError):
 
 
 class CommitConflict(RegistryError):
-    """Other clients committed the same offset each time between our read and our write."""
+    """Each attempt to commit failed, because another client changed the same offset between our
+    read and our write.
+    """
 
 
 class BrokenNode(RegistryError, ValueError):

@@ -28,7 +28,8 @@ from groupkeeper.storage.connections.zookeeper_errors import (
 )
 
 MIN_OFFSET: Final = -2
-"""Some libraries store Kafka's -2 and -1, which mean the earliest and the latest message."""
+"""The lowest offset. Some libraries store Kafka's -2 and -1, which mean the earliest and the latest
+message."""
 
 
 class InstanceList(tuple[RegistryInstance, ...]):
@@ -214,7 +215,7 @@ class RegistryGroup:
         return await offsets.fetch_all(self._link.session(), self._paths)
 
     async def delete_offset(self, topic: str, partition: int) -> None:
-        """Delete one offset, if it exists."""
+        """Delete the offset of one partition. If there is none, nothing happens."""
         path = self._paths.offset(topic, partition)
         await offsets.delete_below(self._link.session(), path)
 

@@ -25,7 +25,7 @@ RETRY_S: Final = 0.2
 
 
 class Renewal(NamedTuple):
-    """The result of repeating the registrations and claims in a new session."""
+    """The registrations and claims that a new session has repeated, and those that were refused."""
 
     kept: tuple[str, ...]
     """The nodes that were created again."""

@@ -81,7 +81,7 @@ class GroupPaths(NamedTuple):
         return f"{self.owners}/{_partition(topic, partition)}"
 
     def offset(self, topic: str, partition: int) -> str:
-        """Return the node of an offset."""
+        """Return the path of the node that has the offset of a partition."""
         return f"{self.offsets}/{_partition(topic, partition)}"
 
 

@@ -21,7 +21,7 @@ VERSION: Final = 1
 
 
 class SubscriptionPattern(StrEnum):
-    """How to read the keys of a subscription."""
+    """The meaning of the keys of a subscription."""
 
     STATIC = "static"
     """The keys are names of topics."""
@@ -33,7 +33,7 @@ class SubscriptionPattern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A subscription and its time."""
+    """A subscription, and the time when it was made."""
 
     pattern: SubscriptionPattern
     subscription: Mapping[str, int]

@@ -85,7 +85,7 @@ class Registry:
         await self.close()
 
     async def groups(self) -> GroupList:
-        """Return every group."""
+        """Return all groups that exist in ZooKeeper."""
         root = f"{self._link.chroot}/{CONSUMERS}"
         names = await offsets.names_below(self._link.session(), root)
         return GroupList(self.group(name) for name in names)

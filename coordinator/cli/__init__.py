@@ -1,1 +1,1 @@
-"""The command line, one file per command family."""
+"""The command line, one file or folder for each family of commands."""

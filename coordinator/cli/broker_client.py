@@ -38,7 +38,7 @@ class ServerError(Exception):
 
 
 class Broker(NamedTuple):
-    """A broker of the cluster."""
+    """The node id of a broker, and the address at which clients find it."""
 
     node_id: int
     address: HostPort
@@ -53,7 +53,7 @@ def error_name(code: int) -> str:
 
 
 class BrokerConnection:
-    """A connection to one broker."""
+    """A connection to one broker. To connect, or to send a request, may raise ServerError."""
 
     def __init__(self, address: HostPort, timeout_s: float) -> None:
         self.address = address

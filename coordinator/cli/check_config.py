@@ -1,13 +1,12 @@
-"""The output of ``groupkeeper check-config``."""
+"""Lists the settings in force, each with its origin, for ``groupkeeper check-config``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from groupkeeper.coordinator.daemon.config import absolute_storage_url
+from groupkeeper.coordinator.daemon.config import shown_storage_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +28,7 @@ def describe(loaded: LoadedSettings) -> Iterator[str]:
 
 def _whole(name: str, value: object) -> object:
     if name == "storage.url":
-        return _without_password(absolute_storage_url(str(value)))
+        return shown_storage_url(str(value))
     if name == "log.dir":
         return str(Path(str(value)).absolute())
     return value
-
-
-def _without_password(url: str) -> str:
-    password = urlsplit(url).password
-    return url if password is None else url.replace(f":{password}@", ":***@")

@@ -21,12 +21,12 @@ CLOSED_PIPE: Final = 128 + signal.SIGPIPE
 
 
 def end_when_nobody_reads() -> None:
-    """End the process silently at the first write after the reader of standard output has gone.
+    """End the process silently at the first write after the reader of standard output has ended. If
+    a write fails for another reason, print one line and exit with FAILED.
 
-    If a write fails for another reason, print one line and exit with FAILED.
-
-    The default action of SIGPIPE would also end a command whose broker closes a connection. A
-    BrokenPipeError is an OSError, so every command that reads files would have to distinguish them.
+    Two simpler ways do not work. The default action of SIGPIPE would also end a command whose
+    broker closes a connection. A BrokenPipeError is an OSError, so a command that reads files could
+    mistake it for a failed read.
     """
     if not isinstance(sys.stdout, io.TextIOWrapper):
         return  # closed from the beginning, or replaced by a test

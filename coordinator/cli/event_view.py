@@ -9,7 +9,7 @@ from typing import Any, Final
 from groupkeeper.coordinator.cli.plain_text import plain
 
 MAX_PARTITIONS: Final = 6
-"""The number of partitions of one event that are named. Further ones are only counted."""
+"""At most so many partitions of one event are named. The others are only counted."""
 
 BAD, GOOD, CHANGE, QUIET = "red", "green", "cyan", "bright_black"
 
@@ -18,6 +18,8 @@ COLOURS: Final[Mapping[str, str]] = {
     "commit_rejected": BAD,
     "member_fenced": BAD,
     "member_evicted": BAD,
+    "assignment_failed": BAD,
+    "pattern_refused": BAD,
     "offset_expired": BAD,
     "offset_deleted": BAD,
     "group_deleted": BAD,
@@ -26,6 +28,9 @@ COLOURS: Final[Mapping[str, str]] = {
     "rebalance_start": CHANGE,
     "rebalance_end": CHANGE,
     "assignment": CHANGE,
+    "target_assignment": CHANGE,
+    "partitions_moved": CHANGE,
+    "group_converted": CHANGE,
     "group_created": CHANGE,
     "admin_action": CHANGE,
 }
@@ -73,9 +78,12 @@ def _commit(event: Mapping[str, Any]) -> str:
     return f"{_offsets(event['topics'], shown)}  by {by}, generation {event['generation']}"
 
 
+def _times(event: Mapping[str, Any]) -> str:
+    return "" if event["count"] == 1 else f" {event['count']} times"
+
+
 def _rejected(event: Mapping[str, Any]) -> str:
-    times = "" if event["count"] == 1 else f" {event['count']} times"
-    return f"{event['error']}{times}  to {_who(event)}, generation {event['generation']}"
+    return f"{event['error']}{_times(event)}  to {_who(event)}, generation {event['generation']}"
 
 
 def _lost(event: Mapping[str, Any]) -> str:
@@ -108,9 +116,12 @@ def _start(event: Mapping[str, Any]) -> str:
 
 def _end(event: Mapping[str, Any]) -> str:
     awaited = f", did not come back: {', '.join(event['awaited'])}" if event["awaited"] else ""
+    protocol = "" if event["group_type"] == "consumer" else ", no protocol"
+    if event["protocol_name"]:
+        protocol = f", {event['protocol_name']}"
     return (
         f"generation {event['generation']} after {event['duration_ms']} ms, "
-        f"{event['members']} members, {event['protocol_name'] or 'no protocol'}{awaited}"
+        f"{event['members']} members{protocol}{awaited}"
     )
 
 
@@ -122,6 +133,48 @@ def _assignment(event: Mapping[str, Any]) -> str:
         f"{member}: {sum(map(len, topics.values()))}" for member, topics in sorted(members.items())
     ]
     return f"generation {event['generation']}, partitions of {', '.join(counts) or 'nobody'}"
+
+
+def _target(event: Mapping[str, Any]) -> str:
+    return (
+        f"epoch {event['generation']} by {event['assignor']}, "
+        f"changed for {event['changed_members']} of {event['members']} members"
+    )
+
+
+def _failed(event: Mapping[str, Any]) -> str:
+    return (
+        f"{event['reason']}{_times(event)} by {event['assignor']}, epoch {event['generation']}, "
+        f"{event['members']} members: {event['detail']}"
+    )
+
+
+def _pattern(event: Mapping[str, Any]) -> str:
+    to = f"  to {_who(event)} as {event['member_id']}" if event["member_id"] else ""
+    return f"{event['pattern']!r}{_times(event)}: {event['detail']}{to}"
+
+
+def _moved(event: Mapping[str, Any]) -> str:
+    moves = [
+        f"{verb} {_topics(event[field])}"
+        for verb, field in (("got", "gained_partitions"), ("lost", "lost_partitions"))
+        if event[field]
+    ]
+    return f"{_who(event)} as {event['member_id']} {', '.join(moves)}{_why(event)}"
+
+
+def _topics(partitions: Mapping[str, list[int]]) -> str:
+    rows = [(topic, number) for topic, numbers in partitions.items() for number in numbers]
+    shown: dict[str, list[str]] = {}
+    for topic, number in rows[:MAX_PARTITIONS]:
+        shown.setdefault(topic, []).append(str(number))
+    text = "; ".join(f"{topic} {' '.join(numbers)}" for topic, numbers in shown.items())
+    more = len(rows) - MAX_PARTITIONS
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def _converted(event: Mapping[str, Any]) -> str:
+    return f"from {event['from_type']} to {event['to_type']}, with {event['members']} members"
 
 
 def _deleted(event: Mapping[str, Any]) -> str:
@@ -158,6 +211,11 @@ _SAYS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "rebalance_start": _start,
     "rebalance_end": _end,
     "assignment": _assignment,
+    "target_assignment": _target,
+    "assignment_failed": _failed,
+    "pattern_refused": _pattern,
+    "partitions_moved": _moved,
+    "group_converted": _converted,
     "group_deleted": _deleted,
     "offset_expired": _lost,
     "offset_deleted": _lost,

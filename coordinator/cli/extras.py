@@ -10,7 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-Extra: TypeAlias = Literal["server", "admin", "pipeline", "zookeeper", "consul"]
+Extra: TypeAlias = Literal[
+    "server", "admin", "pipeline", "export", "zookeeper", "consul", "postgres"
+]
 
 _ADMIN: Final = ("kafka", "typer")
 
@@ -18,8 +20,10 @@ BRINGS: Final[dict[Extra, tuple[str, ...]]] = {
     "server": ("prometheus_client", "starlette", "typer", "uvicorn", "uvloop"),
     "admin": _ADMIN,
     "pipeline": (*_ADMIN, "pandas", "pyarrow", "pyspark"),
+    "export": ("deltalake", "pyarrow", "pyiceberg", "sqlalchemy", "typer"),
     "zookeeper": ("kazoo",),
     "consul": ("cramjam", "httpx2"),
+    "postgres": ("asyncpg",),
 }
 """The packages of each extra, by import name."""
 

@@ -1,4 +1,4 @@
-"""How a failing command ends: with one line, and an exit code that scripts can distinguish."""
+"""Ends a failing command with one line, and with an exit code that scripts can distinguish."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ FAILED: Final = 1
 """The command could not do its work."""
 USAGE: Final = 2
 """Wrong options or settings."""
+OPEN_INCIDENTS: Final = 3
+"""The command did its work, and found what ``--fail-on`` names."""
 NOTHING_MATCHED: Final = 4
 """The command did its work, but nothing matched."""
 

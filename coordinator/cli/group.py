@@ -1,4 +1,7 @@
-"""``groupkeeper group list`` and ``groupkeeper group describe``, for any Kafka broker."""
+"""``groupkeeper group list`` and ``groupkeeper group describe``, for any Kafka broker.
+
+``main`` adds ``group owners``, which reads the event log.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,18 @@ from groupkeeper.coordinator.cli.plain_text import plain
 from groupkeeper.coordinator.daemon.address import HostPort, parse_address
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.cli.group_reports import AwaitedReport, GroupReport, MemberReport
+    from groupkeeper.coordinator.cli.group_reports import GroupReport, MemberReport
+    from groupkeeper.coordinator.cli.group_waiting import AwaitedReport
 
 app = typer.Typer(
-    help="Show the groups of any Kafka server.",
+    help="Show the groups of any Kafka server, and who owned a partition.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
 class Output(StrEnum):
-    """How a result is printed."""
+    """The format in which a result is printed."""
 
     TABLE = "table"
     JSON = "json"
@@ -152,6 +156,8 @@ def _print_group(group: GroupReport) -> None:
         "TOTAL-LAG": group.total_lag,
         "TOPICS": " ".join(group.topics),
     }
+    if group.patterns:
+        facts["PATTERNS"] = " ".join(group.patterns)
     print_facts(facts)
     _print_what_is_wrong(group)
     if group.members:

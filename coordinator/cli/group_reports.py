@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -10,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from groupkeeper.coordinator.cli.broker_client import Broker, BrokerCluster, ServerError, error_name
+from groupkeeper.coordinator.cli.group_waiting import WaitingReport, details_of, waiting_of
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerProtocolError,
@@ -73,26 +73,6 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitedReport:
-    """A member that the group waits for; the client is empty if that id has not joined yet."""
-
-    member_id: str
-    client_id: str
-    client_host: str
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingReport:
-    """What the group waits for; times in ms since the epoch. Only groupkeeper reports it."""
-
-    awaited: list[AwaitedReport]
-    since_ms: int
-    until_ms: int
-    awaited_left_out: int = 0
-    """The number of awaited members that did not fit into the answer."""
-
-
-@dataclass(frozen=True, slots=True)
 class UnknownTopic:
     """A topic that members subscribe to but that does not exist."""
 
@@ -115,6 +95,8 @@ class GroupReport:
     topics: list[str] = field(default_factory=list)
     """The topics that the members subscribe to. Empty if they are unknown."""
     unknown_topics: list[UnknownTopic] = field(default_factory=list)
+    patterns: list[str] = field(default_factory=list)
+    """The regular expressions that the members subscribe to."""
     waiting: WaitingReport | None = None
 
     @property
@@ -124,7 +106,7 @@ class GroupReport:
         return sum(lags) if lags else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the group as values for JSON."""
+        """Return the fields of the report by name, as ``--output json`` prints them."""
         content = asdict(self)
         host, port = self.coordinator.address
         content["coordinator"] = {
@@ -237,6 +219,7 @@ def _classic(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupRepo
         )
         for member in answer.members
     ]
+    topics, waiting = _more_details(answer)
     return GroupReport(
         group_id,
         "classic",
@@ -246,25 +229,19 @@ def _classic(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupRepo
         broker,
         members,
         [],
-        *_more_details(answer),
+        topics,
+        waiting=waiting,
     )
 
 
-def _more_details(answer: Any) -> tuple[list[str], list[UnknownTopic], WaitingReport | None]:
-    """Return the subscribed topics, a list for unknown topics (still empty), and what the group
-    waits for.
+def _more_details(answer: Any) -> tuple[list[str], WaitingReport | None]:
+    """Return the subscribed topics, and what the group waits for.
 
-    groupkeeper sends them as JSON in the group's error message. For other brokers the topics are
-    read from the members' subscriptions, which brokers send only for a Stable group.
+    groupkeeper sends these details as JSON in the group's error message. Other brokers send the
+    members' subscriptions, but only for a Stable group. The topics are then read from them.
     """
     try:
-        details = json.loads(getattr(answer, "error_message", None) or "")
-        awaited = [AwaitedReport(**member) for member in details["awaited"]]
-        waiting = None
-        if details["until_ms"] is not None:
-            left_out = details.get("awaited_left_out", 0)
-            waiting = WaitingReport(awaited, details["since_ms"], details["until_ms"], left_out)
-        return list(details["topics"]), [], waiting
+        return list(details_of(answer)["topics"]), waiting_of(answer)
     except (ValueError, TypeError, KeyError):
         pass
     topics: set[str] = set()
@@ -272,7 +249,7 @@ def _more_details(answer: Any) -> tuple[list[str], list[UnknownTopic], WaitingRe
         for member in answer.members:
             with suppress(ConsumerProtocolError):
                 topics.update(subscribed_topics(member.member_metadata))
-    return sorted(topics), [], None
+    return sorted(topics), None
 
 
 def _consumer(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupReport | None:
@@ -281,6 +258,8 @@ def _consumer(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupRep
     answer = _ask_described(cluster, broker, group_id, CONSUMER_GROUP_DESCRIBE, range(2))
     if answer is None:
         return None
+    topics = {topic for member in answer.members for topic in member.subscribed_topic_names}
+    patterns = {getattr(member, "subscribed_topic_regex", None) for member in answer.members}
     members = [
         MemberReport(
             member.member_id,
@@ -300,6 +279,9 @@ def _consumer(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupRep
         broker,
         members,
         [],
+        sorted(topics),
+        patterns=sorted(filter(None, patterns)),
+        waiting=waiting_of(answer),
     )
 
 

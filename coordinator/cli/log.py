@@ -8,22 +8,24 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
 from groupkeeper.coordinator.cli.plain_text import plain
-from groupkeeper.coordinator.daemon.config import Settings
-from groupkeeper.coordinator.daemon.config_load import ConfigError, load_settings
+from groupkeeper.coordinator.cli.stored_events import (
+    ConfigOption,
+    StoredEvents,
+    StoreOption,
+    settings_of,
+    stored_events,
+)
 
 if TYPE_CHECKING:
     from groupkeeper.storage.event_log.check import DirectoryReport, LogReport
-    from groupkeeper.storage.event_log.segments import Segment
-    from groupkeeper.storage.event_log.source import OpenRows
 
 app = typer.Typer(
     help="Check the event log, or follow it.", no_args_is_help=True, rich_markup_mode=None
@@ -32,16 +34,24 @@ app = typer.Typer(
 FOLLOW_S: Final = 0.5
 """The time between two checks for new events."""
 LOOK_BACK_MS: Final = (3_600_000, 86_400_000, 7 * 86_400_000)
-"""The periods that are searched for the last events, before the whole log is read."""
+"""The periods that are searched for the last events, one after the other, before the whole log is
+read."""
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="The daemon's settings: storage.url, log.dir."),
-]
 DirOption = Annotated[
     Path | None,
     typer.Option("--dir", metavar="DIR", help="The directory of the segments, instead of log.dir."),
 ]
+
+
+@app.command("schema")
+def schema_command() -> None:
+    """Print the schema of events, as JSON Schema (draft 2020-12).
+
+    Each line of a segment is one event. A later version may add fields and kinds.
+    """
+    from groupkeeper.storage.event_log.json_schema import json_schema
+
+    print(json.dumps(json_schema(), indent=1))
 
 
 @app.command("verify")
@@ -59,7 +69,7 @@ def verify_command(
     """
     from groupkeeper.storage.event_log.check import verify
 
-    place = directory or Path(_settings(config).log.dir)
+    place = directory or Path(settings_of(config).log.dir)
     report_progress = _print_progress if sys.stderr.isatty() else None
     try:
         report = verify(place, reads_events=events, progress=report_progress)
@@ -77,58 +87,6 @@ def verify_command(
         fail(f"there is no segment in {place}", NOTHING_MATCHED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The events to read, and the problems found."""
-
-    store: Path | str
-    """A file, or a URL as in ``storage.url``."""
-    open_rows: OpenRows
-    group_id: str | None
-    gaps: set[tuple[int, int]] = field(default_factory=set)
-    """First and last seq of each gap found."""
-    damaged: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """For each damaged file: its last seq, and the problem."""
-    reported: set[object] = field(default_factory=set)
-    """The gaps and files that were reported to the user."""
-
-    def read(self, after_seq: int = 0, since_ms: int = 0) -> Iterator[dict[str, Any]]:
-        """Yield events from files and rows."""
-        from groupkeeper.storage.event_log.reader import read_events
-
-        return read_events(
-            self.open_rows,
-            after_seq,
-            group_id=self.group_id,
-            since_ms=since_ms,
-            on_gap=lambda *gap: self.gaps.add(gap),
-            passes_absent=True,
-            on_damage=self._keep_damage,
-        )
-
-    def _keep_damage(self, segment: Segment, why: str) -> None:
-        self.damaged[segment.file] = segment.last_seq, why
-
-    def report_lost(self, above_seq: int = 0) -> None:
-        """Report each gap and damaged file above ``above_seq`` once."""
-        for first, last in sorted(self.gaps - self.reported):
-            if last > above_seq:
-                self.reported.add((first, last))
-                typer.echo(
-                    f"events {first} to {last} are neither in {self.store} nor in its files; "
-                    "groupkeeper log verify reports the problem",
-                    err=True,
-                )
-        for file, (last, why) in sorted(self.damaged.items()):
-            if last > above_seq and file not in self.reported:
-                self.reported.add(file)
-                typer.echo(
-                    f"{plain(why)}. Its readable events are shown. Replace the file with a good "
-                    "copy; groupkeeper log verify names all damaged files",
-                    err=True,
-                )
-
-
 @app.command("tail")
 def tail_command(
     group: Annotated[
@@ -143,10 +101,7 @@ def tail_command(
             "--lines", "-n", min=0, max=10**9, metavar="N", help="Start with the last N events."
         ),
     ] = 20,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", metavar="FILE", help="The SQLite file, instead of storage.url."),
-    ] = None,
+    store: StoreOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -159,8 +114,7 @@ def tail_command(
     from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import SegmentError
 
-    place = store or _settings(config).storage.url
-    source = _Source(place, _rows_of(place), group)
+    source = stored_events(store, config, group)
     try:
         seq = last_seq(source.open_rows)
         count = _print_events(_last_events(source, lines), group, output)
@@ -182,7 +136,7 @@ def tail_command(
         fail("no event matches", NOTHING_MATCHED)
 
 
-def _last_events(source: _Source, count: int) -> list[dict[str, Any]]:
+def _last_events(source: StoredEvents, count: int) -> list[dict[str, Any]]:
     """Return the last ``count`` events, read from as few files as possible."""
     if not count:
         return []
@@ -217,23 +171,6 @@ def _style(text: str, colour: str) -> str:
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return typer.style(text, fg=colour)
-
-
-def _settings(config: Path | None) -> Settings:
-    try:
-        return load_settings(config).settings
-    except ConfigError as error:
-        fail(str(error), USAGE)
-
-
-def _rows_of(store: Path | str) -> OpenRows:
-    from groupkeeper.storage.base import StoreRefused
-    from groupkeeper.storage.open import rows_of
-
-    try:
-        return rows_of(store)
-    except StoreRefused as error:
-        fail(f"{error}; name a --store FILE", USAGE)
 
 
 # --- verify ---------------------------------------------------------------------------------------

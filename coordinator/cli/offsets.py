@@ -130,7 +130,9 @@ class _Segments(NamedTuple):
     coverage: Coverage
 
     def events(self, group: str) -> Iterator[dict[str, Any]]:
-        """Yield the events of a group that count, in any order, perhaps repeatedly."""
+        """Yield the events of a group, in any order and some of them twice. Events that a restored
+        copy of the store abandoned are left out (``Coverage.limits``).
+        """
         import msgspec
 
         from groupkeeper.storage.event_log.segments import has_group, read_segment
@@ -145,7 +147,7 @@ class _Segments(NamedTuple):
                     yield event
 
     def last_seqs(self, as_of_ms: int) -> dict[str, int]:
-        """Return the last seq at a moment of every log that had begun."""
+        """Return the last seq at this moment, for each log that had begun by then."""
         limits = self.coverage.limits()
         found: dict[str, int] = {}
         for segment in self.listed:

@@ -37,10 +37,8 @@ def plain_lines(text: str) -> str:
 
 
 def accept_any_text() -> None:
-    r"""Make stdout escape characters that its encoding lacks (``\xfc`` for ASCII) instead of
-    failing.
-
-    For stderr Python does so by default.
+    r"""Make stdout escape characters that its encoding does not have (``\xfc`` for ASCII), instead
+    of failing. For stderr Python does this by default.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -20,8 +20,8 @@ def report_start_failure(
 ) -> None:
     """Write to standard error why the daemon cannot start or continue.
 
-    It is one JSON line, as in the log. If ``form`` is "console", or standard error is a terminal,
-    it is one line per problem.
+    The output is one JSON line, as in the log. If ``form`` is "console", or if it is "auto" and
+    standard error is a terminal, the output is one line per problem.
     """
     if form == "console" or (form == "auto" and sys.stderr.isatty()):
         sys.stderr.write("".join(f"groupkeeper: {problem}\n" for problem in problems))

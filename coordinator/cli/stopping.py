@@ -25,9 +25,9 @@ JAVA_ENDS_S: Final = 10.0
 def stoppable() -> Iterator[None]:
     """Inside the block, SIGINT and SIGTERM end the process with one line, and code 130 or 143.
 
-    Spark's JVM is ended first, with its queries: a Python call that waits for the JVM cannot be
-    interrupted, and no other call is possible during it. For the jobs this is like a crash, which
-    they survive.
+    Spark's JVM is ended first, with its queries, because a Python call that waits for the JVM
+    cannot be interrupted, and no other call is possible during it. For the jobs this is like a
+    crash, which they survive.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.events import Event
 
 SAMPLE_PARTITIONS: Final = 1_000
-"""Partitions sampled in one turn of the event loop, and the most that one event contains."""
+"""One turn of the event loop samples at most so many partitions, and one event contains at most so
+many."""
 
 
 class EndSampler:
-    """Writes the ends that changed since the last sample. After a load: all ends above 0."""
+    """Writes the ends that changed since the last sample. After a load, it writes all ends
+    above 0.
+    """
 
     def __init__(
         self,
@@ -28,8 +31,11 @@ class EndSampler:
         write: Callable[[list[Event]], bool],
         loads: Callable[[], int],
     ) -> None:
-        """``write`` appends events and returns whether it could. ``loads`` counts loads of shards.
-        After a load all ends are written again, because a load may lose events."""
+        """Create it without a sample. ``write`` appends events and returns True if it could.
+        ``loads`` counts the loads of shards.
+
+        After a load all ends are written again, because a load may lose events.
+        """
         self._topics = topics
         self._write = write
         self._loads = loads

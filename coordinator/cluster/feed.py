@@ -28,7 +28,7 @@ class NoTopics:
         self.image = TopicImage.any()
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
-        """Return no settings."""
+        """Return nothing: no group has configs."""
         return {}
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
@@ -73,7 +73,7 @@ class ClusterFeed:
             self._topics.raise_ends(shard.ends())
 
     def durable(self, write: Write) -> None:
-        """Process a durable write. Every shard has the change before the client receives its
+        """Process a durable write. Every shard gets the change before the client gets its
         answer.
         """
         topics = self._topics

@@ -1,8 +1,8 @@
 """The durable configs of single groups (docs/spec/administration.md#group-configs).
 
-Configs are records in the cluster shard. This store serves the readers: handlers read the strings,
-each shard of groups reads the overrides of its groups. It knows nothing of the runtime, which feeds
-it.
+Configs are records in the cluster shard. This store serves those who read them: handlers read the
+strings, and each shard of groups reads the overrides of its groups. It knows nothing of the
+runtime, which passes the records to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from groupkeeper.coordinator.core.routing import shard_of
 
 
 class GroupConfigStore:
-    """The configs of each group, and the overrides of each shard."""
+    """The configs of each group as strings, and their form for the core (overrides), by shard."""
 
     def __init__(self, shards: int, limits: CoreLimits) -> None:
         """Start without configs. ``shards`` is the number of shards of groups."""
@@ -31,7 +31,7 @@ class GroupConfigStore:
         return self._configs.get(group_id, {})
 
     def groups(self) -> list[str]:
-        """Return the groups that have configs."""
+        """Return the ids of the groups that have at least one config."""
         return list(self._configs)
 
     def overrides(self, shard_id: int) -> Mapping[str, GroupOverrides]:

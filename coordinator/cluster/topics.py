@@ -58,7 +58,7 @@ def mint_topic_id() -> str:
 
 
 class Topics:
-    """The durable topics and ends."""
+    """The topics that are durable, and the ends of their partitions."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Topics:
         self._submit: Submit | None = None
         self._ends: dict[str, dict[int, int]] = {}
         self.rewinds = 0
-        """Durable commits of a partition that lowered its offset."""
+        """The number of durable commits of a partition that lowered its offset."""
 
     # --- For handlers -----------------------------------------------------------------------------
 
@@ -209,7 +209,10 @@ def _refuse_wrong(result: Result) -> None:
 
 
 def _checked(topic: ConfiguredTopic) -> ConfiguredTopic:
-    """Check a configured topic, because the core's refusal would be retried without end."""
+    """Return a configured topic whose values are valid. Raises TypeError or ValueError.
+
+    The check is here, because a topic that the core refuses would be retried without end.
+    """
     if not isinstance(topic, ConfiguredTopic):
         raise _no_topic(topic)
     name, partitions, end_offset = topic

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class HostPort(NamedTuple):
-    """A host and a port."""
+    """An address. Its text is ``HOST:PORT``, with brackets around an IPv6 address."""
 
     host: str
     port: int

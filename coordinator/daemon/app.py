@@ -25,7 +25,7 @@ import structlog
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.broker_configs import broker_configs
-from groupkeeper.coordinator.daemon.config import Settings, absolute_storage_url
+from groupkeeper.coordinator.daemon.config import Settings, shown_storage_url
 from groupkeeper.coordinator.daemon.config_load import ConfigError
 from groupkeeper.coordinator.daemon.exposition import Exposition
 from groupkeeper.coordinator.daemon.group_metrics import MetricsWalk
@@ -61,6 +61,7 @@ from groupkeeper.coordinator.web.reports import Reports
 from groupkeeper.storage.base import OffsetStorage, StorageError
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, SealSettings
 from groupkeeper.storage.open import open_storage
+from groupkeeper.storage.password_file import read_password
 
 STOP_SHARE = 0.85
 """The share of ``drain_timeout_ms`` for pending writes, the fold and the store. The rest is for
@@ -69,10 +70,9 @@ replies not sent yet and a scrape that still runs.
 REPLIES_SHARE = 0.1
 LOADING = "loading"
 IMPATIENT_AFTER_S = 1.0
-"""A second signal within this time counts as the same one. A supervisor signals the whole process
-group, and `make` forwards its own signal as well. A later one comes from a person who does not want
-to wait.
-"""
+"""A second signal within this time counts as the same one: a supervisor signals the whole process
+group, and `make` forwards its own signal too. A later signal comes from a person who does not want
+to wait."""
 
 _log = structlog.stdlib.get_logger("groupkeeper")
 
@@ -315,7 +315,7 @@ class Daemon:
             version=VERSION,
             kafka=str(bound_address(self._kafka_socket)),
             http=str(bound_address(self._http_socket)),
-            storage=absolute_storage_url(self._settings.storage.url),
+            storage=shown_storage_url(self._settings.storage.url),
             groups=sum(self._coordinator.groups_by_state().values()),
             start_ms=round((time.monotonic() - self._started_s) * 1000),
         )
@@ -411,6 +411,10 @@ def _open_storage(settings: Settings) -> OffsetStorage:
             append_timeout_ms=settings.storage.append_timeout_ms,
             seal=seal_settings(settings),
             seal_in_process=False,
+            seal_if_possible=settings.log.sealing == "auto",
+            node_id=settings.kafka.node_id,
+            lease_ttl_ms=settings.cluster.lease_ttl_ms,
+            password=read_password(settings.storage.password_file),
         )
     except StorageError as error:
         raise StartFailed(_of_store(error)) from error

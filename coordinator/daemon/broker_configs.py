@@ -24,7 +24,7 @@ class _Known(NamedTuple):
 
 
 def _consumers(name: str, kind: ConfigKind = _INT) -> _Known:
-    """Return a setting of consumer groups: ``consumer.max.size`` is ``consumer_max_size`` here."""
+    """Return a setting of consumer groups. Ours has underscores for the dots of Kafka's name."""
     ours = name.replace(".", "_")
     return _Known(f"group.{name}", kind, lambda s: _joined(getattr(s.group, ours)))
 

@@ -22,8 +22,11 @@ from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.group_settings import GroupSettings
 from groupkeeper.coordinator.daemon.setting_fields import Section, coordinators_setting
+from groupkeeper.coordinator.embed.assignor_plugins import unknown_assignor
 from groupkeeper.coordinator.runtime.settings import consumer_settings_error, timeouts_error
 from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.storage.leases.lives import DEFAULT_LEASE_TTL_MS
+from groupkeeper.storage.open import without_password
 
 _SQLITE = "sqlite:///"
 _PORT = ServerLimits()
@@ -177,8 +180,17 @@ class StorageSettings(Section):
     url: str = Field(
         default="sqlite:///groupkeeper.db",
         min_length=1,
-        description="memory: (everything is lost at exit) or sqlite:///PATH. A relative path "
-        "starts at the working directory; sqlite:////var/lib/... is absolute.",
+        description="memory: (everything is lost at exit), sqlite:///PATH, "
+        "postgresql://USER@HOST/DATABASE?schema=groupkeeper (experimental), or "
+        "zookeeper://HOST:PORT,HOST:PORT/chroot (experimental). A relative path starts "
+        "at the working directory; sqlite:////var/lib/... is absolute.",
+    )
+    password_file: str = Field(
+        default="",
+        description="File with the password of the user in url, for PostgreSQL and ZooKeeper, in "
+        "its first line. It is read at the start. Without it the environment has the password "
+        "(PGPASSWORD, ZOOKEEPER_PASSWORD), or the url. Only the user of the daemon should be able "
+        "to read the file.",
     )
     append_timeout_ms: int = coordinators_setting(
         "append_timeout_ms",
@@ -196,6 +208,20 @@ class StorageSettings(Section):
         "with INVALID_COMMIT_OFFSET_SIZE. If the members alone would exceed it, they are refused "
         "with UNKNOWN_SERVER_ERROR. A group is in memory as a whole and is read at every start. "
         "The default is enough for 100,000 partitions with 500 bytes of metadata each.",
+    )
+
+
+class ClusterSettings(Section):
+    """The leases of a store that several processes share: PostgreSQL, ZooKeeper."""
+
+    lease_ttl_ms: int = Field(
+        default=DEFAULT_LEASE_TTL_MS,
+        ge=400,
+        le=60_000,
+        description="Milliseconds after which another process may take over the store from one "
+        "that is dead or cut off. After kill -9 the next start waits so long. A process reports "
+        "to the store four times within it, and answers no reads if the last report is older "
+        "than nine tenths of it.",
     )
 
 
@@ -385,6 +411,7 @@ class Settings(BaseModel):
     kafka: KafkaSettings = KafkaSettings()
     http: HttpSettings = HttpSettings()
     storage: StorageSettings = StorageSettings()
+    cluster: ClusterSettings = ClusterSettings()
     log: LogSettings = LogSettings()
     static: StaticSettings = StaticSettings()
     group: GroupSettings = GroupSettings()
@@ -410,7 +437,17 @@ class Settings(BaseModel):
         )
         if wrong is not None:
             raise ValueError(wrong)
+        unknown = unknown_assignor(self.group.consumer_assignors)
+        if unknown is not None:
+            raise ValueError(f"group.consumer_assignors: {unknown}")
         return self
+
+
+def shown_storage_url(url: str) -> str:
+    """Return the URL for people: with an absolute SQLite path, and without a password."""
+    if url.startswith(_SQLITE):
+        return absolute_storage_url(url)
+    return without_password(url)
 
 
 def absolute_storage_url(url: str) -> str:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.rendering import Renderer
 
 SLICE_MS: Final = 1.0
-"""The time per turn of the loop for reading groups. With the last piece a turn stays below 2 ms."""
+"""The time in one turn of the loop for reading groups. Together with the last piece, a turn takes
+less than 2 ms."""
 
 RESERVED_SERIES: Final = 7
-"""Series that are always shown: six of the process, and the count of those left out."""
+"""Series that are always shown: six of the process, and the number of series left out."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Exposition:
         self._renderer: Renderer | None = None
 
     async def page(self) -> bytes:
-        """Return the page in Prometheus' text format. Holds the loop for at most 2 ms per turn."""
+        """Return the page in Prometheus' text format. Blocks the loop for at most 2 ms per turn."""
         async with self._turn:
             reading = self.read()
             if self._walk is not None:

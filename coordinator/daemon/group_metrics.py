@@ -20,7 +20,7 @@ Detail: TypeAlias = Literal["off", "summary", "partitions"]
 """The setting ``metrics.groups``."""
 
 PIECE_SERIES: Final = 200
-"""The number of series between two looks at the clock: some 100 us of work."""
+"""The number of series between two readings of the clock: some 100 us of work."""
 COST_OF_GROUP: Final = 3
 MAX_GROUP_ID_CHARS: Final = 249
 """A group with a longer id is left out and counted as dropped. Ids may have 32,767 characters, and
@@ -35,7 +35,7 @@ class Family(NamedTuple):
     labels: tuple[str, ...]
     help: str
     detail: Detail
-    """The least detail that shows it; "partitions" includes "summary"."""
+    """The lowest setting of ``metrics.groups`` that shows it. "partitions" includes "summary"."""
 
 
 GROUP = ("consumergroup",)
@@ -125,8 +125,8 @@ class MetricsWalk:
     def fill(self, snapshot: Snapshot) -> Iterator[None]:
         """Add every topic and group. Groups created or deleted during the walk may be left out.
 
-        If there is not enough room, topics come first up to half of it, then groups, then the
-        remaining topics. So neither many partitions nor many groups leave the others out.
+        If there is not enough room, half of it is for topics, then come groups, then the remaining
+        topics. So neither many partitions nor many groups push out the others.
         """
         done = 0
         kept = snapshot.room // 2

@@ -110,10 +110,10 @@ class GroupSettings(Section):
     )
     consumer_assignment_timeout_ms: int = coordinators_setting(
         "consumer_assignment_timeout_ms",
-        description="Milliseconds that the assignment of a consumer group may take in the process "
-        "that computes those of large groups, and those of installed assignors. After that the "
-        "process is killed, the members keep what they have, and it is tried again after "
-        "consumer_assignment_interval_ms.",
+        description="Milliseconds that the other process may take for the assignment of one "
+        "consumer group. It computes the assignments of large groups, and those of installed "
+        "assignors. After that time it is killed, the members keep their partitions, and the "
+        "assignment is computed again after consumer_assignment_interval_ms.",
     )
     max_patterns: int = coordinators_setting(
         "max_patterns",
@@ -124,6 +124,6 @@ class GroupSettings(Section):
     max_group_patterns: int = coordinators_setting(
         "max_group_patterns",
         description="Different patterns that the members of one consumer group may subscribe to. "
-        "Members that share their work have one. A member with one more is refused with "
+        "Usually all members have the same one. A member with one more is refused with "
         "INVALID_REGULAR_EXPRESSION.",
     )

@@ -66,6 +66,8 @@ def configure_logging(settings: LoggingSettings) -> None:
     set_log_level(settings)
     # below WARNING uvicorn would log every scrape
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # kazoo logs each attempt to connect, and on level DEBUG the password. The store logs outages.
+    logging.getLogger("groupkeeper.kazoo").setLevel(logging.ERROR)
 
 
 def set_log_level(settings: LoggingSettings) -> None:

@@ -191,7 +191,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "rebalances",
         "counter",
-        "Join phases begun, by reason.",
+        "Join phases begun, and new epochs of consumer groups, by reason.",
         "Many with session_timeout or join_timeout: clients are stopped or slow, or their "
         "timeouts are too short. Many with member_join and member_leave: clients restart often.",
         labels=("reason",),
@@ -199,8 +199,9 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "group_rebalance_duration_seconds",
         "histogram",
-        "Time of a join phase, from its start to the new generation, over all groups.",
-        "The group consumes nothing in this time. A long one waits for an absent member: "
+        "Time of a join phase, from its start to the new generation, over all groups. In a "
+        "consumer group: until all members have followed.",
+        "A classic group consumes nothing in this time. A long one waits for an absent member: "
         "rebalance_end in the event log names it in awaited.",
     ),
     Definition(
@@ -219,17 +220,40 @@ DEFINITIONS: tuple[Definition, ...] = (
         labels=("result",),
     ),
     Definition(
+        "group_conversions",
+        "counter",
+        "Groups that changed their type, by the new type.",
+        "Grows while clients move to the other protocol. If a group goes back and forth, its "
+        "clients do not agree on the protocol; group_converted in the event log has the groups.",
+        labels=("to",),
+    ),
+    Definition(
+        "consumer_targets",
+        "counter",
+        "Target assignments that consumer groups got, by assignor, wherever they were computed.",
+        "Fewer than rebalances of consumer groups is normal: one target serves several epochs.",
+        labels=("assignor",),
+    ),
+    Definition(
+        "consumer_targets_failed",
+        "counter",
+        "Target assignments of consumer groups that could not be computed or stored, by reason.",
+        "Alert above 0: the members keep what they have. assignment_failed in the event log has "
+        "the groups and the reasons.",
+        labels=("reason",),
+    ),
+    Definition(
         "consumer_assignments",
         "counter",
-        "Assignments of consumer groups that the other process computed, or did not: computed, "
-        "raised, invalid, died, timed_out, refused.",
-        "Alert on all outcomes but computed: assignment_failed in the log says why.",
+        "Assignments of consumer groups that were meant for the other process, by outcome: "
+        "computed, raised, invalid, died, timed_out, refused.",
+        "Alert on every outcome except computed: assignment_failed in the log says why.",
         labels=("assignor", "outcome"),
     ),
     Definition(
         "consumer_assignment_seconds",
         "counter",
-        "Seconds that computed assignments took in the other process, with its start.",
+        "Seconds that the other process needed for computed assignments, including its start.",
         "If it grows faster than the clock, groups wait for each other's assignments.",
         labels=("assignor",),
     ),
@@ -246,6 +270,12 @@ DEFINITIONS: tuple[Definition, ...] = (
         "gauge",
         "Different patterns that members of consumer groups subscribe to.",
         "Compare with group.max_patterns.",
+    ),
+    Definition(
+        "consumer_patterns_refused",
+        "counter",
+        "Patterns of consumer groups that could not be used, counted at each try.",
+        "pattern_refused in the event log has the groups, the patterns and the reasons.",
     ),
     Definition(
         "offset_rewinds",
@@ -315,6 +345,37 @@ DEFINITIONS: tuple[Definition, ...] = (
         "counter",
         "Folds that could not be written; they are retried.",
         "No commit is lost or late, but unfolded requests grow; the log says why (fold_failed).",
+    ),
+    Definition(
+        "storage_round_trips",
+        "counter",
+        "Requests to the server of a shared store, by call.",
+        "An append is one round trip. A fold has several, at most four times a second.",
+        labels=("call",),
+    ),
+    Definition(
+        "storage_journal_bytes",
+        "gauge",
+        "Size of the appends of a shared store that are not folded yet.",
+        "Whoever takes over has to fold them first. It grows while folds fail (fold_failed).",
+    ),
+    Definition(
+        "storage_lease_seconds_left",
+        "gauge",
+        "How long the shards of a shared store may still answer without a further beat.",
+        "Below a quarter of cluster.lease_ttl_ms the store is slow. At 0 the shards are LOADING.",
+    ),
+    Definition(
+        "storage_lease_lapses",
+        "counter",
+        "How often all shards stopped answering because no beat succeeded for too long.",
+        "Each one has a line leases_lapsed in the log. Look at the server of the store.",
+    ),
+    Definition(
+        "storage_set_backs",
+        "counter",
+        "How often a shared store had lost durable appends.",
+        "Alert above 0: acknowledged commits are lost. Use synchronous replication.",
     ),
     Definition(
         "log_last_seq",

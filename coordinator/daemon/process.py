@@ -21,32 +21,30 @@ from groupkeeper.coordinator.runtime.stats import LAG_BOUNDS_S, Histogram
 BACKLOG = 1024
 """Connections that may wait to be accepted: many clients may reconnect at once."""
 SPARE_FILES = 256
-"""Descriptors for the store, the logs and the interpreter. Also for connections that are accepted
-and closed at once, up to the backlog of the HTTP port.
-"""
+"""Descriptors for the store, the logs and the interpreter. Some are also for connections that are
+accepted and closed at once, up to the backlog of the HTTP port."""
 DESCRIPTOR_PROBE_S = 1.0
 """How often the process checks for a free file descriptor."""
 LAG_PROBE_S = 0.25
-"""How often the loop's lag is measured: rarely enough to cost nothing, often enough to see every
-delay that a client notices.
-"""
+"""The interval at which the loop's lag is measured. It is long enough to cost nothing, and short
+enough to see every delay that a client notices."""
 
 
 COLLECT_EVERY = (20_000, 2, 200)
-"""Thresholds of the garbage collector. With Python's own (700, 10, 10) the objects of a frame of
-20,000 elements, which all live until it is answered, are walked repeatedly. That was half the cost
-of the worst frames. Nearly all objects here are freed by their reference count. The second number
-bounds a pause: a young collection walks some 80,000 objects, which takes 8 to 15 ms. With 20 it
-walked 440,000 in 45 to 80 ms, while 100,000 groups were loaded.
-"""
+"""Thresholds of the garbage collector.
+
+The objects of a frame of 20,000 elements all live until it is answered. With Python's own
+thresholds (700, 10, 10) they are walked again and again, which was half the cost of the worst
+frames. Nearly all objects here are freed by their reference count. The second number bounds a
+pause: a young collection walks some 80,000 objects, which takes 8 to 15 ms. With 20 it walked
+440,000 in 45 to 80 ms, while 100,000 groups were loaded."""
 
 
 LARGE_BYTES = 1_048_576
-"""Buffers of this size and above return to the system when they are freed. glibc raises its own
-bound of 128 KB to the last freed size, up to 32 MB, so after one large answer that much memory
-would stay in the process. A lower bound would affect the loop's reads, each of which may use a
-buffer of 256 KB.
-"""
+"""Buffers of at least this size return to the system when they are freed. glibc starts with 128 KB,
+and raises this bound to the last freed size, up to 32 MB. So after one large answer that much
+memory would stay in the process. A lower bound would affect the reads of the loop, which use
+buffers of up to 256 KB."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """From glibc's malloc.h."""
 
@@ -56,7 +54,7 @@ class StartFailed(Exception):
 
 
 class CannotGoOn(StartFailed):
-    """The daemon has served, and must end."""
+    """The daemon has served groups, and must now end."""
 
 
 def calm_collector() -> None:
@@ -75,14 +73,15 @@ def give_back_large_buffers() -> None:
 
 
 TRIM_DELAY_S = 2.0
-"""The delay of a trim: objects that are being closed are free by then. Also the shortest time
+"""The delay of a trim. Objects that are being closed are free by then. It is also the shortest time
 between two trims, each of which holds glibc's lock for some milliseconds."""
 
 
 class MemoryTrim:
-    """Returns freed memory between the objects in use to the system. By itself glibc keeps such
-    memory: after replies of 250 MB in slices, 200 MB stayed in the process. Without glibc it does
-    nothing.
+    """Returns to the system the freed memory that lies between objects in use.
+
+    glibc does not do so by itself: after replies of 250 MB in slices, 200 MB stayed in the process.
+    Without glibc this object does nothing.
     """
 
     def __init__(self) -> None:
@@ -91,7 +90,7 @@ class MemoryTrim:
         self._timer: asyncio.TimerHandle | None = None
 
     def soon(self) -> None:
-        """Trim after ``TRIM_DELAY_S``, unless that is about to happen. Call it on the loop."""
+        """Trim after ``TRIM_DELAY_S``, unless a trim is already planned. Call it on the loop."""
         if self._trim is not None and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(TRIM_DELAY_S, self._begin)

@@ -72,7 +72,7 @@ class Renderer:
 
 
 class _Families(Collector):
-    """The families of one reading, as a collector of a registry."""
+    """The metric families of one reading, in the form of a collector of prometheus_client."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
         self._families = families

@@ -1,4 +1,4 @@
-"""How the settings of the daemon are declared: sections, and settings of the coordinator."""
+"""Declare the settings of the daemon: their sections, and those that the coordinator has too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def coordinators_setting(name: str, *, description: str, **own: int) -> Any:
 
 
 class Section(BaseModel):
-    """One section of the settings."""
+    """The base class of the sections. An unknown key is an error."""
 
     # built on first use, as a part of Settings: otherwise a start builds it twice
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

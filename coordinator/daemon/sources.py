@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.version import VERSION
 from groupkeeper.protocol.versions import ApiKey
+from groupkeeper.storage.base import ROUND_TRIPS
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.metrics import Series, Source
@@ -31,6 +32,9 @@ _STORE_GAUGES = {
     "log_sealing_failures": "sealing_failures",
     "storage_wal_bytes": "wal_bytes",
     "storage_fold_failures": "fold_failures",
+    "storage_journal_bytes": "journal_bytes",
+    "storage_lease_seconds_left": "lease_time_left_s",
+    "storage_set_backs": "set_backs",
 }
 """Metric -> key of ``OffsetStorage.stats``. A backend without that number shows no series."""
 
@@ -68,7 +72,7 @@ def _server_sources(stats: ServerStats) -> dict[str, Source]:
     return {
         "connections": lambda: stats.connections_open,
         "connections_accepted": lambda: stats.connections_accepted,
-        "connections_closed": lambda: _by_reason(stats.closed),
+        "connections_closed": lambda: _by_label(stats.closed),
         "buffered_bytes": lambda: stats.buffered_bytes,
         "reading_paused": lambda: stats.reading_paused,
         "received_bytes": lambda: stats.bytes_in,
@@ -116,9 +120,13 @@ def _runtime_sources(stats: Stats) -> dict[str, Source]:
             ("loading",): stats.refused_loading,
             ("overload",): stats.refused_overload,
         },
-        "rebalances": lambda: _by_reason(stats.rebalances),
+        "rebalances": lambda: _by_label(stats.rebalances),
         "group_rebalance_duration_seconds": lambda: stats.rebalance_seconds,
-        "members_evicted": lambda: _by_reason(stats.members_evicted),
+        "members_evicted": lambda: _by_label(stats.members_evicted),
+        "group_conversions": lambda: _by_label(stats.conversions),
+        "consumer_targets": lambda: _by_label(stats.targets),
+        "consumer_targets_failed": lambda: _by_label(stats.targets_failed),
+        "consumer_patterns_refused": lambda: stats.patterns_refused,
         "offset_commits": lambda: {
             ("accepted",): stats.commits_accepted,
             ("rejected",): stats.commits_rejected,
@@ -129,6 +137,7 @@ def _runtime_sources(stats: Stats) -> dict[str, Source]:
         "storage_failures": lambda: stats.appends_failed,
         "storage_loads": lambda: stats.loads,
         "storage_load_failures": lambda: stats.loads_failed,
+        "storage_lease_lapses": lambda: stats.lapses,
         "storage_load_duration_seconds": lambda: stats.load_ms_last / 1000,
         "internal_errors": lambda: stats.bugs + stats.tickets_failed,
         "events_dropped": lambda: stats.events_dropped,
@@ -148,12 +157,22 @@ def _storage_sources(
     return {
         "storage_up": lambda: {(backend,): float(coordinator.is_ready)},
         "storage_unfolded_requests": storage.unfolded,
+        "storage_round_trips": lambda: _round_trips(storage.stats()),
         **{metric: number(key) for metric, key in _STORE_GAUGES.items()},
     }
 
 
-def _by_reason(counts: dict[str, int]) -> Series:
-    return {(reason,): float(count) for reason, count in counts.items()}
+def _round_trips(stats: dict[str, float]) -> Series:
+    """Return how often each call was sent to the server of the store. Most stores have none."""
+    return {
+        (key.removeprefix(ROUND_TRIPS),): count
+        for key, count in stats.items()
+        if key.startswith(ROUND_TRIPS)
+    }
+
+
+def _by_label(counts: dict[str, int]) -> Series:
+    return {(label,): float(count) for label, count in counts.items()}
 
 
 def _requests(stats: ServerStats) -> Series:

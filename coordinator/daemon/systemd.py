@@ -20,8 +20,9 @@ WATCHDOG = "WATCHDOG=1"
 
 
 def reloading() -> str:
-    """Return the message that begins a reload; READY ends it. ``Type=notify-reload`` needs the
-    time."""
+    """Return the message that begins a reload. READY ends it. ``Type=notify-reload`` requires the
+    time in the message.
+    """
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
 
 

@@ -1,4 +1,4 @@
-"""uvloop with timed callbacks."""
+"""uvloop with a measured time for each callback, to report callbacks that block the loop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Args = TypeVarTuple("Args")
 
 
 class WatchedLoop(uvloop.Loop):
-    """Times its callbacks and the steps of its tasks.
+    """A loop that measures its callbacks and the steps of its tasks.
 
-    uvloop calls a protocol's ``data_received`` directly, which is not timed here: a protocol times
-    that itself, as ``server.connection`` does.
+    uvloop calls a protocol's ``data_received`` directly, so this call is not measured here. A
+    protocol measures it itself, as ``server.connection`` does.
     """
 
     def __init__(self, watch: CallbackWatch) -> None:
@@ -48,7 +48,7 @@ class WatchedLoop(uvloop.Loop):
         *args: *Args,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule as every loop does; ``call_at`` uses it too."""
+        """Schedule a callback, and measure it when it runs. ``call_at`` uses this method too."""
         return super().call_later(delay, self._watched, callback, args, context=context)
 
     def _watched(self, callback: Callable[[*Args], object], args: tuple[*Args]) -> None:

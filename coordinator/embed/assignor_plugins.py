@@ -8,11 +8,13 @@ The other distribution names a class without arguments, or an instance, in its p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, cast
 
 from groupkeeper.coordinator.core.assignors.registry import ASSIGNORS, UnknownAssignorError
 from groupkeeper.coordinator.core.assignors.types import PartitionAssignor
+from groupkeeper.coordinator.core.consumer.assignment_work import OUR_ASSIGNORS
 
 ENTRY_POINT_GROUP: Final = "groupkeeper.assignors"
 """The group of the entry points. An entry point's name is the assignor's name."""
@@ -44,6 +46,18 @@ def get_assignor(name: str) -> PartitionAssignor:
 def installed_assignors() -> list[str]:
     """Return the names of all assignors, ours and others', without importing any."""
     return sorted({*ASSIGNORS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def unknown_assignor(names: Iterable[str]) -> str | None:
+    """Return why one of these names cannot be an assignor of consumer groups, or None. Imports no
+    assignor.
+    """
+    others = [name for name in names if name not in OUR_ASSIGNORS]
+    known = {*OUR_ASSIGNORS, *installed_assignors()} if others else {}
+    for name in others:
+        if name not in known:
+            return f"no installed assignor is named {name!r}; known are {', '.join(sorted(known))}"
+    return None
 
 
 def _load(point: EntryPoint) -> PartitionAssignor:

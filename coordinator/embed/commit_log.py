@@ -21,8 +21,8 @@ from groupkeeper.storage.segment_lines import COMMIT_KIND, EventDict
 
 _VALUE_KINDS: Final = frozenset({COMMIT_KIND, SNAPSHOT_KIND})
 _LOST_IN: Final = {"offset_deleted": "topics", "offset_expired": "topics", SNAPSHOT_KIND: "lost"}
-"""The field with the removed offsets, by kind of event. A snapshot has removed and current offsets.
-"""
+"""The field that has the removed offsets, for each kind of event. A snapshot has removed and
+current offsets."""
 
 REPLAY_PARTITIONS: Final = 1_000
 """The number of offsets that ``replay`` commits with one request."""
@@ -41,7 +41,7 @@ class OffsetCommitLog:
     """
     metadata: str
     timestamp_ms: int
-    """When it was written; never decreases within a log."""
+    """When the entry was written. It never decreases within a log."""
     member_id: str
     """"" for a simple consumer or an administrator."""
     generation_id: int = -1
@@ -116,13 +116,13 @@ class CommitsOffsets(Protocol):
     """The target of ``replay``: a GroupCoordinator, or an object with these two methods."""
 
     async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """Commit offsets of a group."""
+        """Store the offsets. Those without an error in the answer are durable."""
         ...
 
     async def delete_offsets(
         self, group_id: str, partitions: Mapping[str, Iterable[int]]
     ) -> Mapping[str, Mapping[int, ErrorCode]]:
-        """Delete offsets of a group."""
+        """Delete the offsets of these partitions. Return an error code for each."""
         ...
 
 

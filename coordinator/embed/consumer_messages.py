@@ -20,31 +20,36 @@ from groupkeeper.coordinator.core.wire_values import Int32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatRequest:
-    """Join a consumer group, stay in it, or leave it. None leaves what the
-    member sent before.
+    """Join a consumer group, stay in it, or leave it. A field that is None repeats what the member
+    sent before.
     """
 
     group_id: str
     member_id: str
     """The client makes it, and keeps it for its whole life."""
     member_epoch: Int32
-    """That of the last answer. 0 to join, -1 to leave, -2 for a static member that will be back."""
+    """The epoch of the last answer. 0 joins, and -1 leaves. -2 is for a static member that leaves
+    for a short time."""
     group_instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: Int32 = -1
-    """How long it may take to give up partitions. -1: unchanged. A join names it."""
+    """How long the member may take to give up partitions. -1 leaves it unchanged. A join must have
+    it."""
     topics: Collection[str] | None = None
-    """The topics that it subscribes to. A join names them, or a pattern."""
+    """The topics that the member subscribes to. A join must have topics or a pattern."""
     pattern: str | None = None
-    """It also subscribes to the topics that match this regular expression (RE2). "" clears it."""
+    """A regular expression (RE2). The member also subscribes to the topics that match it. ""
+    removes it."""
     server_assignor: str | None = None
     owned_partitions: Mapping[str, Collection[int]] | None = None
-    """The partitions that it has, by topic. A join names none: {}."""
+    """The partitions that the member has, by topic. In a join it is empty: {}."""
     client_id: str = ""
     client_host: str = ""
 
     def to_core(self, image: TopicImage, pattern_error: str | None) -> ConsumerGroupHeartbeat:
-        """Translate the names of topics. Owned partitions of unknown topics are left out."""
+        """Convert to the core's request, with topic ids instead of names. Owned partitions of
+        unknown topics are left out.
+        """
         owned = self.owned_partitions
         return ConsumerGroupHeartbeat(
             self.group_id,
@@ -83,9 +88,8 @@ class ConsumerGroupHeartbeatResponse:
     heartbeat_interval_ms: int
     """When to send the next heartbeat."""
     assignment: dict[str, list[int]] | None
-    """The partitions by topic; None if they are as before. The member first gives up those that
-    are missing here, and then sends what it has left (``owned_partitions``).
-    """
+    """The partitions by topic; None if they are as before. The member gives up every partition that
+    is not in it. It then sends the partitions that are left (``owned_partitions``)."""
 
     def raise_for_error(self) -> ConsumerGroupHeartbeatResponse:
         """Return the response; raise GroupError if the request was refused."""

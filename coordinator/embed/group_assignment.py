@@ -58,7 +58,9 @@ def _assignor(name: str) -> PartitionAssignor:
 
 
 def _held(member: MemberMetadata) -> list[TopicPartition]:
-    """Return the member's partitions in this generation, else those that it said it owns."""
+    """Return the member's partitions in this generation. If it has none yet, return those that it
+    named in its join.
+    """
     assignment = member.assignment
     held = member.owned_partitions if assignment is None else assignment.partitions
     return [TopicPartition(topic, number) for topic, numbers in held.items() for number in numbers]

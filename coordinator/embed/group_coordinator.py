@@ -1,8 +1,6 @@
 """GroupCoordinator: the coordinator in one object, without a wire.
 
-The daemon uses ``submit`` for every request. The async methods are for hosts that embed us.
-
-Long because it is the whole in-process API.
+The daemon uses ``submit`` for every request. A host uses the async methods of ``HostCalls``.
 """
 
 from __future__ import annotations
@@ -10,60 +8,32 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 from groupkeeper.coordinator.cluster.end_samples import EndSampler
 from groupkeeper.coordinator.cluster.feed import ClusterFeed, NoTopics
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.cluster.topics import Topics
-from groupkeeper.coordinator.core.assignors.types import Assignment, TopicPartition
+from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
-from groupkeeper.coordinator.core.consumer.validation import heartbeat_error
 from groupkeeper.coordinator.core.declarations import ShardRoute
-from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Census, Tally
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.records import NO_OFFSET, OffsetsAdopted
+from groupkeeper.coordinator.core.records import OffsetsAdopted
 from groupkeeper.coordinator.core.requests.admin import (
-    DeleteGroup,
     ListGroups,
     ListGroupsResult,
-    ReadGroup,
-    ReadGroupResult,
 )
-from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupHeartbeatResult
-from groupkeeper.coordinator.core.requests.offsets import OffsetDeleteResult
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.core.shard import Shard
-from groupkeeper.coordinator.embed.consumer_messages import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from groupkeeper.coordinator.embed.group_assignment import assign
-from groupkeeper.coordinator.embed.group_metadata import GroupMetadata, group_metadata
+from groupkeeper.coordinator.embed.host_calls import HostCalls
 from groupkeeper.coordinator.embed.life import Life
-from groupkeeper.coordinator.embed.messages import (
-    NOBODY,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-    checked_request,
-    offset_delete,
-)
 from groupkeeper.coordinator.embed.parts import as_topics, check_parts
 from groupkeeper.coordinator.runtime.clock import Clock, LoopClock
 from groupkeeper.coordinator.runtime.group_loading import GroupLoader
@@ -79,29 +49,23 @@ from groupkeeper.coordinator.runtime.shards import (
 )
 from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.runtime.stats import Stats
-from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, Place, Ticket
+from groupkeeper.coordinator.runtime.tickets import Closed, Many, Place, Ticket
 from groupkeeper.storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
-from groupkeeper.storage.host_values import checked
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.embed.commit_log import OffsetCommitLog
+    pass
 
 MAX_ROUTED_GROUPS: Final = 100_000
-"""How many groups have a remembered shard. The hash of an id costs more than the rest of a
-heartbeat.
-"""
+"""The most groups whose shard is cached. Without the cache, the hash of the group's id costs more
+than the rest of a heartbeat."""
 
 MAX_ROUTED_CHARS: Final = 128
-"""A longer id is hashed each time. At up to 4 bytes per character, the remembered ids need at most
-65 MB.
-"""
-
-LISTED_AT_ONCE: Final = 100
-"""How many groups a listing for a host reads at once."""
+"""Longer ids are not cached, but hashed each time. With up to 4 bytes for a character, the cached
+ids need at most 65 MB."""
 
 
-class GroupCoordinator:
-    """Groups and offsets over a storage."""
+class GroupCoordinator(HostCalls):
+    """Groups and offsets over a storage: starts, stops, and passes requests to shards."""
 
     def __init__(
         self,
@@ -147,7 +111,7 @@ class GroupCoordinator:
         self._observer = observer
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
         self.workshop = self._owner.workshop
-        """What the core asked to compute, and the patterns of all groups."""
+        """The computations that the core has asked for, and the patterns of all groups."""
         self._places: dict[int, Place] = dict(self._owner.slots)
         self._routed: dict[str, Place] = {}
         self._group_loader: GroupLoader | None = None
@@ -176,23 +140,23 @@ class GroupCoordinator:
     async def start(self) -> None:
         """Open the store, acquire the leases and load. Returns when every shard answers.
 
-        Raises StoreRefused if a person has to act, and StorageError if the store cannot be opened.
         A busy store (a full disk, a locked database) and a failed load are retried without end. If
         the call fails or is cancelled before the store is open, it may be repeated. If it fails or
-        is cancelled later, the coordinator is stopped. A coordinator that was stopped cannot be
-        started again. Raises RuntimeError if the coordinator was already started or stopped, or is
-        stopped during the call.
+        is cancelled after that, the coordinator is stopped, and cannot be started again.
+
+        Raises StoreRefused if a person has to act, and StorageError if the store cannot be opened.
+        Raises RuntimeError if the coordinator was already started or stopped, or is stopped during
+        the call.
         """
         await self._life.start()
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Stop the coordinator: refuse parked requests, make waiting records durable, fold, release
-        the leases and close the store. It ends within ``timeout_ms`` (by default
-        ``drain_timeout_ms``), whatever the store does. A ``start`` that is under way raises
-        RuntimeError.
+        """Stop the coordinator. Parked requests are refused, waiting records become durable, the
+        store folds, and the leases are released.
 
-        The first call begins the stop, and every call waits for its end. A call that is cancelled
-        does not cancel the stop.
+        It ends within ``timeout_ms`` (by default ``drain_timeout_ms``), even if the store does not
+        answer. The first call begins the stop, and every call waits for its end. A call that is
+        cancelled does not cancel the stop. If a ``start`` is running, it raises RuntimeError.
         """
         await self._life.stop(self.config.drain_timeout_ms if timeout_ms is None else timeout_ms)
 
@@ -207,8 +171,8 @@ class GroupCoordinator:
             self._sampling = asyncio.get_running_loop().create_task(sampling)
 
     def _stopping(self) -> None:
-        """Refuse later requests, and requests that wait for the load of a group. Then stop the
-        samples of ends, and write the last ones.
+        """Refuse later requests, and those that wait for the load of a group. Then write the last
+        ends of partitions to the event log.
         """
         self._places = dict.fromkeys(self._places, Closed())
         self._routed.clear()
@@ -219,6 +183,9 @@ class GroupCoordinator:
             for _ in self._end_sampler.sample():  # write the last ends to the log
                 pass
 
+    def _check_started(self) -> None:
+        self._life.check_started()
+
     def next_deadline(self) -> int | None:
         """Return the time of the next session, rebalance or retention deadline (monotonic ms), or
         None if there is none. The time may be too early, but never too late.
@@ -226,14 +193,14 @@ class GroupCoordinator:
         return self._owner.next_deadline()
 
     async def clock_moved(self) -> None:
-        """Expire everything that is due. A host that moved its own clock calls this. Returns once
-        it is durable.
+        """Expire everything that is due. A host calls this after it moved its own clock. Returns
+        when the changes are durable.
         """
         await self._owner.clock_moved()
 
     @property
     def is_ready(self) -> bool:
-        """True if every shard answers."""
+        """True if the coordinator runs and every shard answers."""
         return self.not_ready is None
 
     @property
@@ -253,17 +220,17 @@ class GroupCoordinator:
 
     @property
     def start_waits_for(self) -> str:
-        """The reason why a start still retries to open or load the store. Empty if it does not."""
+        """The reason why a start is still trying to open or load the store; empty if none is."""
         return self._life.start_waits_for
 
     @property
     def refusal(self) -> str:
-        """Why a person has to act before groups are served again. Empty if no one has to."""
+        """The reason why a person must act before groups are served again; empty if nobody must."""
         return self._owner.recovery.refusal
 
     def when_store_is_taken(self, call: Callable[[], None]) -> None:
-        """Set the function to call when another process writes to a store of which we are the sole
-        owner (``StorageLimits.sole_owner``).
+        """Set the function to call when another process has written to a store that should have
+        only one owner (``StorageLimits.sole_owner``).
 
         From then on the coordinator refuses every group, so that the two owners do not alternate.
         ``not_ready`` returns the reason. The host can only stop the coordinator.
@@ -275,12 +242,17 @@ class GroupCoordinator:
         """The counters since the start."""
         return self._owner.stats
 
+    @property
+    def _image(self) -> TopicImage:
+        return self._observer.image
+
     # --- Requests ---------------------------------------------------------------------------------
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Submit a request. The ticket is resolved exactly once. If nothing has to wait, this
-        happens before ``submit`` returns. Before ``start`` every shard answers as if it were
-        LOADING.
+        """Submit a request. The ticket gets exactly one answer, before ``submit`` returns if
+        nothing has to wait.
+
+        Before ``start`` every shard answers as if it were LOADING.
         """
         try:
             place = self._routed[request.group_id]  # type: ignore[index]
@@ -295,8 +267,9 @@ class GroupCoordinator:
         place.submit(request, ticket, self._clock.now())
 
     def submit_listing(self, request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
-        """Start a listing of the groups of all shards. ``ticket`` gets them in parts. Return a
-        function that cancels it.
+        """Start a listing of the groups of all shards. ``ticket`` gets them in parts.
+
+        Returns a function that cancels the listing.
         """
         places = [self._places[shard_id] for shard_id in range(self.config.shards)]
         if isinstance(places[0], Closed):
@@ -306,7 +279,9 @@ class GroupCoordinator:
         return self._listings.begin(request, ticket, places)
 
     def submit_all(self, requests: Sequence[Request], ticket: Ticket) -> None:
-        """Submit several requests and answer them together, in their order."""
+        """Submit several requests. The ticket gets all answers in one list, in the order of the
+        requests.
+        """
         Many(len(requests), ticket).begin(self.submit, requests)
 
     def _route(self, group_id: str) -> Place:
@@ -324,7 +299,7 @@ class GroupCoordinator:
         self._routed[group_id] = place
 
     def _group_read(self, group_id: str, slot: Slot | None) -> None:
-        """Remember the slot of a group that was loaded, or forget a group whose load failed."""
+        """Cache the slot of a group that was loaded. If the load failed, forget the group."""
         if slot is None:
             self._routed.pop(group_id, None)
         else:
@@ -339,9 +314,9 @@ class GroupCoordinator:
         place.submit(request, ticket, self._clock.now())
 
     def _lack_topic_ids(self) -> bool:
-        """Return whether a deletion of topics has to wait. A deletion finds offsets by their topic
-        ids, so these must be durable first. The append of another lane, which stores them, may
-        still fail.
+        """Return True if a deletion of topics must wait until all offsets durably have topic ids.
+
+        A deletion finds offsets by these ids, and an append that stores them may still fail.
         """
         slot = self._owner.slots.get(CLUSTER_SHARD)
         cluster = None if slot is None else slot.shard
@@ -352,155 +327,6 @@ class GroupCoordinator:
             or any(shard.lacks_topic_ids(cluster.topics) for shard in self._shards())
             or any(lane.is_writing(OffsetsAdopted) for lane in self._owner.lanes)
         )
-
-    # --- For hosts that embed us ------------------------------------------------------------------
-
-    async def join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
-        """Enter a group or its next generation. Waits for the end of the join phase."""
-        asked = checked_request(request, JoinGroupRequest).to_core(self.config)
-        return JoinGroupResponse.of(await self._ask(asked))
-
-    async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        """Fetch a member's assignment. Waits for the leader's SyncGroup."""
-        asked = checked_request(request, SyncGroupRequest).to_core()
-        return SyncGroupResponse.of(await self._ask(asked))
-
-    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Report that a member is alive. After REBALANCE_IN_PROGRESS the member must join again."""
-        asked = checked_request(request, HeartbeatRequest).to_core()
-        return HeartbeatResponse(error_code=await self._ask(asked))
-
-    async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Remove a member from its group. The others rebalance at once."""
-        asked = checked_request(request, LeaveGroupRequest).to_core()
-        return LeaveGroupResponse.of(await self._ask(asked))
-
-    async def consumer_group_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest
-    ) -> ConsumerGroupHeartbeatResponse:
-        """Join a consumer group, stay in it or leave it. Needs topics, and ``consumer`` among the
-        ``rebalance_protocols``.
-        """
-        request = checked_request(request, ConsumerGroupHeartbeatRequest)
-        pattern_error = request.pattern and self.workshop.patterns.error(request.pattern)
-        asked = request.to_core(self._observer.image, pattern_error or None)
-        wrong = heartbeat_error(asked, self.config.consumer_assignors, client_makes_id=True)
-        if "consumer" not in self.config.rebalance_protocols:
-            result = ConsumerGroupHeartbeatResult(ErrorCode.UNSUPPORTED_VERSION)
-        elif wrong is not None:
-            result = ConsumerGroupHeartbeatResult(wrong.error, wrong.message)
-        else:
-            result = await self._ask(asked)
-        return ConsumerGroupHeartbeatResponse.of(result, self._observer.image)
-
-    async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """Store offsets. Those without an error are durable when this returns."""
-        asked = checked_request(request, OffsetCommitRequest).to_core()
-        return OffsetCommitResponse.of(request, await self._ask(asked))
-
-    async def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """Read committed offsets. Raises GroupError if the group cannot be read now."""
-        asked = checked_request(request, OffsetFetchRequest).to_core()
-        return OffsetFetchResponse.of(await self._ask(asked))
-
-    async def get_committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
-        """Return one committed offset, or None if there is none. Raises GroupError.
-
-        A committed -1 is also None: on the wire it means that there is no offset.
-        """
-        request = OffsetFetchRequest(group_id=group_id, topics={topic: [partition]})
-        found = (await self.fetch_offsets(request)).offsets[topic][partition]
-        if found.error_code is not ErrorCode.NONE:
-            raise GroupError(found.error_code)
-        return None if found.offset == NO_OFFSET else found.offset
-
-    async def get_group(self, group_id: str) -> GroupMetadata | None:
-        """Return a group and its members, or None if it does not exist. Raises GroupError."""
-        (group,) = await self._read_groups([checked(group_id, str, "group_id")])
-        return group
-
-    async def list_groups(self) -> list[GroupMetadata]:
-        """Return all groups. Raises GroupError if a shard is LOADING, was lost or is closed."""
-        listing: ListGroupsResult = await self.ask(ListGroups())
-        if listing.error is not ErrorCode.NONE:
-            raise GroupError(listing.error)
-        if not listing.is_whole:  # Kafka sends the incomplete list; a host gets an error
-            raise GroupError(ErrorCode.NOT_COORDINATOR)
-        ids = [group.group_id for group in listing.groups]
-        groups: list[GroupMetadata] = []
-        for start in range(0, len(ids), LISTED_AT_ONCE):
-            found = await self._read_groups(ids[start : start + LISTED_AT_ONCE])
-            groups += [
-                group for group in found if group is not None
-            ]  # None: deleted since the listing
-            await asyncio.sleep(0)
-        return groups
-
-    async def perform_assignment(
-        self, group_id: str, partitions: Sequence[TopicPartition]
-    ) -> Assignment:
-        """Assign partitions to the members with the assignor that they have chosen. For hosts that
-        compute assignments between the leader's JoinGroup and its SyncGroup. Raises GroupError.
-        """
-        group = await self.get_group(group_id)
-        if group is None:
-            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND)
-        return assign(group, partitions)
-
-    async def delete_groups(self, *group_ids: str) -> dict[str, ErrorCode]:
-        """Delete Empty groups with their offsets. Return one error code per group."""
-        ids = list(dict.fromkeys(checked(group_ids, list[str], "group_ids")))
-        codes = await self._ask_all([DeleteGroup(group_id, NOBODY) for group_id in ids])
-        return dict(zip(ids, codes, strict=True))
-
-    async def delete_offsets(
-        self, group_id: str, partitions: Mapping[str, Iterable[int]]
-    ) -> dict[str, dict[int, ErrorCode]]:
-        """Delete offsets of topics that no member subscribes to. Return one error code per
-        partition. Raises GroupError if the whole request is refused.
-        """
-        result: OffsetDeleteResult = await self.ask(offset_delete(group_id, partitions))
-        if result.error is not ErrorCode.NONE:
-            raise GroupError(result.error)
-        return {topic: dict(rows) for topic, rows in result.topics}
-
-    def commit_log(self, group_id: str, since_ms: int = 0) -> AsyncIterator[OffsetCommitLog]:
-        """Iterate over the history of a group's offsets from a time on (wall clock), oldest first.
-
-        Raises StorageError if the storage keeps no events.
-        """
-        # imported here, because no daemon uses it
-        from groupkeeper.coordinator.embed.commit_log import read_commit_log
-
-        return read_commit_log(self._storage, group_id, since_ms)
-
-    async def ask(self, request: Request) -> Any:
-        """Submit a request of the core and wait for its result.
-
-        Raises RuntimeError before ``start`` and in another event loop. Raises TypeError for a field
-        of the wrong type. So do the other async methods.
-        """
-        return await self._ask(checked(request, type(request)))
-
-    async def _ask(self, request: Request) -> Any:
-        """Submit a request whose types were checked."""
-        self._life.check_started()
-        ticket = Awaited()
-        self.submit(request, ticket)
-        return await ticket.future
-
-    async def _ask_all(self, requests: Sequence[Request]) -> list[Any]:
-        self._life.check_started()
-        ticket = Awaited()
-        self.submit_all(requests, ticket)
-        return cast("list[Any]", await ticket.future)
-
-    async def _read_groups(self, group_ids: Sequence[str]) -> list[GroupMetadata | None]:
-        results: list[ReadGroupResult] = await self._ask_all([ReadGroup(g) for g in group_ids])
-        for result in results:
-            if result.error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-                raise GroupError(result.error)
-        return [None if r.group is None else group_metadata(r.group) for r in results]
 
     # --- For metrics ------------------------------------------------------------------------------
 
@@ -523,7 +349,7 @@ class GroupCoordinator:
         return sum(shard.offset_count() for shard in self._shards())
 
     def member_count(self) -> int:
-        """Return the number of members."""
+        """Return how many members the groups of this process have together."""
         return sum(shard.member_count() for shard in self._shards())
 
     @property

@@ -31,7 +31,8 @@ class MemberState(StrEnum):
     """In a consumer group: it has not reached its target assignment."""
     STABLE = "Stable"
     LEAVING = "Leaving"
-    """A rebalance waits for it, and removes it at its end unless the member joins again."""
+    """A rebalance waits for it. If it does not join again, it is removed when the rebalance
+    ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

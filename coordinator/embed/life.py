@@ -22,7 +22,7 @@ from groupkeeper.storage.cancellation import is_cancelled, unless_cancelled
 _log = structlog.get_logger(__name__)
 
 FLUSH_SHARE: Final = 0.8
-"""Share of the time of ``stop`` for waiting requests and folds. The rest is for the leases and for
+"""The share of a stop's time for waiting requests and folds. The rest is for the leases and for
 closing the store."""
 
 
@@ -39,9 +39,11 @@ class Life:
         loaded: Callable[[], Awaitable[None]],
         stopping: Callable[[], None],
     ) -> None:
-        """``clock`` is started and stopped with the coordinator; None for a host's own clock.
-        ``loaded`` is awaited when all shards are loaded. ``stopping`` is called at a stop, so that
-        later requests are refused. It may be called more than once.
+        """Create the object without starting anything.
+
+        ``clock`` is started and stopped with the coordinator; None if the host has its own clock.
+        ``loaded`` is awaited when all shards are loaded. ``stopping`` is called at a stop, perhaps
+        several times, to refuse later requests.
         """
         self._storage = storage
         self._config = config
@@ -50,11 +52,12 @@ class Life:
         self._loaded = loaded
         self._stopping = stopping
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop of ``start``; every later call must come from it."""
+        """The loop of ``start``. Every later call must come from this loop."""
         self._began: str | None = None
-        """"started" or "stopped": the reason why a further start is refused."""
+        """"started" or "stopped": the reason why another start is refused."""
         self._open_problem = ""
-        """Why the store could not be opened. Empty if it was opened, or not tried yet."""
+        """The reason why the store could not be opened; empty if it was opened, or was not tried
+        yet."""
         self._is_open = False
         self._starting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -66,7 +69,7 @@ class Life:
 
     @property
     def start_waits_for(self) -> str:
-        """The reason why a start still retries to open or load the store. Empty if it does not."""
+        """The reason why a start is still trying to open or load the store; empty if none is."""
         if self._open_problem:
             what, problem = "the store cannot be opened yet", self._open_problem
         else:
@@ -133,7 +136,7 @@ class Life:
         await self._loaded()
 
     def _start_ended(self, _: asyncio.Task[None]) -> None:
-        """Permit another start if the store was not opened."""
+        """Allow another start if the store was not opened."""
         if not self._is_open and self._ending is None:
             self._began = self._loop = self._starting = None
             if self._clock is not None:
@@ -225,7 +228,7 @@ async def _call_until(end_s: float, name: str, call: Callable[[], Awaitable[None
 
 
 def _log_as_the_host_does() -> None:
-    """Send our log lines through ``logging``, unless the host has configured structlog.
+    """Send our log lines to ``logging``, unless the host has configured structlog.
 
     By default structlog prints to standard output, which belongs to the host.
     """

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 NOBODY: Final = Client("", "")
-"""Stands for the client of a deletion, because the host names none."""
+"""The client of a deletion. A host names no client for it."""
 
 
 def checked_request(request: object, kind: type[_T]) -> _T:
@@ -96,7 +96,7 @@ class ProtocolMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupRequest:
-    """Join a group, or its next generation."""
+    """A JoinGroup of a new member, or of one that joins again. ``join_group`` answers it."""
 
     group_id: str
     member_id: str = ""
@@ -113,10 +113,8 @@ class JoinGroupRequest:
     rebalance_timeout_ms: Int32 = 0
     """0: the config's default."""
     requires_known_member_id: bool = False
-    """KIP-394: a new member first gets MEMBER_ID_REQUIRED with its id, and joins again with that.
-
-    For clients that may lose the answer.
-    """
+    """KIP-394: a new member first gets the error MEMBER_ID_REQUIRED with an id, and joins again
+    with this id. For clients that may lose an answer."""
 
     def to_core(self, config: CoordinatorConfig) -> JoinGroup:
         """Fill in the defaults and create the id of a new member."""
@@ -143,7 +141,7 @@ class JoinGroupRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupMember:
-    """A member as the leader sees it."""
+    """A member in the answer to the leader."""
 
     member_id: str
     metadata: bytes
@@ -160,7 +158,7 @@ class JoinGroupResponse:
     member_id: str
     leader_id: str
     members: list[JoinGroupMember]
-    """Filled for the leader only."""
+    """All members; empty for a member that is not the leader."""
 
     raise_for_error = _raise_for_error
 
@@ -196,7 +194,7 @@ class MemberAssignmentData:
 
     @classmethod
     def of(cls, member_id: str, partitions: Iterable[TopicPartition]) -> MemberAssignmentData:
-        """Assign partitions, encoded as a consumer's assignment."""
+        """Encode partitions as a consumer's assignment for one member."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in checked(partitions, list[TopicPartition], "partitions"):
             by_topic.setdefault(topic, []).append(partition)
@@ -285,7 +283,7 @@ class LeaveGroupRequest:
     group_id: str
     member_id: str
     group_instance_id: str | None = None
-    """A static member may be named by this alone, with an empty member id."""
+    """The instance id of a static member. With it, the member id may be empty."""
     reason: str | None = None
     client_id: str = ""
     client_host: str = ""
@@ -318,7 +316,7 @@ class LeaveGroupResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitData:
-    """The offset to commit for one partition."""
+    """The values that are committed for one partition: offset, metadata and leader epoch."""
 
     offset: Int64
     metadata: str = ""
@@ -327,7 +325,7 @@ class OffsetCommitData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitRequest:
-    """Commit offsets of a group."""
+    """A commit by a member of a group, by a simple consumer or by an administrator."""
 
     group_id: str
     offsets: Mapping[str, Mapping[Int32, OffsetCommitData]]
@@ -432,7 +430,7 @@ class OffsetFetchResponse:
 
 
 def offset_delete(group_id: str, partitions: Mapping[str, Iterable[int]]) -> OffsetDelete:
-    """Return the request that deletes these offsets."""
+    """Return the core's request for a host's arguments. Raises TypeError or ValueError."""
     if isinstance(partitions, Mapping):  # the partitions of a topic may be a mapping too
         partitions = {
             t: [*rows] if isinstance(rows, Mapping) else rows for t, rows in partitions.items()

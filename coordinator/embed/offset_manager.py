@@ -59,8 +59,8 @@ class OffsetManager:
         return {topic: rows for topic, rows in known.items() if rows}
 
     async def reset_offsets(self, group_id: str) -> None:
-        """Delete all committed offsets of a group, so that its consumers start where their own
-        setting says (``auto.offset.reset``).
+        """Delete all committed offsets of a group. Its consumers then start where
+        ``auto.offset.reset`` says.
 
         Raises GroupError(GROUP_SUBSCRIBED_TO_TOPIC) while a member subscribes to one of the topics.
         Then nothing is deleted.
@@ -83,7 +83,7 @@ class OffsetManager:
                     raise GroupError(error)
 
     async def _committed(self, group_id: str) -> dict[str, dict[int, int]]:
-        """Return all offsets, also those of -1."""
+        """Return all offsets, including those of -1."""
         fetched = await self._coordinator.fetch_offsets(OffsetFetchRequest(group_id=group_id))
         return {
             topic: {partition: each.offset for partition, each in rows.items()}

@@ -5,7 +5,8 @@
 | --- | --- |
 | 1 | the protocol that each member uses |
 
-A group that is named twice is answered twice.
+A group that is named twice is answered twice. As in Kafka, the message of a group without an error
+is null. Our own command line gets in the message what the group waits for, as in DescribeGroups.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from groupkeeper.coordinator.core.requests.consumer import (
 )
 from groupkeeper.coordinator.handlers.brokers import GROUP_OPERATIONS, NO_OPERATIONS
 from groupkeeper.coordinator.handlers.gather import Gather
+from groupkeeper.coordinator.handlers.waiting_text import shows_waiting, waiting_text
 from groupkeeper.protocol.writer import Row, Written
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ def handle(exchange: Exchange, services: Services) -> None:
     def render_all(parts: list[bytes]) -> bytes:
         return exchange.write(groups=Written(len(parts), parts))
 
-    requests = [ConsumerGroupDescribe(group_id) for group_id in wire.group_ids]
+    with_waiting = shows_waiting(exchange, wire.group_ids)
+    requests = [ConsumerGroupDescribe(group_id, with_waiting) for group_id in wire.group_ids]
     if services.serves_consumer_groups:
         Gather(exchange, services, requests, render_part, render_all).begin()
         return
@@ -54,7 +57,7 @@ def _row(result: ConsumerGroupDescribeResult, *, with_operations: bool) -> Row:
     filled = with_operations and result.error is ErrorCode.NONE
     return Row(
         error_code=result.error,
-        error_message=result.message,
+        error_message=result.message if result.waiting is None else waiting_text(result.waiting),
         group_id=result.group_id,
         group_state=result.state,
         group_epoch=result.group_epoch,

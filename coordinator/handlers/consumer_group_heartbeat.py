@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from groupkeeper.coordinator.core.consumer.validation import heartbeat_error
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -18,7 +18,9 @@ from groupkeeper.coordinator.core.requests.consumer import (
 )
 from groupkeeper.coordinator.handlers.exchange import NO_THROTTLE_MS
 from groupkeeper.protocol.codec import uuid_to_topic_id
+from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, Repeated
 from groupkeeper.protocol.packed.consumer_group_heartbeat import (
+    consumer_group_heartbeat_body,
     pack_consumer_group_heartbeat,
     read_steady_heartbeat,
 )
@@ -31,36 +33,60 @@ if TYPE_CHECKING:
 FIRST_WITH_PATTERN = 1
 
 
+_MOST_BYTES: Final = MAX_REPEATED_BYTES + 1
+"""A longer body is cut to this. It then equals no remembered body, since those are shorter."""
+
+
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the heartbeat. One that changes nothing is usually answered before this returns."""
-    version = exchange.version
-    steady = read_steady_heartbeat(version, exchange.frame, exchange.offset)
-    if steady is None:
-        request = parse(exchange.read(services), exchange, services)
-    else:
-        group_id, member_epoch, member_id, instance_id = steady
-        exchange.holds = False
-        request = ConsumerGroupHeartbeat(
-            group_id,
-            member_id,
-            member_epoch,
-            instance_id,
-            None,
-            -1,
-            None,
-            None,
-            None,
-            None,
-            None,
-            "",
-            exchange.client,
-        )
+    """Submit the heartbeat. If it changes nothing, it is usually answered before this returns.
+
+    A member repeats such a heartbeat again and again. So the request of the last one is used again
+    if version, body and client are the same.
+    """
+    offset = exchange.offset
+    body = exchange.frame[offset : offset + _MOST_BYTES]
     exchange.render = render
-    refusal = _refusal_of(request, version, services)
-    if refusal is None:
-        services.coordinator.submit(request, exchange)
-    else:
+    last = exchange.last.consumer_heartbeat
+    if last is not None and last.body == body and last.version == exchange.version:
+        again: ConsumerGroupHeartbeat = last.request
+        if again.client is exchange.client:
+            exchange.blocks = False
+            services.coordinator.submit(again, exchange)
+            return
+    steady = _read_steady(exchange)
+    request = parse(exchange.read(services), exchange, services) if steady is None else steady
+    refusal = _refusal_of(request, exchange.version, services)
+    if refusal is not None:
         exchange.resolve(refusal)
+        return
+    # The request of a denied client has not been checked.
+    if steady is not None and not services.denied and len(body) <= MAX_REPEATED_BYTES:
+        exchange.last.consumer_heartbeat = Repeated(exchange.version, body, steady)
+    services.coordinator.submit(request, exchange)
+
+
+def _read_steady(exchange: Exchange) -> ConsumerGroupHeartbeat | None:
+    """Read a heartbeat that states nothing new. Return None for any other."""
+    read = read_steady_heartbeat(exchange.version, exchange.frame, exchange.offset)
+    if read is None:
+        return None
+    exchange.blocks = False
+    group_id, member_epoch, member_id, instance_id = read
+    return ConsumerGroupHeartbeat(
+        group_id,
+        member_id,
+        member_epoch,
+        instance_id,
+        None,
+        -1,
+        None,
+        None,
+        None,
+        None,
+        None,
+        "",
+        exchange.client,
+    )
 
 
 def parse(wire: Any, exchange: Exchange, services: Services) -> ConsumerGroupHeartbeat:
@@ -90,7 +116,7 @@ def parse(wire: Any, exchange: Exchange, services: Services) -> ConsumerGroupHea
 def _refusal_of(
     request: ConsumerGroupHeartbeat, version: int, services: Services
 ) -> ConsumerGroupHeartbeatResult | None:
-    """Return the refusal of a request that the state of the group does not matter for."""
+    """Return the refusal of a request that no group would accept, or None."""
     if not services.serves_consumer_groups:
         return ConsumerGroupHeartbeatResult(ErrorCode.UNSUPPORTED_VERSION)
     if services.denied:
@@ -102,17 +128,24 @@ def _refusal_of(
 
 def render(result: ConsumerGroupHeartbeatResult, exchange: Exchange) -> bytes:
     """Return the reply frame, and set ``exchange.error``."""
-    exchange.error = result.error
-    assignment = result.assignment
-    if assignment is None and result.message is None:
-        return pack_consumer_group_heartbeat(
-            exchange.correlation_id,
-            NO_THROTTLE_MS,
-            result.error,
-            result.member_id,
-            result.member_epoch,
-            result.heartbeat_interval_ms,
+    last = exchange.last
+    if result is last.answer:  # the core repeats the result of a heartbeat that changes nothing
+        body = last.answer_body
+    else:
+        exchange.error = result.error
+        if result.assignment is not None or result.message is not None:
+            return _write(result, exchange)
+        body = consumer_group_heartbeat_body(
+            result.error, result.member_id, result.member_epoch, result.heartbeat_interval_ms
         )
+        if not result.error and len(body) <= MAX_REPEATED_BYTES:
+            last.answer = result
+            last.answer_body = body
+    return pack_consumer_group_heartbeat(exchange.correlation_id, NO_THROTTLE_MS, body)
+
+
+def _write(result: ConsumerGroupHeartbeatResult, exchange: Exchange) -> bytes:
+    assignment = result.assignment
     return exchange.write(
         error_code=result.error,
         error_message=result.message,

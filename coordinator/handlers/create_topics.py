@@ -43,7 +43,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _undecided(topics: Any) -> frozenset[str]:
-    """Return the names that Kafka would pass to its controller. The others are refused before
+    """Return the names that Kafka would pass to its controller. All other names are refused before
     that.
     """
     names = [topic.name for topic in topics]

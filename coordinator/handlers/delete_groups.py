@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 AT_ONCE = 16
-"""Groups that are deleted at a time. A portion of each takes up to 3 ms of the event loop."""
+"""At most so many groups are deleted at a time. A portion of each takes up to 3 ms of the event
+loop."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:

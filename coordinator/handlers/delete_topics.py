@@ -59,7 +59,7 @@ def _refusal_of(name: str | None, topic_id: str) -> TopicChange | None:
 
 
 def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
-    """Render each topic once. An entry with neither or both of name and id has a row of its own."""
+    """Render each topic once. An entry with both a name and an id, or neither, has its own row."""
     topics = dict.fromkeys(change for change in changes if change.message != NOT_NAMED)
     others = (change for change in changes if change.message == NOT_NAMED)
     return render([*topics, *others], exchange)

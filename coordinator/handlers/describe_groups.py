@@ -16,24 +16,18 @@ what the group waits for.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.admin import DescribeGroup, DescribeGroupResult
 from groupkeeper.coordinator.handlers.brokers import GROUP_OPERATIONS, NO_OPERATIONS
 from groupkeeper.coordinator.handlers.gather import Gather
-from groupkeeper.coordinator.version import CLI_CLIENT_ID
-from groupkeeper.protocol.packing import MAX_STRING_BYTES
+from groupkeeper.coordinator.handlers.waiting_text import shows_waiting, waiting_text
 from groupkeeper.protocol.writer import Row, Written
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.core.waiting import Waiting
     from groupkeeper.coordinator.handlers.exchange import Exchange
     from groupkeeper.coordinator.handlers.services import Services
-
-_T = TypeVar("_T")
 
 FIRST_WITH_MESSAGE = 6
 
@@ -52,13 +46,8 @@ def handle(exchange: Exchange, services: Services) -> None:
     def render_all(parts: list[bytes]) -> bytes:
         return exchange.write(groups=Written(len(parts), parts))
 
-    tells_waiting = (
-        version >= FIRST_WITH_MESSAGE
-        and exchange.client.client_id == CLI_CLIENT_ID
-        and len(wire.groups)
-        == 1  # the command line asks for one group, and reading subscriptions takes time
-    )
-    requests = [DescribeGroup(group_id, tells_waiting) for group_id in wire.groups]
+    with_waiting = version >= FIRST_WITH_MESSAGE and shows_waiting(exchange, wire.groups)
+    requests = [DescribeGroup(group_id, with_waiting) for group_id in wire.groups]
     Gather(exchange, services, requests, render_part, render_all).begin()
 
 
@@ -84,33 +73,6 @@ def _row(result: DescribeGroupResult, version: int, *, with_operations: bool) ->
     )
 
 
-def waiting_text(waiting: Waiting) -> str:
-    """Encode for our command line, as JSON, the members and topics that a group waits for. Entries
-    that do not fit into a Kafka string are left out and counted, because cut text is not valid
-    JSON.
-    """
-    awaited = list(_fitting(member._asdict() for member in waiting.awaited))
-    topics = list(_fitting(waiting.topics))
-    content = {
-        "awaited": awaited,
-        "awaited_left_out": len(waiting.awaited) - len(awaited),
-        "since_ms": waiting.since_ms,
-        "until_ms": waiting.until_ms,
-        "topics": topics,
-        "topics_left_out": len(waiting.topics) - len(topics),
-    }
-    return json.dumps(content, separators=(",", ":"))
-
-
-def _fitting(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield the items that fit into half of a string. Their JSON is ASCII."""
-    left = MAX_STRING_BYTES // 2 - 200
-    for item in items:
-        left -= len(json.dumps(item, separators=(",", ":"))) + 1
-        if left < 0:
-            return
-        yield item
-
-
 _WITH_STATE = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})
-"""Other errors, such as COORDINATOR_LOAD_IN_PROGRESS, leave the state empty: it is unknown."""
+"""The errors with which a description has a state. For all others, such as
+COORDINATOR_LOAD_IN_PROGRESS, the state is unknown and stays empty."""

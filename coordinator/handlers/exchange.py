@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 Render: TypeAlias = Callable[[Any, "Exchange"], bytes | None]
-"""(result, exchange) -> the whole reply frame with its length in front. None if it is sent
-later.
-"""
+"""A function of (result, exchange). It returns the whole reply frame with its length in front, or
+None if the reply is sent later."""
 
 NO_THROTTLE_MS: Final = 0
 """How long the client must wait before its next request. There are no quotas yet."""
@@ -41,13 +40,13 @@ ELEMENT_WEIGHTS: Final[dict[int, int]] = {
     ApiKey.OFFSET_DELETE: 2,
     ApiKey.METADATA: 2,
 }
-"""An element of these APIs counts as several elements, because it occupies the loop for longer than
-others. Measured: 20 us per group to alter, 15 us per topic to create, 5 us per member that leaves,
-up to 8 us per topic by id, up to 5 us for anything else."""
+"""An element of these APIs counts as several elements, because it blocks the loop for longer than
+others. Measured: 20 us for a group to alter, 15 us for a topic to create, 5 us for a member that
+leaves, up to 8 us for a topic by id, up to 5 us for anything else."""
 
 
 class Channel(Protocol):
-    """The connection, as an exchange sees it."""
+    """The methods of a connection that an exchange calls."""
 
     session: Session
     """The client of this connection."""
@@ -127,6 +126,7 @@ class Exchange:
     __slots__ = (
         "asked",
         "begun_s",
+        "blocks",
         "channel",
         "client",
         "correlation_id",
@@ -134,7 +134,6 @@ class Exchange:
         "error",
         "frame",
         "group_id",
-        "holds",
         "key",
         "last",
         "offset",
@@ -162,14 +161,14 @@ class Exchange:
         self.client = client
         self.frame = frame
         self.offset = offset
-        """The position of the body in ``frame``."""
+        """The position of the body in ``frame``. It is not a committed offset."""
         self.last = last
         """The last requests of the connection."""
         self.render: Render = _not_set
         """Set by the handler before it submits."""
         self.error = 0
         """The first error of the answer, for the metrics."""
-        self.holds = True
+        self.blocks = True
         """If True, later requests of the connection do not begin before this one is answered
         (docs/spec/wire.md#frames). Handlers clear it for requests that may be pipelined: commits,
         plain fetches, heartbeats.
@@ -183,15 +182,15 @@ class Exchange:
         self.reply: bytes | None = None
         """The reply frame, once it is rendered."""
         self.group_id: str | None = None
-        """The group that can make the answer large. For the log."""
+        """The group that may make the answer large, for the log."""
         self.on_closed: Callable[[], None] | None = None
         """Called when the connection closes before the answer, to cancel work for this request."""
 
     def read(self, services: Services) -> Any:
-        """Read the body as kio's class of its version, and release the frame, which a parked join
-        does not need. Requests of the hot path are read by ``protocol.packed`` instead.
+        """Read the body as kio's class of its version. The frame is released, because a parked join
+        does not need it.
 
-        Raises ProtocolError.
+        Requests of the hot path are read by ``protocol.packed`` instead. Raises ProtocolError.
         """
         key, version = self.key, self.version
         max_elements = services.max_request_elements // ELEMENT_WEIGHTS.get(key, 1)
@@ -208,12 +207,15 @@ class Exchange:
         return response_writer(self.key, self.version)(self.correlation_id, values)
 
     def write_part(self, path: str, items: Iterable[Any]) -> bytes:
-        """Return elements of an array of the reply, such as ``topics.partitions``."""
+        """Return the bytes of some elements of an array. ``path`` names it, such as
+        ``topics.partitions``.
+        """
         return write_elements(self.key, self.version, path, items)
 
     def release(self) -> None:
-        """Release the request and the closed connection. The answer may still come: the core keeps
-        the ticket of a parked join for as long as its member.
+        """Forget the request and its closed connection, so that they hold no memory.
+
+        The core may still answer: it keeps the ticket of a parked join as long as its member.
         """
         on_closed, self.on_closed = self.on_closed, None
         if on_closed is not None:
@@ -240,8 +242,8 @@ class Exchange:
             self.channel.answered(self)
 
     def abort(self) -> None:
-        """Close the connection instead of an answer. This request has caused an exception in the
-        core twice (docs/design.md#known-bugs).
+        """Close the connection without an answer: this request caused an exception in the core
+        twice (docs/design.md#known-bugs).
         """
         self.channel.refused(self, INTERNAL_ERROR)
 

@@ -205,8 +205,8 @@ def _stumbles(missing: list[_Asked], version: int) -> bool:
 
 
 def _render_refused(wire: Any, exchange: Exchange) -> bytes:
-    """Return the answer of Kafka's failure (FetchRequest.getErrorResponse). Below version 13 it
-    repeats each partition of the request.
+    """Return the answer that Kafka sends when it fails (FetchRequest.getErrorResponse). Below
+    version 13 it repeats each partition of the request.
     """
     version, error = exchange.version, ErrorCode.UNKNOWN_SERVER_ERROR
     exchange.error = error

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WINDOW_REQUESTS = 64
 WINDOW_BYTES = 262_144
-"""After this many questions, or bytes of answers, other requests run first."""
+"""After so many questions, or so many bytes of answers, other requests run first."""
 
 
 class Gather:
@@ -72,7 +72,7 @@ class Gather:
             self._advance()
 
     def took(self, index: int, result: Any) -> None:
-        """Render the answer to one question."""
+        """Process the answer to one question: render it."""
         try:
             part = self._render(result, index)
         except Exception as error:  # noqa: BLE001 - as in Exchange.resolve

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTES: Final = MAX_REPEATED_BYTES + 1
-"""A body that is cut off equals no remembered one."""
+"""A longer body is cut to this. It then equals no remembered body, since those are shorter."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit the heartbeat. It is usually answered before this returns.
 
-    A member repeats the same heartbeat. So the request of the last one is used again if version,
-    body and client are the same.
+    A member sends the same heartbeat again and again. If version, body and client are those of the
+    last heartbeat, its request is submitted again and nothing is parsed.
     """
     offset = exchange.offset
     body = exchange.frame[offset : offset + _MOST_BYTES]
-    exchange.holds = False
+    exchange.blocks = False
     exchange.render = render
     last = exchange.last.heartbeat
     if last is not None and last.body == body and last.version == exchange.version:

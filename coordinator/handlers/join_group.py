@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the join. It is parked until the join phase ends."""
+    """Submit the join. The core answers it at once, or parks it until the join phase ends."""
     wire = exchange.read(services)
     exchange.render = render
     request = parse(wire, exchange.version, exchange.client, services.mint)

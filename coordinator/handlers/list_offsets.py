@@ -38,7 +38,7 @@ ISOLATION_LEVELS = frozenset({0, 1})
 
 
 class FoundPartition(NamedTuple):
-    """One partition of the answer."""
+    """The answer for one partition: an offset or an error."""
 
     partition_index: int
     error_code: ErrorCode

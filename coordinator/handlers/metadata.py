@@ -53,18 +53,17 @@ LOOK_UP_BY_ID = 12
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 MAX_KEPT_PARTITIONS = 500
-"""Topics with more partitions are not kept in the cache, and are packed for each answer. The cache
-outlives the topic: 100,000 partitions would need 2.6 MB for each version.
-"""
+"""Topics with more partitions are not cached, but packed for each answer. The cache outlives the
+topic: 100,000 partitions would need 2.6 MB for each version."""
 
 
 _INDEX = struct.Struct(">i")
 _INDEX_AT = 2
-"""The place of the index in a partition's row, after the error."""
+"""The position of the index in a partition's row, after the error."""
 
 
 class ShownTopic(NamedTuple):
-    """One topic of the answer."""
+    """The answer for one topic: its id and size, or an error."""
 
     error: ErrorCode
     name: str | None
@@ -318,11 +317,11 @@ def _kept_partitions(version: int, node_id: int, count: int) -> Written:
 
 
 def _written_partitions(version: int, node_id: int, count: int) -> Written:
-    """Write the partitions of a topic: we are leader, at epoch 0, and the only replica.
+    """Write the partitions of a topic. We are the leader at epoch 0 and the only replica.
 
-    All rows are equal except for the index. They are made at once, without indexes. Then the
-    indexes are written into them, one byte position of all indexes at a time. 100,000 partitions
-    must not hold the loop.
+    The rows differ only in the index of the partition. So they are first made without indexes. Then
+    the indexes are written into them, one byte position of all indexes at a time: 100,000
+    partitions must not block the loop.
     """
     only_us = (node_id,)
     first = Row(

@@ -72,10 +72,10 @@ def handle(exchange: Exchange, services: Services) -> None:
     exchange.group_id = request.group_id
     if request.topics is None:
         # All offsets of a group may be far larger than the request: one such answer at a time.
-        exchange.holds = True
+        exchange.blocks = True
         exchange.render = partial(render_stored, services=services)
     else:
-        exchange.holds = False
+        exchange.blocks = False
         exchange.render = render
     services.coordinator.submit(request, exchange)
 

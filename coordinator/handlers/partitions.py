@@ -1,4 +1,7 @@
-"""Looks up partitions of static mode, for the APIs that a leader answers."""
+"""Looks up topics and partitions in the image, for the APIs that the leader of a partition answers.
+
+In static mode we are the leader of every partition (docs/design.md#static-mode).
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ def find_by_id(image: TopicImage, topic_id: UUID | None) -> TopicInfo | ErrorCod
 
 
 def check_partition(topic: TopicInfo | ErrorCode, partition: int, leader_epoch: int) -> ErrorCode:
-    """Return an error unless we lead the partition at the client's leader epoch. -1: the client
-    sent none.
+    """Return NONE if the partition exists and the client's leader epoch is ours, otherwise the
+    error. ``leader_epoch`` is -1 if the client sent none, which is accepted.
     """
     if isinstance(topic, ErrorCode):
         return topic

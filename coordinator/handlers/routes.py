@@ -127,7 +127,9 @@ def _denying(services: Services, error: ErrorCode) -> Services:
 
 
 class _Denying:
-    """The coordinator for a client without permission: all but listings get the error."""
+    """Answers every request of a client without permission with the error. A listing gets no
+    groups.
+    """
 
     def __init__(self, coordinator: Coordinator, error: ErrorCode) -> None:
         self.group_configs = coordinator.group_configs

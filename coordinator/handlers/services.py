@@ -1,4 +1,4 @@
-"""The types that handlers need from the rest of the process. Tests replace them by fakes."""
+"""The types that handlers need from the rest of the process. Tests replace them with fakes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Coordinator(Protocol):
 
     @property
     def group_configs(self) -> GroupConfigStore:
-        """The configs of single groups."""
+        """The configs that administrators have set for groups."""
         ...
 
     def submit(self, request: Request, ticket: Ticket) -> None:
@@ -75,8 +75,8 @@ class Services:
     node_id: int = 1
     cluster_id: str = "groupkeeper"
     advertised: Endpoint | None = None
-    """None: the address that the client connected to."""
-    serves_consumer_groups: bool = False
+    """The address for clients; None: the one that the client connected to."""
+    serves_consumer_groups: bool = True
     """If False, requests of consumer groups are answered with UNSUPPORTED_VERSION."""
     consumer_assignors: tuple[str, ...] = ()
     """The assignors that members of consumer groups may name."""

@@ -11,7 +11,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a client without authentication."""
 
 MAX_SOFTWARE_CHARS: Final = 249
-"""How much of a client's software name is kept. A name may have 32,767 characters."""
+"""A client's software name is cut to so many characters. It may have 32,767."""
 
 
 class Session:
@@ -35,7 +35,7 @@ class Session:
         """
 
     def named(self, client_id: str | None) -> Client:
-        """Return the sender of a request with this client id. The sender is kept, because the next
+        """Return the sender of a request with this client id. It is cached, because the next
         request usually has the same client id.
         """
         self.client = Client(client_id or "", self.client_host, self.principal)

@@ -1,4 +1,5 @@
-"""A reply whose size depends on the stored data and not on the request. One slice is made per turn.
+"""Makes a reply whose size depends on the stored data, not on the request: one slice in each turn
+of the loop.
 
 A generator makes it. It yields each full slice and returns the last one, so a short reply is made
 in its first turn. Finished slices count against the budget of the connections. A reply that becomes
@@ -24,7 +25,7 @@ Slices: TypeAlias = Generator[bytes, None, bytes]
 
 
 class PartInSlices:
-    """Makes the slices of a part of a reply."""
+    """Makes a large part of a reply in slices, one in each turn of the loop."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class PartInSlices:
             exchange.on_closed = exchange.channel.later(0, self.advance)
 
     def end(self, made: bytearray) -> None:
-        """Hand over the bytes of all slices."""
+        """Call ``done`` with the bytes of all slices."""
         self._done(made)
 
 

@@ -29,7 +29,7 @@ its log).
 
 
 def refusal(name: str | None, error: ErrorCode, message: str, topic_id: str = "") -> TopicChange:
-    """Return the answer for a topic that is refused before the cluster shard is asked."""
+    """Return the answer for a topic that is refused without asking the cluster shard."""
     return TopicChange(name, topic_id, -1, error, message)
 
 
@@ -104,5 +104,5 @@ def repeated(names: Sequence[Any]) -> frozenset[Any]:
 
 
 def first_error(changes: list[TopicChange]) -> ErrorCode:
-    """Return the first error, for the metrics."""
+    """Return the first error, or NONE. The metrics count one error for each request."""
     return next((change.error for change in changes if change.error), ErrorCode.NONE)

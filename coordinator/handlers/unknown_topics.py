@@ -21,7 +21,7 @@ LINES_PER_WINDOW: Final = 5
 MAX_NAMES: Final = 10
 """How many names of one request are checked."""
 MAX_CANDIDATES: Final = 500
-"""How many topics are compared with the name. Each takes some 20 us of the loop."""
+"""A missing name is compared with at most so many topics. Each takes some 20 us of the loop."""
 _LENGTH_MAY_DIFFER: Final = 3
 MAX_CLIENT_ID_CHARS: Final = 249
 
@@ -32,7 +32,7 @@ class UnknownTopicLog:
     """Logs the names of missing topics that clients ask for, at a limited rate."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """``clock_s`` is monotonic."""
+        """``clock_s`` returns the seconds of a monotonic clock."""
         self._topics = LineLimit(clock_s, TOPIC_WINDOW_S, 1)
         self._all = LineLimit(clock_s, WINDOW_S, LINES_PER_WINDOW)
 

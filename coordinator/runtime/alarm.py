@@ -12,12 +12,12 @@ from groupkeeper.coordinator.runtime.clock import Clock
 
 NEVER: Final = 1 << 62
 BUDGET_S = 0.005
-"""How long expiry may run in one turn of the loop. The other due deadlines expire in the next
-turn."""
+"""Expiry runs for at most so long in one turn of the loop. Deadlines that are left expire in the
+next turn."""
 
 
 class Expires(Protocol):
-    """Something with deadlines: a slot."""
+    """An object with deadlines: a slot."""
 
     alarm_ms: int
     """When the alarm calls ``expire``, or NEVER. Only the alarm changes it."""
@@ -28,11 +28,11 @@ class Expires(Protocol):
 
 
 class Alarm:
-    """Calls ``expire`` of everything that is due, one portion at a time.
+    """Calls ``expire`` of every slot that has a due deadline, one portion at a time.
 
     A slot sets the alarm for its earliest deadline. When the alarm rings, it reads one number of
-    each slot, and calls only the slots that are due. If a deadline was moved later, the alarm rings
-    too early, which is harmless.
+    each slot, and calls only the slots that are due. If a deadline was moved to a later time, the
+    alarm rings too early. This does no harm.
     """
 
     def __init__(self, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
@@ -63,13 +63,13 @@ class Alarm:
         return None if at_ms == NEVER or self._stopped else at_ms
 
     def look(self) -> None:
-        """Call everything that is due now. Needed after the clock was moved."""
+        """Expire everything that is due now. Call it after the clock was moved."""
         if not self._stopped:
             self._cancel()
             self._ring()
 
     def stop(self) -> None:
-        """Never ring again."""
+        """Stop the alarm for good."""
         self._stopped = True
         self._cancel()
 

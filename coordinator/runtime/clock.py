@@ -1,9 +1,9 @@
 """The two clocks (docs/design.md#clocks), read in one place and passed down.
 
 The monotonic part advances by at most one second between two turns of the loop. A process may have
-been stopped (SIGSTOP, a paused machine) or starved of CPU. It then reads the requests in its
-sockets before it expires any session. The time in which it did not run does not count against its
-members.
+been suspended (SIGSTOP, a paused machine) or may have got no CPU. It then reads the requests in its
+sockets before it expires any session. So the time in which it did not run does not count against
+its members.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Clock(Protocol):
     """Returns the current time."""
 
     def now(self) -> Now:
-        """Return both clocks. Cheap: it is called once per request."""
+        """Return the time of both clocks. It must be cheap: it is called for each request."""
         ...
 
 
@@ -42,9 +42,7 @@ class LoopClock:
         read_monotonic_ns: Callable[[], int] = time.monotonic_ns,
         read_wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """The clock is not bound to a loop until ``start``. Before that, each call reads the time
-        anew.
-        """
+        """Create the clock without a loop. Until ``start``, each call reads the time."""
         self._read_monotonic_ns = read_monotonic_ns
         self._read_wall_ns = read_wall_ns
         self._last_ns = read_monotonic_ns()
@@ -53,6 +51,8 @@ class LoopClock:
         self._is_read = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
+        self.on_turn: Callable[[], None] | None = None
+        """Called once in each turn that reads the time, before the caller gets it."""
 
     def start(self) -> None:
         """Bind to the running loop and begin to tick."""
@@ -61,7 +61,7 @@ class LoopClock:
         self._tick()
 
     def stop(self) -> None:
-        """Stop ticking."""
+        """Cancel the timer. From then on the time advances only when ``now`` is called."""
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         self._tick_timer = None
@@ -82,6 +82,8 @@ class LoopClock:
         if self._loop is not None:
             self._is_read = True
             self._loop.call_soon(self._end_turn)
+            if self.on_turn is not None:
+                self.on_turn()
         return self._now
 
     def _end_turn(self) -> None:

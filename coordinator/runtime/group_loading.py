@@ -1,6 +1,6 @@
 """Groups that are loaded at the first request that names them (``storage.base.LoadsGroups``).
 
-A request for a group that is not loaded is held, and so are later requests for the same group.
+A request for a group that is not loaded waits, and so do later requests for the same group.
 After the load they are submitted in order. Requests for a loaded group go straight to the slot.
 """
 
@@ -40,29 +40,29 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MAX_LOADS: Final = 64
-"""How many groups are loaded at the same time. The others wait."""
+"""At most so many groups are loaded at the same time. The others wait."""
 
 
 class LoadingGroup:
-    """Stands in for a group while it is loaded, and holds the requests that name it."""
+    """Keeps the requests for a group while the group is loaded."""
 
-    __slots__ = ("_loader", "held", "slot")
+    __slots__ = ("_loader", "slot", "waiting")
 
     def __init__(self, loader: GroupLoader, slot: Slot) -> None:
-        self.held: deque[tuple[Request, Ticket]] = deque()
+        self.waiting: deque[tuple[Request, Ticket]] = deque()
         self.slot = slot
         self._loader = loader
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
-        """Hold the request, or refuse it if too many requests are held."""
+        """Let the request wait, or refuse it if too many requests wait."""
         if self._loader.admit():
-            self.held.append((request, ticket))
+            self.waiting.append((request, ticket))
         else:
             ticket.resolve(request.loading_answer())
 
 
 class GroupLoader:
-    """Loads groups one by one and then submits their held requests."""
+    """Loads groups one by one and then submits their waiting requests."""
 
     def __init__(
         self,
@@ -73,8 +73,11 @@ class GroupLoader:
         ended: Callable[[str, Slot | None], None],
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``ended`` is called when the load of a group ends. It gets the slot that serves the group
-        from now on. It gets None if the load failed, and the next request then tries again.
+        """Create a loader without groups.
+
+        ``ended`` is called when the load of a group ends. It gets the slot that serves the group
+        from then on. If the load failed it gets None, and the next request for the group starts
+        another load.
         """
         self._storage = storage
         self._observer = observer
@@ -83,7 +86,7 @@ class GroupLoader:
         self._ended = ended
         self._timer = timer
         self._loading: dict[str, tuple[LoadingGroup, asyncio.Task[None]]] = {}
-        self._held = 0
+        self._waiting = 0
         self._free_loads = asyncio.Semaphore(MAX_LOADS)
 
     def place_of(self, group_id: str, slot: Slot) -> LoadingGroup:
@@ -96,14 +99,14 @@ class GroupLoader:
         return place
 
     def admit(self) -> bool:
-        """Count one more held request. Return False if too many are held."""
-        if self._held >= self._config.max_gathered_requests:
+        """Count one more waiting request. Return False if too many wait."""
+        if self._waiting >= self._config.max_gathered_requests:
             return False
-        self._held += 1
+        self._waiting += 1
         return True
 
     def stop(self) -> None:
-        """Cancel every load and answer the held requests with NOT_COORDINATOR."""
+        """Cancel every load and answer the waiting requests with NOT_COORDINATOR."""
         loading, self._loading = list(self._loading.values()), {}
         for place, task in loading:
             task.cancel()
@@ -131,7 +134,9 @@ class GroupLoader:
         self._refuse(place, answer)
 
     async def _load(self, group_id: str, slot: Slot) -> bool:
-        """Load the group unless its shard has it. Return whether the shard answers for it now."""
+        """Load the group unless its shard has it. Return True if the shard can now answer for the
+        group.
+        """
         # A read waits for earlier writes of the group. The store must have stored a deletion of the
         # group before it is asked for the group.
         found = await self._read_from(slot, group_id)
@@ -162,25 +167,27 @@ class GroupLoader:
         return result.error
 
     async def _release(self, place: LoadingGroup) -> None:
-        """Submit the held requests, one slice at a time. An answer may cause the next request of
-        the same client. That request queues behind the others.
+        """Submit the waiting requests, a slice at a time.
+
+        An answer may cause the next request of the same client. This request waits behind the
+        others.
         """
         slicer = Slicer(self._config.load_slice_ms, self._timer)
-        while place.held:
-            request, ticket = place.held.popleft()
-            self._held -= 1
+        while place.waiting:
+            request, ticket = place.waiting.popleft()
+            self._waiting -= 1
             self._guard(place, partial(place.slot.submit, request, ticket, self._clock.now()))
             await slicer.pause()
 
     def _refuse(self, place: LoadingGroup, answer: Callable[[Request], Result]) -> None:
-        while place.held:
-            request, ticket = place.held.popleft()
-            self._held -= 1
+        while place.waiting:
+            request, ticket = place.waiting.popleft()
+            self._waiting -= 1
             self._guard(place, partial(ticket.resolve, answer(request)))
 
     def _guard(self, place: LoadingGroup, call: Callable[[], None]) -> None:
-        """Run the call, and report an exception that a ticket raises. The other requests still get
-        their answers.
+        """Run the call. If a ticket raises, report its exception, so that the other requests still
+        get their answers.
         """
         try:
             call()

@@ -1,5 +1,5 @@
-"""The work of each second: end merge windows, renew leases, check the place of the store, and fold
-an idle store.
+"""The work of each second: end merge windows, renew leases, check the store's files, and fold an
+idle store.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from groupkeeper.storage.cancellation import unless_cancelled
 if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.lane import Lane
+    from groupkeeper.coordinator.runtime.leases import Leases
     from groupkeeper.coordinator.runtime.recovery import Recovery
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
     from groupkeeper.coordinator.runtime.slot import Slot
@@ -25,13 +26,14 @@ log = structlog.get_logger(__name__)
 
 INTERVAL_S: Final = 1.0
 MAX_FOLDS_WITHOUT_PROGRESS: Final = 5_000
-"""A group of a gigabyte has 2,000 parts, and counts as folded only after the last of them."""
+"""After so many folds without progress, folding stops. It is large because a group of a gigabyte
+has 2,000 parts, and counts as folded only after the last of them."""
 
 
 class Housekeeping:
     """Does the work of each second on the store and the event log."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of the runtime that this work needs
         self,
         storage: OffsetStorage,
         config: CoordinatorConfig,
@@ -39,6 +41,7 @@ class Housekeeping:
         lanes: Sequence[Lane],
         slots: Mapping[ShardId, Slot],
         recovery: Recovery,
+        leases: Leases,
     ) -> None:
         self._storage = storage
         self._config = config
@@ -46,12 +49,15 @@ class Housekeeping:
         self._lanes = lanes
         self._slots = slots
         self._recovery = recovery
+        self._leases = leases
         self._unfoldable_since_ms = -1
-        """The start of the last append before a fold that made no progress; -1 if there was none.
-        Until another append begins, there is no further fold."""
+        """The start of the last append before a fold without progress; -1 if there was no such
+        fold. Folding stops until another append begins."""
 
     async def run(self) -> None:
-        """Do this work once a second, until the task is cancelled."""
+        """Do the work of each second until the task is cancelled. An error is logged, and the next
+        second tries again.
+        """
         renewed_ms = self._clock.now().monotonic_ms
         while True:
             await asyncio.sleep(INTERVAL_S)
@@ -59,9 +65,10 @@ class Housekeeping:
             try:
                 self.end_windows(now_ms)
                 await self._check_place()
-                if now_ms - renewed_ms >= self._config.renew_interval_ms:
+                is_due = now_ms - renewed_ms >= self._config.renew_interval_ms
+                if is_due and not self._storage.limits.shared:
                     renewed_ms = now_ms
-                    await unless_cancelled(self._renew())
+                    await unless_cancelled(self._leases.renew())
                 await self._fold_if_idle(now_ms)
             except Exception as error:  # noqa: BLE001 - retried next time
                 log.warning("housekeeping_failed", error=str(error) or repr(error))
@@ -74,8 +81,10 @@ class Housekeeping:
                 self._recovery.stats.events_dropped += 1
 
     async def fold(self) -> bool:
-        """Fold until nothing is unfolded, or until a lane is busy or held. Return False if folding
-        makes no progress."""
+        """Fold until everything is folded, or until a lane is busy or paused.
+
+        Returns False if folding makes no progress.
+        """
         in_vain = 0
         while (before := self._storage.unfolded()) > 0 and self._is_anything_loaded():
             for lane in self._lanes:
@@ -88,24 +97,9 @@ class Housekeeping:
                 return False
         return True
 
-    async def _renew(self) -> None:
-        held = {
-            slot.shard_id: slot.lease
-            for slot in self._slots.values()
-            if slot.lease is not None and not slot.needs_lease
-        }
-        lost = set(await self._storage.renew([*held.values()]))
-        for lane in self._lanes:
-            # Include slots that are loading, but not those that acquired a newer lease during the
-            # renewal.
-            slots = [s for s in lane.slots if s.shard_id in lost and s.lease is held[s.shard_id]]
-            if slots:
-                log.error("leases_lost", shards=[slot.shard_id for slot in slots])
-                self._recovery.lose(lane, slots)
-
     async def _check_place(self) -> None:
-        """Fail the lanes if the store's files were moved. This is noticed even if nothing is
-        written.
+        """Fail all lanes if the store's files were moved. This check is needed because an idle
+        store makes no appends, which check too.
         """
         if isinstance(self._storage, CanBeMoved) and self._is_all_loaded():
             try:
@@ -116,8 +110,12 @@ class Housekeeping:
 
     async def _fold_if_idle(self, now_ms: int) -> None:
         written_ms = max(lane.last_append_ms for lane in self._lanes)
-        is_idle = now_ms - written_ms >= self._config.fold_idle_ms and self._is_all_loaded()
-        if is_idle and self._unfoldable_since_ms != written_ms and not await self.fold():
+        is_idle = now_ms - written_ms >= self._config.fold_idle_ms
+        # A shard of a shared store may be LOADING for days. The others are folded nevertheless.
+        may_fold = self._storage.limits.shared or self._is_all_loaded()
+        if not is_idle or not may_fold or self._unfoldable_since_ms == written_ms:
+            return
+        if not await self.fold():
             self._unfoldable_since_ms = written_ms
 
     def _is_all_loaded(self) -> bool:

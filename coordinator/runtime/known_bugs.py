@@ -19,7 +19,7 @@ class KnownBugs:
         self._fingerprints: dict[int, None] = {}
 
     def is_repeated(self, request: Request) -> bool:
-        """Remember a request and return whether it was remembered before."""
+        """Remember a request. Return True if it was remembered before."""
         fingerprint = _fingerprint(request)
         is_repeated = fingerprint in self._fingerprints
         if len(self._fingerprints) >= REMEMBERED:
@@ -29,7 +29,9 @@ class KnownBugs:
 
 
 def _fingerprint(request: Request) -> int:
-    """Return a hash that is equal for equal requests. A generated member id does not count."""
+    """Return a hash that is equal for equal requests. It leaves out the member id that we
+    generated.
+    """
     if isinstance(request, JoinGroup):
         request = msgspec.structs.replace(request, new_member_id="")
     return hash(repr(request))

@@ -3,7 +3,7 @@
 A storage that writes all shards in one transaction has one lane for all of them. A storage that
 writes one shard at a time has one lane for each shard.
 
-Long because the gathering append, the append in flight and the holds are one state.
+Long because the gathering append, the append in flight and the pauses share one state.
 """
 
 from __future__ import annotations
@@ -28,26 +28,25 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.stats import Stats
 
 RELEASE_SLICE_S = 0.005
-"""How long the replies of one append may occupy one turn of the loop."""
+"""The replies of one append are released for at most so long in one turn of the loop."""
 
 CHARS_AN_EVENT = 100
-"""This many characters of names count as one more event. Names come from clients, and escaping may
-make them six times as long.
-"""
+"""So many characters of names count as one more event. Clients choose the names, and JSON may make
+them six times as long."""
 
 
 class Observer(Protocol):
-    """Is called when records became durable and when a shard was loaded. This is how the topics
-    learn the ends of partitions (docs/design.md#ends).
+    """Gets a call when records are durable, and when a shard was loaded. From these calls the
+    topics learn the ends of partitions (docs/design.md#ends).
     """
 
     @property
     def image(self) -> TopicImage:
-        """The image that shards are made with."""
+        """The present topics, with which shards are made."""
         ...
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
-        """Return the settings of single groups of a shard."""
+        """Return the settings of those groups of a shard that have their own."""
         ...
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
@@ -68,53 +67,54 @@ class LaneHost(Protocol):
     observer: Observer
 
     def append_failed(self, lane: Lane, error: BaseException) -> None:
-        """Called when an append failed. Its outcome is unknown: every slot of the lane must be
-        loaded again.
+        """Called when an append failed. The outcome of the append is unknown, so every slot of the
+        lane must be loaded again.
         """
         ...
 
     def fenced(self, lane: Lane, slots: Sequence[Slot]) -> None:
-        """Called when another owner has written to these slots. Nothing of the append was stored
-        for them.
+        """Called when the store fenced these slots, because another owner has a newer lease.
+        Nothing of the append was stored for them.
         """
         ...
 
-    def held_too_long(self, lane: Lane) -> None:
-        """Called when requests waited too long for a load of other slots. Their records were not
-        appended.
+    def paused_too_long(self, lane: Lane) -> None:
+        """Called when requests have waited too long while the lane was paused. Their records were
+        not appended.
         """
         ...
 
 
 class Append:
-    """One call of ``storage.append`` that is gathering or in flight."""
+    """One call of ``storage.append``. It gathers records, or is in flight."""
 
     def __init__(self) -> None:
         self.writes: dict[Slot, Write] = {}
-        """The part of each slot."""
+        """The write of each slot."""
         self.requests = 0
-        """Steps with records."""
+        """The number of steps with records."""
         self.events = 0
-        """Events of steps without records. An event with long names counts as several."""
+        """The number of events of steps without records. An event with long names counts as
+        several."""
         self.bytes = 0
         self.started_ms = 0
-        """When the append began. Before that: when it began to wait for a held lane; 0 if it does
-        not wait."""
+        """When the append began. Until then: when it began to wait for a paused lane, or 0."""
         self.started_s = 0.0
-        """The start, read from the timer, because an append may be shorter than a millisecond of
-        the clock."""
+        """The same start by the timer. The clock counts only milliseconds, and an append may be
+        shorter."""
         self.abandoned = False
         """True if the append timed out. Its result is then ignored."""
         self.done: asyncio.Future[None] | None = None
-        """Resolved when the append ends, whether or not it failed. Set only for folds."""
+        """Resolved when the append ends, even if it failed. None if nobody waits for it. A fold has
+        it before it begins."""
 
     def end(self) -> None:
-        """Wake the caller that waits for the end, unless it was cancelled."""
+        """Wake the callers that wait for the end."""
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
 
     def write_of(self, slot: Slot) -> Write:
-        """Return the slot's part. The first call creates it."""
+        """Return the write of a slot. The first call creates it."""
         write = self.writes.get(slot)
         if write is None:
             write = self.writes[slot] = Write(slot.shard_id)
@@ -139,9 +139,9 @@ class Lane:
         begins.
         """
         self.failures = 0
-        """Consecutive failed appends."""
+        """The number of failed appends since the last one that succeeded."""
         self.last_append_ms = 0
-        """When the last append began that was not a fold (monotonic)."""
+        """When the last append began (monotonic). Folds do not count."""
         self.max_waiting = config.max_gathered_requests
         self._storage = storage
         self._config = config
@@ -154,9 +154,9 @@ class Lane:
         self._task: asyncio.Task[None] | None = None
         self._abandoned: set[asyncio.Task[None]] = set()
         self._events_timer: asyncio.TimerHandle | None = None
-        self._holds = 0
+        self._pauses = 0
         self._free = asyncio.Event()
-        """Set while nobody holds the lane."""
+        """Set while the lane is not paused."""
         self._free.set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -185,9 +185,11 @@ class Lane:
         return write
 
     def add_events(self, slot: Slot, events: list[Event]) -> None:
-        """Add events without a record to the next append. If no append comes within
-        ``events_delay_ms``, they get one of their own. If too many events wait, these are
-        dropped."""
+        """Add events without a record to the next append.
+
+        If no append comes within ``events_delay_ms``, they get one of their own. If too many events
+        wait, these are dropped.
+        """
         append = self._gathering
         if append is None:
             append = self._gathering = Append()
@@ -202,8 +204,8 @@ class Lane:
             self._events_timer = loop.call_later(self._config.events_delay_ms / 1000, self._start)
 
     def forget(self, slot: Slot) -> list[Reply]:
-        """Remove a dropped slot from everything that is not durable. Return the replies that
-        waited.
+        """Remove everything of a dropped slot that is not durable. Return the replies that waited
+        for it.
         """
         replies: list[Reply] = []
         for append in (self._in_flight, self._gathering):
@@ -230,33 +232,42 @@ class Lane:
         return self._task is None and self._gathering is None
 
     def is_writing(self, kind: type) -> bool:
-        """Return whether a record of this kind is not durable yet."""
+        """Return True if a record of this kind is not durable yet."""
         appends = [a for a in (self._in_flight, self._gathering) if a is not None]
         batches = [b for a in appends for write in a.writes.values() for b in write.batches]
         return any(type(record) is kind for batch in batches for record in batch.records)
 
-    async def hold(self) -> None:
-        """Wait until nothing is in flight, and start no append before ``end_hold``. Requests gather
-        until then, but no longer than ``append_timeout_ms``.
+    async def end_of_append(self) -> None:
+        """Wait until the append that is in flight now has ended. Later appends do not count."""
+        append = self._in_flight
+        if append is not None and not append.abandoned:
+            if append.done is None:
+                append.done = asyncio.get_running_loop().create_future()
+            await asyncio.shield(append.done)
+
+    async def pause(self) -> None:
+        """Wait until no append is in flight, and start none before ``end_pause``.
+
+        Requests gather until then, but for at most ``append_timeout_ms``.
         """
-        self._holds += 1
+        self._pauses += 1
         self._free.clear()
         try:
             await self._idle.wait()
         except BaseException:
-            self.end_hold()
+            self.end_pause()
             raise
 
-    def end_hold(self) -> None:
-        """End one ``hold``. After the last one, appends start again."""
-        self._holds -= 1
-        if self._holds == 0:
+    def end_pause(self) -> None:
+        """End one ``pause``. After the last one, appends start again."""
+        self._pauses -= 1
+        if self._pauses == 0:
             self._free.set()
         if self._gathering is not None and self._task is None:
             self._start()
 
     async def flush(self) -> None:
-        """Wait until nothing is in flight and nothing gathers, events included."""
+        """Wait until nothing is in flight and nothing gathers. This includes events."""
         while not self.is_idle:
             if self._task is None:
                 self._start()
@@ -265,8 +276,8 @@ class Lane:
             await asyncio.sleep(0)
 
     async def fold(self) -> bool:
-        """Make one append that only folds. Return False if the lane is busy or held."""
-        if not self.is_idle or self._holds:
+        """Make one append that only folds. Return False if the lane is busy or paused."""
+        if not self.is_idle or self._pauses:
             return False
         append = self._gathering = Append()
         for slot in self.slots:
@@ -274,11 +285,11 @@ class Lane:
                 append.write_of(slot)
         append.done = asyncio.get_running_loop().create_future()
         self._start()
-        await append.done
+        await asyncio.shield(append.done)
         return True
 
     def abandon(self) -> None:
-        """Abandon the append in flight. Called when the time for a stop is over."""
+        """Abandon the append in flight. Called when a stop has no time left."""
         if self._in_flight is not None and not self._in_flight.abandoned:
             self._abandon(self._in_flight)
             self._task = None
@@ -293,7 +304,7 @@ class Lane:
         append = self._gathering
         if self._task is not None or append is None:
             return
-        if self._holds == 0:
+        if self._pauses == 0:
             self._idle.clear()
             self._task = asyncio.get_running_loop().create_task(self._run())
         else:
@@ -302,7 +313,7 @@ class Lane:
     async def _run(self) -> None:
         """Append everything that has gathered, until nothing is left."""
         append: Append | None = None
-        while self._gathering is not None and self._holds == 0:
+        while self._gathering is not None and self._pauses == 0:
             append = self._begin_append(self._gathering)
             loop = asyncio.get_running_loop()
             timer = loop.call_later(self._config.append_timeout_ms / 1000, self._check_time, append)
@@ -352,15 +363,17 @@ class Lane:
                     append.write_of(slot)
         items = []
         for slot, write in append.writes.items():
-            assert slot.shard is not None, "the append still holds a dropped slot"
+            shard = slot.shard or slot.suspended
+            assert shard is not None, "the append still has a dropped slot"
             assert slot.lease is not None
-            saved = slot.shard.saved
-            items.append(ShardAppend(slot.shard_id, slot.lease.epoch, write.batches, saved))
+            items.append(ShardAppend(slot.shard_id, slot.lease.epoch, write.batches, shard.saved))
         return items
 
     async def _finish(self, append: Append, fenced: Iterable[ShardId]) -> None:
         """Release the replies of an append that returned. The host drops the fenced slots.
-        Thousands of replies may have waited, so the loop turns between portions.
+
+        Thousands of replies may have waited, so they are released in portions, one in each turn of
+        the loop.
         """
         lost = set(fenced)
         if append.requests:
@@ -388,13 +401,15 @@ class Lane:
         self._stats.appends_failed += 1
         slots = [slot for slot in append.writes if slot.shard_id in lost]
         # A store with one epoch for all its shards (SQLite) can only report all of them.
-        everything = len(slots) == len(append.writes)
+        everything = len(slots) == len(append.writes) and not self._storage.limits.shared
         self._host.fenced(self, self.slots if everything else slots)
 
     def _check_time(self, append: Append) -> None:
-        """Abandon an append that exceeds ``append_timeout_ms``. Called by its timer. Time is
-        measured by our clock, which stands still while the process is stopped. So an answer that
-        arrived during that time is not late."""
+        """Abandon an append that exceeds ``append_timeout_ms``. Its timer calls this.
+
+        Time is measured by our clock, which does not advance while the process is suspended. So an
+        answer that arrived in that time is not late.
+        """
         elapsed_ms = self._clock.now().monotonic_ms - append.started_ms
         left_ms = self._config.append_timeout_ms - elapsed_ms
         if append is not self._in_flight or append.abandoned:
@@ -407,16 +422,18 @@ class Lane:
         self._failed(append, TimeoutError(f"the append took longer than {elapsed_ms} ms"))
 
     def _limit_wait(self, append: Append, since_ms: int) -> None:
-        """Limit how long requests wait for a lane that is held while other slots of it are loaded.
-        The limit is that of an append. An append with only events may wait longer.
+        """Limit the time that requests wait for a paused lane to the time limit of an append.
+        Events without requests may wait longer.
         """
         if append.requests and not append.started_ms:
             append.started_ms = since_ms
             self._check_wait(append)
 
     def _check_wait(self, append: Append) -> None:
-        """Report requests that have waited too long for a held lane, or look again later. Time is
-        measured by our clock, as for an append.
+        """Report requests that have waited too long for a paused lane. If none has, check again
+        later.
+
+        Time is measured by our clock, as for an append.
         """
         if append is not self._gathering:
             return
@@ -425,7 +442,7 @@ class Lane:
         if left_ms > 0:
             asyncio.get_running_loop().call_later(left_ms / 1000, self._check_wait, append)
         else:
-            self._host.held_too_long(self)
+            self._host.paused_too_long(self)
 
     def _abandon(self, append: Append) -> None:
         """Cancel an append and ignore its result. A store that ignores the cancellation may still
@@ -439,7 +456,9 @@ class Lane:
         task.cancel()
 
     def _failed(self, append: Append, error: BaseException) -> None:
-        """Report a failed append to the host, which drops every slot. The outcome is unknown."""
+        """Report a failed append to the host, which drops every slot, because the outcome is
+        unknown.
+        """
         self._task = None
         self._idle.set()
         self.failures += 1

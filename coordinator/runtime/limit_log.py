@@ -1,4 +1,4 @@
-"""The log lines about the limits that all groups share."""
+"""Writes a log line when a limit that all groups share has refused a request."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class LimitLog:
-    """Logs requests that a census refused, at most one line a minute for each limit."""
+    """Logs that a limit on groups refuses requests, at most one line a minute for each limit."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
-        """``clock_s`` is monotonic."""
+        """``clock_s`` returns the seconds of a monotonic clock."""
         self._lines = LineLimit(clock_s, WINDOW_S, 1)
 
     def refused(self, census: Census, limit: Limit, size_bytes: int) -> None:
-        """Log that a request for this size was refused because of the limit."""
+        """Log that the limit has refused a request for so many bytes."""
         if self._lines.allow(limit) is None:
             return
         if limit == "groups":

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_KEYS: Final = 1_000
-"""How many keys have a window. If there are more, all windows begin anew and a few more lines are
-written.
-"""
+"""At most so many keys have a window. If there are more, all windows begin again, so a few more
+lines are written."""
 
 
 class LineLimit:
-    """Allows a number of lines for each key within a window of time."""
+    """Allows so many lines for each key within a window of time."""
 
     __slots__ = ("_clock_s", "_lines", "_window_s", "_windows")
 
     def __init__(self, clock_s: Callable[[], float], window_s: float, lines: int) -> None:
-        """``clock_s`` is monotonic."""
+        """``clock_s`` returns the seconds of a monotonic clock."""
         self._clock_s = clock_s
         self._window_s = window_s
         self._lines = lines
@@ -25,8 +24,8 @@ class LineLimit:
         """Key -> (start of its window, lines written in it, lines left out since the last line)."""
 
     def allow(self, key: str) -> int | None:
-        """Return None if this line must be left out. Otherwise return how many were left out since
-        the last line.
+        """Return None if this line must not be written. Otherwise return how many lines of this key
+        were left out since the last one.
         """
         now_s = self._clock_s()
         window = self._windows.get(key)
@@ -42,5 +41,5 @@ class LineLimit:
         return left_out
 
     def forget(self, key: str) -> None:
-        """Forget the window of a key whose allowed line was not written."""
+        """Forget the window of a key. Called if an allowed line was not written."""
         self._windows.pop(key, None)

@@ -18,27 +18,25 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.tickets import Place, Ticket
 
 SLICE_S: Final = 0.002
-"""How long a listing may ask shards in one turn of the loop."""
+"""A listing asks shards for at most so long in one turn of the loop."""
 
 MAX_ASKED: Final = 32
-"""How many questions of one listing may wait for their answers. One append may answer all of them,
-at up to 2,000 groups each.
-"""
+"""At most so many questions of one listing wait for their answers. One append may answer all of
+them, with up to 2,000 groups each."""
 
 MAX_LISTINGS: Final = 4
-"""How many listings run at the same time. One over a million groups keeps 16 MB of names. A listing
-that waits costs nothing.
-"""
+"""At most so many listings run at the same time. A listing of a million groups keeps 16 MB of
+names. A listing that waits costs nothing."""
 
 ASKED_AGAIN: Final = 2_000
-"""How many group names a further question to a shard contains."""
+"""The number of group names in each further question to a shard."""
 
 
 class GroupsTicket(Protocol):
-    """Receives the groups of a listing."""
+    """Receives the groups of a listing in parts, and then its end."""
 
     def receive(self, groups: Sequence[ListedGroup]) -> bool:
-        """Receive some of the groups. Return False to end the listing without a call of
+        """Receive some of the groups. If it returns False, the listing ends without a call of
         ``resolve``.
         """
         ...
@@ -102,8 +100,10 @@ class Listings:
 
 
 class Listing:
-    """One listing. Each shard fixes its list of groups at the first question. A group that exists
-    during the whole listing is listed, and no group is listed twice.
+    """One listing.
+
+    At the first question, each shard fixes its list of groups. A group that exists during the whole
+    listing is listed, and no group is listed twice.
     """
 
     def __init__(
@@ -136,9 +136,10 @@ class Listing:
             self._end()
 
     def _answered(self, place: Place, result: ListGroupsResult) -> None:
-        """Process the answer of a shard. As in Kafka, a shard that was dropped is skipped, and the
-        result then has ``is_whole`` False. A shard that is loading refuses the whole listing
-        (docs/spec/administration.md#list-groups).
+        """Process the answer of a shard (docs/spec/administration.md#list-groups).
+
+        As in Kafka, a dropped shard is skipped, and the result has ``is_whole`` False. A LOADING
+        shard refuses the whole listing.
         """
         self._asked -= 1
         if self.is_over:

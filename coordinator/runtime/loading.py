@@ -1,4 +1,4 @@
-"""Loads shards from storage without holding the loop (docs/design.md#loading)."""
+"""Loads shards from storage without blocking the loop (docs/design.md#loading)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from groupkeeper.coordinator.runtime.shards import AnyShard
 from groupkeeper.storage.base import OffsetStorage, ShardId, StoreRefused
 
 _CHECK_EVERY = 32
-"""Records between two looks at the time. A record with a large group takes some 100 us."""
+"""The number of records between two readings of the time. A record of a large group takes some 100
+us."""
 
 _SHOWN_CHARS = 500
 """How many characters of an unusable record the error message shows."""
@@ -38,7 +39,7 @@ async def load_records(
     into: Mapping[ShardId, AnyShard],
     slicer: Slicer,
 ) -> None:
-    """Load the shards ``read`` from storage, and apply the records of those that are in ``into``.
+    """Read the shards ``read`` from storage, and apply the records of the shards in ``into``.
 
     Raises StoreRefused for a record that a shard cannot use.
     """

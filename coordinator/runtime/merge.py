@@ -1,4 +1,4 @@
-"""Merges the refusals of a member before they are written as events
+"""Merges refusals of members, and failures of groups, before they are written as events
 (docs/design.md#merged-refusals).
 
 A member that was fenced may repeat its request hundreds of times a second. The first refusal is
@@ -9,26 +9,35 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from groupkeeper.coordinator.core.events import CommitRejected, Event, MemberFenced, text_length
+from groupkeeper.coordinator.core.events import (
+    AssignmentFailed,
+    CommitRejected,
+    Event,
+    MemberFenced,
+    PatternRefused,
+    text_length,
+)
 from groupkeeper.storage.base import ShardId
 
-_Refusal: TypeAlias = CommitRejected | MemberFenced
-REFUSALS: Final[frozenset[type]] = frozenset({CommitRejected, MemberFenced})
+_OfMember: TypeAlias = CommitRejected | MemberFenced
+_OfGroup: TypeAlias = AssignmentFailed | PatternRefused
+_Refusal: TypeAlias = _OfMember | _OfGroup
+REFUSALS: Final[frozenset[type]] = frozenset(get_args(_Refusal))
 """The kinds of events that may be merged."""
 _Key: TypeAlias = tuple[type, str, str, str | None, str]
 
 
 MAX_KEPT_CHARS: Final = 512
-"""A refusal with longer names is not merged. 10,000 such refusals in memory would need a gigabyte.
-"""
+"""A refusal with longer names is not merged. Otherwise 10,000 such refusals would need a gigabyte
+of memory."""
 
 
 class _Window:
-    """Repeats of one refusal since the window began."""
+    """The repeats of one refusal since its window began."""
 
     __slots__ = ("count", "ends_ms", "last", "shard")
 
@@ -40,17 +49,18 @@ class _Window:
 
 
 class Merged(NamedTuple):
-    """An event whose window ended, and the shard whose log it belongs to."""
+    """A merged event, and the shard that writes it."""
 
     shard: ShardId
     event: Event
 
 
 class RefusalMerger:
-    """Merge repeats of one refusal into one event with a count.
+    """Merges repeats of one refusal into one event with a count.
 
-    Each member and error has a window. All windows are equally long, so the oldest ends first.
-    Beyond ``max_members`` windows, the oldest ends early.
+    Each member and error has a window, and each group has one for each kind of failure. All windows
+    are equally long, so the oldest one ends first. If there are more than ``max_members`` windows,
+    the oldest one ends early.
     """
 
     def __init__(self, window_ms: int, max_members: int) -> None:
@@ -63,9 +73,12 @@ class RefusalMerger:
         return [e for e in events if not self._is_repeat(shard, e, now_ms)]
 
     def due(self, now_ms: int) -> list[Merged]:
-        """End the windows that are over, and the oldest ones beyond ``max_members``. Return their
-        merged events. A window that had repeats begins anew when it is over, so that a continuing
-        refusal makes one event per window."""
+        """End the windows whose time is over, and the oldest ones above ``max_members``. Return
+        their merged events.
+
+        A window with repeats then begins again. So a refusal that continues makes one event in each
+        window.
+        """
         merged = []
         while self._windows:
             key, window = next(iter(self._windows.items()))
@@ -86,11 +99,11 @@ class RefusalMerger:
         return merged
 
     def _is_repeat(self, shard: ShardId, event: Event, now_ms: int) -> bool:
-        if not isinstance(event, CommitRejected | MemberFenced):
+        if not isinstance(event, _Refusal):
             return False
         if text_length(event) > MAX_KEPT_CHARS:
             return False
-        key = (type(event), event.group_id, event.member_id, event.group_instance_id, event.error)
+        key = _key(event)
         window = self._windows.get(key)
         if window is not None:
             window.count += event.count
@@ -98,6 +111,15 @@ class RefusalMerger:
             return True
         self._windows[key] = _Window(shard, event, now_ms + self._window_ms)
         return False
+
+
+def _key(event: _Refusal) -> _Key:
+    """Return what repeats of a refusal have in common. A group has one window for all its patterns:
+    its clients could send a new one with each request.
+    """
+    if isinstance(event, _OfGroup):
+        return type(event), event.group_id, "", None, ""
+    return type(event), event.group_id, event.member_id, event.group_instance_id, event.error
 
 
 def _merged(window: _Window) -> Merged:

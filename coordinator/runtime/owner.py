@@ -1,4 +1,4 @@
-"""The owner of all shards of this process: starts, stops and feeds them.
+"""The owner of all shards of this process. It starts and stops them, and passes changes to them.
 
 ``recovery`` loads the shards. ``housekeeping`` does the work of each second.
 """
@@ -15,6 +15,7 @@ import structlog
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.runtime.housekeeping import Housekeeping
 from groupkeeper.coordinator.runtime.lane import Lane, Observer
+from groupkeeper.coordinator.runtime.leases import Leases
 from groupkeeper.coordinator.runtime.recovery import Recovery
 from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.runtime.workshop import Workshop
@@ -43,7 +44,9 @@ class ShardOwner:
         makers: Mapping[ShardId, MakeShard],
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``makers`` has a function for each shard id that makes its shard."""
+        """Create the owner without shards. ``makers`` has the function that makes each shard, by
+        its id.
+        """
         self._storage = storage
         self._clock = clock
         self.workshop = Workshop(config, lambda: observer.image, timer)
@@ -59,34 +62,40 @@ class ShardOwner:
             self.lanes[-1].slots.append(slot)
             self.slots[shard_id] = slot
         self.recovery.alarm.watch(self.slots.values())
+        self._leases = Leases(storage, config, self.lanes, self.slots, self.recovery)
         self._housekeeping = Housekeeping(
-            storage, config, clock, self.lanes, self.slots, self.recovery
+            storage, config, clock, self.lanes, self.slots, self.recovery, self._leases
         )
-        self._housekeeping_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._ended_tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Acquire the leases and load. Returns when every shard answers.
+        """Acquire the leases and load the shards. Returns when every shard answers.
 
-        Raises StoreRefused if a person has to act. Any other failure is retried until it works.
+        Raises StoreRefused if a person must act. After any other failure it tries again until it
+        succeeds.
         """
         await self.recovery.first_load(self.lanes)
         loop = asyncio.get_running_loop()
-        self._housekeeping_task = loop.create_task(self._housekeeping.run())
+        self._tasks.append(loop.create_task(self._housekeeping.run()))
+        if self._storage.limits.shared:
+            self._leases.watch(self._clock)
+            self._tasks.append(loop.create_task(self._leases.run()))
 
     def drain(self) -> None:
         """Stop timers, loads and work, and answer parked requests with NOT_COORDINATOR."""
         self.recovery.alarm.stop()
         self._ended_tasks = [*self.recovery.stop(), *self.workshop.stop()]
-        if self._housekeeping_task is not None:
-            self._housekeeping_task.cancel()
-            self._ended_tasks.append(self._housekeeping_task)
+        for task in self._tasks:
+            task.cancel()
+            self._ended_tasks.append(task)
         for slot in self.slots.values():
             slot.refuse(slot.close_parked())
 
     async def finish(self, timeout_ms: int) -> None:
-        """Write all waiting records and events, and fold as much as the time allows. Requests that
-        still wait after that are refused.
+        """Write all waiting records and events, and fold as much as the time allows.
+
+        Requests that still wait after that are refused.
         """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -104,7 +113,7 @@ class ShardOwner:
             self.recovery.drop(self.slots.values())
 
     async def release(self) -> None:
-        """Release the leases. After this call the store may only be closed."""
+        """Release the leases. After this, only ``close`` of the store may be called."""
         leases = [slot.lease for slot in self.slots.values() if slot.lease is not None]
         try:
             await unless_cancelled(self._storage.release(leases))
@@ -122,7 +131,7 @@ class ShardOwner:
         return self.recovery.alarm.earliest()
 
     async def clock_moved(self) -> None:
-        """Expire everything that is due now. Returns once it is durable."""
+        """Expire everything that is due now. Returns when the changes are durable."""
         now_ms = self._clock.now().monotonic_ms
         self.recovery.alarm.look()
         while True:

@@ -1,6 +1,7 @@
-"""The topics of each pattern, for all groups: a pattern meets the name of a topic once.
+"""The topics that match each pattern, for all groups. Each pattern is compared with each name only
+once.
 
-A hostile pattern needs half a second for 10,000 names, so it is matched in slices.
+A hostile pattern needs half a second for 10,000 names, so the names are compared in slices.
 """
 
 from __future__ import annotations
@@ -23,33 +24,34 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.workers import WorkDone
 
 SLICE_S: Final = 0.002
-"""How long patterns are matched in one turn of the loop."""
+"""Patterns are matched for at most so long in one turn of the loop."""
 NAMES_AT_ONCE: Final = 16
-"""How many names are matched between two looks at the timer: the worst one tried takes 44 us."""
+"""The number of names that are compared between two readings of the timer. They take 44 us with the
+slowest pattern."""
 UNUSED_S: Final = 1_200.0
-"""After this time without a question, a pattern may be forgotten for a new one. Groups ask twice as
-often (docs/spec/consumer-groups.md#regex).
-"""
+"""If no group has asked for a pattern for so long, a new pattern may replace it. Groups ask twice
+as often (docs/spec/consumer-groups.md#regex)."""
 MAX_GONE_NAMES: Final = 10_000
-"""How many deleted topics stay in the index, at most, beside twice as many as exist."""
+"""The index keeps the names of deleted topics. It is cleared if it has more names than this number
+plus twice the number of topics."""
 
 
 LINES: Final = 5
 WINDOW_S: Final = 60.0
-"""At most so many lines about patterns in this time."""
+"""In each window of so many seconds, at most ``LINES`` lines about patterns are logged."""
 
 log = structlog.get_logger(__name__)
 
 
 class _Pattern:
-    """What one pattern has met so far."""
+    """One pattern, and the names that it matches so far."""
 
     __slots__ = ("asked_s", "matched", "met")
 
     def __init__(self, asked_s: float) -> None:
         self.asked_s = asked_s
         self.met = 0
-        """How many of the names it has met."""
+        """The number of names that it was compared with."""
         self.matched: list[str] = []
 
 
@@ -74,12 +76,13 @@ class PatternIndex:
         self._max_waiting = max_waiting
         self._timer = timer
         self._patterns: dict[str, _Pattern] = {}
-        """The one that was asked for longest ago is the first."""
+        """Each question moves its pattern to the end. So the first one was not used for the longest
+        time."""
         self._names: list[tuple[str, bytes]] = []
         """Every name once, in the order of its creation, as text and as bytes."""
         self._known: set[str] = set()
         self._version = -1
-        """Of the image whose names are known."""
+        """The version of the image whose names are in the index."""
         self._waiting: deque[_Waiting] = deque()
         self._running: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -87,17 +90,17 @@ class PatternIndex:
 
     @property
     def patterns(self) -> int:
-        """How many patterns are held."""
+        """The number of known patterns."""
         return len(self._patterns)
 
     @property
     def waiting(self) -> int:
-        """How many groups wait for their patterns."""
+        """The number of groups that wait for their patterns."""
         return len(self._waiting)
 
     def error(self, pattern: str) -> str | None:
-        """Return why a member must not subscribe to a pattern, or None. A pattern that is held
-        costs a look into a dict.
+        """Return the reason why a member must not subscribe to a pattern; None if it may. For a
+        known pattern this is one look-up.
         """
         if pattern in self._patterns:
             self._hold(pattern)
@@ -112,7 +115,9 @@ class PatternIndex:
         return None
 
     def begin(self, work: PatternWork, done: WorkDone) -> None:
-        """Resolve the patterns of a group. ``done`` gets ``PatternMatches``, or ``WorkFailed``."""
+        """Start to resolve the patterns of a group. ``done`` gets ``PatternMatches``, or
+        ``WorkFailed``.
+        """
         if self._is_stopped:
             return
         loop = asyncio.get_running_loop()
@@ -125,7 +130,9 @@ class PatternIndex:
             self._running = loop.create_task(self._run())
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """End the work, without outcomes. Return the task that this still takes."""
+        """Stop. From now on no ``done`` is called. Return the task that the caller must await, if
+        there is one.
+        """
         self._is_stopped = True
         self._waiting.clear()
         if self._running is None:
@@ -134,7 +141,7 @@ class PatternIndex:
         return [self._running]
 
     async def _run(self) -> None:
-        """Resolve all that waits."""
+        """Resolve the patterns of every group that waits."""
         while self._waiting:
             work, done = self._waiting[0]
             image = self._image()
@@ -155,7 +162,7 @@ class PatternIndex:
         self._running = None
 
     def _learn(self, image: TopicImage) -> None:
-        """Add the names of new topics. Patterns have not met them yet."""
+        """Add the names of new topics to the index. They are compared with the patterns later."""
         if image.version == self._version:
             return
         self._version = image.version
@@ -170,9 +177,10 @@ class PatternIndex:
         self._names += [(name, name.encode()) for name in new]
 
     def _meet(self, text: str) -> Iterator[None]:
-        """Match a pattern with the names that it has not met, some at a time.
+        """Compare a pattern with the names that it was not compared with yet, some at a time.
 
-        A pattern that cannot be used here is forgotten. It was stored by a process that could.
+        If this process cannot use the pattern, it forgets the pattern. The process that stored the
+        pattern could use it.
         """
         pattern = self._hold(text)
         names = self._names
@@ -196,7 +204,7 @@ class PatternIndex:
             log.warning("pattern_not_resolved", pattern=text, reason=str(error), left_out=left_out)
 
     def _hold(self, text: str) -> _Pattern:
-        """Return what a pattern has met, and note that it is in use."""
+        """Return the entry of a pattern, and make it the last one that was asked for."""
         now_s = self._timer()
         pattern = self._patterns.pop(text, None) or _Pattern(now_s)
         pattern.asked_s = now_s
@@ -204,7 +212,9 @@ class PatternIndex:
         return pattern
 
     def _has_room(self) -> bool:
-        """Return whether one more pattern may be held. Forget those that nobody has asked for."""
+        """Return True if there is room for one more pattern. If necessary, forget patterns that no
+        group has asked for recently.
+        """
         while len(self._patterns) >= self._max_patterns:
             text, oldest = next(iter(self._patterns.items()))
             if self._timer() - oldest.asked_s < UNUSED_S:

@@ -1,7 +1,7 @@
-"""Regular expressions over names of topics, with the syntax and the bounds of RE2.
+"""Regular expressions over names of topics, with the syntax and the limits of RE2.
 
-Kafka uses RE2/J, we use RE2 itself (google-re2). Both match in linear time. They hardly differ:
-docs/understand/differences.md.
+Kafka uses RE2/J, and we use RE2 itself (google-re2). Both match in linear time.
+docs/understand/differences.md lists the few differences.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from functools import cache
 from typing import Any, Final, Protocol
 
 MAX_PATTERN_CHARS: Final = 4_096
-"""More than any list of names joined by ``|`` should need."""
+"""The longest pattern. A list of names joined by ``|`` should never need more."""
 MAX_PATTERN_BYTES: Final = 1 << 20
-"""The memory of one compiled pattern. The worst one tried compiles in 9 ms then; with RE2's own
-8 MiB it takes 71 ms.
-"""
+"""The memory of one compiled pattern. The slowest pattern that we tried compiles in 9 ms with this
+limit, and in 71 ms with RE2's own limit of 8 MiB."""
 NOT_INSTALLED: Final = (
     "subscriptions by pattern need the package google-re2 in the coordinator: "
     "pip install 'groupkeeper[patterns]'"
@@ -29,7 +28,7 @@ _TOKENS: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""The parts of a valid pattern that matter here. All other characters are passed over."""
+"""The parts of a valid pattern that matter here. All other characters are skipped."""
 
 
 class PatternRefusedError(Exception):
@@ -40,15 +39,12 @@ class Matcher(Protocol):
     """A compiled pattern."""
 
     def fullmatch(self, name: bytes) -> object:
-        """Return None if the whole name does not match."""
+        """Match the whole name. Return None if it does not match."""
         ...
 
 
 def compile_pattern(pattern: str) -> Matcher:
-    """Return the compiled pattern. RE2's module keeps the last 128.
-
-    Raises PatternRefusedError.
-    """
+    """Return the compiled pattern. Raises PatternRefusedError. RE2's module caches the last 128."""
     re2 = _re2()
     if re2 is None:
         raise PatternRefusedError(NOT_INSTALLED)
@@ -91,8 +87,8 @@ def _text_of(error: Exception) -> str:
 
 
 def _refuse_what_kafka_refuses(pattern: str) -> None:
-    """Refuse what RE2 accepts and RE2/J does not: one byte of a character, and two groups of one
-    name.
+    """Refuse patterns that RE2 accepts and RE2/J does not: those that match a single byte, and
+    those with two groups of the same name.
     """
     groups: set[str] = set()
     for token in _TOKENS.finditer(pattern):

@@ -1,7 +1,7 @@
 """Loads shards, at the start and again after each failure (docs/design.md#loading).
 
-There is one path. After any failure the shards are dropped and every waiting request is answered.
-Then the shards are loaded again, with back-off, until that succeeds.
+There is one path for all failures. The shards are dropped, and every waiting request is answered.
+Then the shards are loaded again. A load that fails is retried after a pause that grows.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ from groupkeeper.coordinator.runtime.loading import Slicer, load_records
 from groupkeeper.coordinator.runtime.merge import RefusalMerger
 from groupkeeper.coordinator.runtime.settings import within_limits
 from groupkeeper.coordinator.runtime.stats import Stats
-from groupkeeper.storage.base import OffsetStorage, StoreRefused
+from groupkeeper.storage.base import (
+    CLUSTER_SHARD,
+    LimitsReads,
+    OffsetStorage,
+    StorageError,
+    StoreRefused,
+)
 from groupkeeper.storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.now import Now
     from groupkeeper.coordinator.core.requests.request import Request
+    from groupkeeper.coordinator.core.step import Step
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.lane import Observer
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
@@ -42,6 +49,7 @@ _TAKEN: Final = (
     "somebody else writes to the store that this process holds: another groupkeeper, or a copy was "
     "put in its place. This one has stopped; run one process, or put the store back"
 )
+NOT_CONFIRMED: Final = "the store does not confirm the leases of the shards"
 _LOGGED_INPUT_CHARS: Final = 4_000
 
 
@@ -57,7 +65,7 @@ class Recovery:
         makers: Mapping[ShardId, MakeShard],
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``makers`` has a function for each shard id that makes its shard."""
+        """Create the object. ``makers`` has the function that makes each shard, by its id."""
         self.clock = clock
         self.observer = observer
         self.workers: SlotWorkers
@@ -68,36 +76,57 @@ class Recovery:
         self.before_answers: Callable[[], None] = lambda: None
         """Called after a load of shards, before any of them answers."""
         self.refusal = ""
-        """The reason why the store must not be used until a person has acted. Empty if it may be
+        """The reason why a person must act before the store may be used; empty if it may be
         used."""
         self.problem = ""
-        """The reason why the last append or load failed. Empty after a load that succeeded."""
+        """The reason why the last append or load failed; empty after a load that succeeded."""
         self.has_loaded = False
         """True after the first load."""
         self.store_taken: Callable[[], None] = lambda: None
-        """Called when another process writes to a store of which we are the sole owner."""
+        """Called when another process has written to the store although a lock should keep it
+        out."""
         self.is_stopping = False
-        """True if dropped shards are not loaded any more."""
+        """True if dropped shards must not be loaded again."""
         self._storage = storage
         self._config = config
         self._makers = makers
         self._timer = timer
         self._limits = within_limits(config, storage.limits)
+        self._is_shared = storage.limits.shared
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._known_bugs = KnownBugs()
 
-    async def first_load(self, lanes: Iterable[Lane]) -> None:
-        """Load all lanes, one after the other. Returns when every shard answers.
+    async def first_load(self, lanes: Sequence[Lane]) -> None:
+        """Load all lanes. Returns when every shard answers.
 
-        Raises StoreRefused if a person has to act. Any other failure is retried until it works.
+        The lanes of a shared store are loaded together. If one of its shards cannot be read, the
+        others answer, and the runtime tries again from time to time to read this one.
+
+        Raises StoreRefused if a person must act. After any other failure it tries again until it
+        succeeds.
         """
-        for lane in lanes:  # the cluster shard's lane is the first: the others need its topics
-            self.begin(lane)
-            await self._tasks[lane]
+        # The cluster shard's lane is the first: the others need its topics.
+        parts = [lanes[:1], lanes[1:]] if self._is_shared else [[lane] for lane in lanes]
+        for part in parts:
+            await self._first_load(part)
         self.has_loaded = True
+        for lane in lanes:
+            if any(slot.kept is None for slot in lane.slots):
+                self.begin(lane, self._config.retry_min_ms)
+
+    async def _first_load(self, lanes: Sequence[Lane]) -> None:
+        for lane in lanes:
+            self.begin(lane)
+        loads = [self._tasks[lane] for lane in lanes]
+        for error in await asyncio.gather(*loads, return_exceptions=True):
+            answers = any(slot.shard is not None for lane in lanes for slot in lane.slots)
+            if isinstance(error, StoreRefused) and self._is_shared and answers:
+                self.refusal = str(error)
+            elif error is not None:
+                raise error
 
     def begin(self, lane: Lane, delay_ms: int = 0) -> None:
-        """Start to load the dropped slots of a lane, unless that is under way."""
+        """Start to load the dropped slots of a lane, unless a load is running."""
         if lane not in self._tasks and not self.is_stopping:
             task = asyncio.get_running_loop().create_task(self._run(lane, delay_ms))
             self._tasks[lane] = task
@@ -115,10 +144,11 @@ class Recovery:
     def request_failed(
         self, slot: Slot, request: Request, ticket: Ticket, error: Exception
     ) -> None:
-        """Log the input, answer the request, and load the shard again.
+        """Log the request, answer it, and load the shard again.
 
-        If the same request fails a second time, its connection is closed, provided that the ticket
-        allows it. A client that repeats the request for ever would keep the shard loading for ever.
+        If the same request fails a second time, its connection is closed, if the ticket has a
+        connection. Otherwise a client that repeats the request for ever would keep the shard
+        LOADING for ever.
         """
         is_repeated = self._known_bugs.is_repeated(request)
         slot.forget(ticket)
@@ -145,13 +175,37 @@ class Recovery:
             self.store_taken()
         self.lose(lane, slots)
 
-    def held_too_long(self, lane: Lane) -> None:
-        """Load the lane again and refuse its waiting requests. Nothing was appended, so the leases
-        stay valid.
+    def paused_too_long(self, lane: Lane) -> None:
+        """Load the lane again and refuse its waiting requests. The leases stay valid, because
+        nothing was appended.
         """
         log.error("append_held_too_long", shards=len(lane.slots))
         self.drop(lane.slots)
         self.begin(lane)
+
+    def lapsed(self, slots: Sequence[Slot]) -> None:
+        """Suspend slots whose leases the store has not confirmed for too long."""
+        self.problem = NOT_CONFIRMED
+        self.stats.lapses += 1
+        log.error("leases_lapsed", shards=len(slots))
+        for slot in slots:
+            slot.suspend()
+
+    def confirmed(self, slot: Slot, stopped_ms: int) -> None:
+        """Answer with a suspended slot again, whose lease has been valid all the time."""
+        now = self.clock.now()
+
+        def steps(shard: AnyShard) -> Sequence[Step]:
+            return [
+                shard.resumed(stopped_ms, now),
+                shard.configs_changed(self.observer.settings(slot.shard_id), now),
+                shard.topics_changed(self.observer.image, now),
+            ]
+
+        try:
+            slot.resume(steps)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core
+            self.step_failed(slot, error)
 
     # --- Dropping ---------------------------------------------------------------------------------
 
@@ -164,8 +218,8 @@ class Recovery:
         self.begin(lane)
 
     def drop(self, slots: Iterable[Slot]) -> None:
-        """Drop all slots before any answer is sent: a client may send its next request from within
-        an answer.
+        """Drop all slots before any refusal is sent. A client may send its next request from within
+        its answer.
         """
         for slot, refusals in [(slot, slot.drop()) for slot in slots]:
             slot.refuse(refusals)
@@ -183,7 +237,7 @@ class Recovery:
     # --- Loading ----------------------------------------------------------------------------------
 
     async def _run(self, lane: Lane, delay_ms: int) -> None:
-        """Load the dropped slots of a lane, with retries until it succeeds."""
+        """Load the dropped slots of a lane. Try again until it succeeds."""
         try:
             await self._load_until_done(lane, delay_ms)
         finally:
@@ -194,13 +248,12 @@ class Recovery:
         retry_ms = min(config.retry_min_ms * 2 ** min(lane.failures, 10), config.retry_max_ms)
         if lane.failures > 1:  # the lane loads and then fails to append, again and again
             delay_ms = retry_ms
-        while any(slot.shard is None for slot in lane.slots):
+        while any(slot.kept is None for slot in lane.slots):
             await asyncio.sleep(delay_ms / 1000)
             delay_ms = retry_ms
             retry_ms = min(2 * retry_ms, config.retry_max_ms)
-            await lane.hold()
             try:
-                await unless_cancelled(self._load(lane))
+                await self._load_beside_appends(lane)
             except StoreRefused as error:
                 if not self.has_loaded:
                     raise
@@ -210,12 +263,25 @@ class Recovery:
                 self.stats.loads_failed += 1
                 self.problem = str(error) or repr(error)
                 log.error("load_failed", error=self.problem, retry_ms=delay_ms)
-            finally:
-                lane.end_hold()
+
+    async def _load_beside_appends(self, lane: Lane) -> None:
+        """Load the dropped slots when no append is in flight that may contain one of them.
+
+        If the store is not shared, the whole lane is paused during the load.
+        """
+        if self._is_shared:
+            await lane.end_of_append()  # a later append contains no dropped slot
+            await unless_cancelled(self._load(lane))
+            return
+        await lane.pause()
+        try:
+            await unless_cancelled(self._load(lane))
+        finally:
+            lane.end_pause()
 
     async def _load(self, lane: Lane) -> None:
-        """Load the dropped slots of a lane. The caller holds the lane, so nothing is in flight."""
-        lost = [slot for slot in lane.slots if slot.shard is None]
+        """Acquire the leases of the dropped slots of a lane, and load these slots."""
+        lost = [slot for slot in lane.slots if slot.kept is None]
         started = self.clock.now()
         await self._acquire_leases([slot for slot in lost if slot.needs_lease])
         ready = [slot for slot in lost if not slot.needs_lease]
@@ -223,14 +289,48 @@ class Recovery:
             log.warning("leases_held_by_another", shards=len(lost) - len(ready))
         if not ready:
             return
+        if not self._is_shared:
+            # A lane is read whole (``storage.base``). The records of other shards are skipped.
+            await self._load_slots(ready, [slot.shard_id for slot in lane.slots], started)
+            return
+        try:
+            await self._load_slots(ready, [slot.shard_id for slot in ready], started)
+        except StoreRefused:
+            if len(ready) == 1:
+                raise
+            await self._load_each(ready, started)
+
+    async def _load_each(self, slots: Sequence[Slot], started: Now) -> None:
+        """Load each slot by itself. If a value cannot be read, only its own shard stays LOADING.
+
+        Raises the first StoreRefused after all slots. A first load ends at once if the cluster
+        shard cannot be read: without its topics, the other shards would delete offsets.
+        """
+        refused: StoreRefused | None = None
+        for slot in slots:
+            if slot.kept is not None or slot.needs_lease:
+                continue
+            try:
+                await self._load_slots([slot], [slot.shard_id], started)
+            except StoreRefused as error:
+                if slot.shard_id == CLUSTER_SHARD and not self.has_loaded:
+                    raise
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    async def _load_slots(
+        self, ready: Sequence[Slot], read: Sequence[ShardId], started: Now
+    ) -> None:
+        """Read the shards ``read``. Then let the slots ``ready`` answer."""
         image = self.observer.image
         shards = {
             s.shard_id: self._makers[s.shard_id](s.shard_id, self._limits, image) for s in ready
         }
         slicer = Slicer(self._config.load_slice_ms, self._timer)
-        # A lane is read whole (``storage.base``). The records of other shards are skipped.
-        read = [slot.shard_id for slot in lane.slots]
         await load_records(self._storage, read, shards, slicer)
+        if isinstance(self._storage, LimitsReads) and not self._storage.read_time_left_ms():
+            raise StorageError(NOT_CONFIRMED)
         self.before_answers()
         for slot in ready:  # the cluster shard, if it is among them, is the first
             if slot.needs_lease:
@@ -263,8 +363,8 @@ class Recovery:
                 slot.needs_lease = False
 
     def _activate(self, slot: Slot, shard: AnyShard, started: Now) -> None:
-        """Start to answer with a loaded shard: with the current topics and with new sessions."""
-        assert slot.shard is None, "loaded twice at a time"
+        """Let a loaded shard answer, with the current topics and with new sessions."""
+        assert slot.kept is None, "loaded twice at a time"
         now = self.clock.now()
         self.observer.loaded(slot.shard_id, shard)
         # Before ``loaded``, which removes offsets of topics that are not in the image.

@@ -20,21 +20,20 @@ DEFAULT_SESSION_TIMEOUT_MS: Final = 45_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig(CoreLimits):
-    """The settings of a GroupCoordinator, every limit with its reason.
+    """The settings of a GroupCoordinator. Every limit has its reason.
 
-    One flat class, together with the limits of the core (``CoreLimits``: session timeouts,
-    retention...). A host sets the fields that matter to it and leaves the others.
+    It is one flat class that includes the limits of the core (``CoreLimits``: session timeouts,
+    retention...). A host sets the fields that matter to it, and leaves the others unchanged.
     """
 
     initial_rebalance_delay_ms: int = number(
         0, *bounds_of(CoreLimits)["initial_rebalance_delay_ms"]
     )
-    """How long the first join of an empty group waits for others. Kafka's 3 s (and the daemon's)
-    are for consumers that a deployment starts together. In one process nobody has to wait.
-    """
+    """How long the first join of an empty group waits for others. Kafka and the daemon wait 3 s,
+    for consumers that a deployment starts together. Within one process nobody must wait."""
     default_session_timeout_ms: int = number(DEFAULT_SESSION_TIMEOUT_MS, least=1)
     """For a JoinGroupRequest without a session timeout. Kafka's consumers send this value by
-    default. Any other value must lie within the two bounds. If this default lies outside, the
+    default. A request's own value must be within the two bounds. If this default is outside, the
     nearer bound is used."""
     default_rebalance_timeout_ms: int = number(60_000, least=1)
     """For a JoinGroupRequest without a rebalance timeout. Kafka Connect's workers send this by
@@ -46,13 +45,12 @@ class CoordinatorConfig(CoreLimits):
     owner: str = "groupkeeper"
     """Our name in the lease store. Unique among processes that share the store."""
     append_timeout_ms: int = number(5_000, least=1)
-    """Kafka's ``offsets.commit.timeout.ms``. Must be below the least session timeout, or a slow
-    append would outlast a session (docs/design.md#durable-first).
-    """
+    """Kafka's ``offsets.commit.timeout.ms``. It must be below the least session timeout. Otherwise
+    a session could end during a slow append (docs/design.md#durable-first)."""
     drain_timeout_ms: int = number(10_000, least=0)
     """How long ``stop`` may take: to flush, to fold and to release the store."""
     events_delay_ms: int = number(50, least=0)
-    """How long an event without a record waits for an append."""
+    """How long an event without a record may wait for an append."""
     merge_window_ms: int = number(10_000, least=0)
     """Refusals of one member within this time become one event with a count."""
     max_merged_members: int = number(10_000, least=0)
@@ -64,43 +62,37 @@ class CoordinatorConfig(CoreLimits):
     An event with long names counts as several.
     """
     max_gathered_requests: int = number(8_192, least=1)
-    """How many requests may gather for one append. An append that takes 100 ms at 50,000 commits a
-    second gathers 5,000. If more gather, the storage cannot keep up, and clients are asked to
-    retry.
-    """
+    """How many requests may gather for one append. With 50,000 commits a second, an append of 100
+    ms gathers 5,000. If more gather, the storage cannot keep up, and clients are asked to retry."""
     max_gathered_bytes: int = number(8 * 1024 * 1024, least=1)
-    """The estimated size of the records that may gather. One more step on top is the most that a
-    storage gets in one append. All clients wait while it is encoded: 24 MiB of characters that JSON
-    escapes take 50 ms.
-    """
+    """The estimated size of the records that may gather. The largest append has this size and one
+    more step. All clients wait while it is encoded: 24 MiB of characters that JSON escapes take 50
+    ms."""
     load_slice_ms: float = number(5.0, least=0)
-    """How long a load may hold the loop (docs/design.md#loading)."""
+    """How long a load may block the loop (docs/design.md#loading)."""
     retry_min_ms: int = number(100, least=1)
     retry_max_ms: int = number(5_000, least=1)
-    """The pause between attempts to load doubles up to this. It is short, since no shard answers
-    then.
-    """
+    """The longest pause between two attempts to load. The pause doubles up to this value. It is
+    short, because no shard answers during the pause."""
     consumer_assignment_timeout_ms: int = number(10_000, least=1)
-    """How long the other process may compute the assignment of a consumer group, after those that
-    it began earlier. 10,000 members in 20 different subscriptions of 1,000 topics take some
-    seconds. The members keep what they have until then.
-    """
+    """How long the other process may take for the assignment of one consumer group. The time begins
+    when the earlier computations have ended. 10,000 members in 20 different subscriptions of 1,000
+    topics take some seconds. During this time the members keep their partitions."""
     max_waiting_work: int = number(1_000, least=1)
-    """How many of these computations may wait, and how many groups may wait for the topics of their
-    patterns. Each group waits for one at most. With more, the groups keep what they have, and ask
-    again after their interval.
-    """
+    """How many of these computations may wait. Also how many groups may wait for the topics of
+    their patterns. Each group waits for at most one. If there are more, the groups keep what they
+    have, and ask again after their interval."""
     max_patterns: int = number(1_000, least=1)
-    """Different patterns that members of all groups together may subscribe to. Each may match every
-    topic, and each new topic is matched with all: at most 44 us for one. Patterns of stored groups
-    are always served. A pattern that no group has used for 20 minutes does not count.
-    """
+    """How many different patterns the members of all groups together may have. A pattern may match
+    every topic, and each new topic is compared with all patterns, at up to 44 us for one. Patterns
+    of stored groups are always served. A pattern that no group has used for 20 minutes does not
+    count."""
     fold_idle_ms: int = number(1_000, least=0)
     """A lane that wrote nothing for this long is folded by appends that only fold."""
     end_offset_interval_ms: int = number(60_000, least=0)
     """How often the ends of changed partitions are written to the event log. 0: never."""
     renew_interval_ms: int = number(3_000, least=1)
-    """How often leases are renewed, if they expire in the store."""
+    """How often leases are renewed in a store where they expire."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value out of bounds, with the field and its bounds."""
@@ -134,8 +126,11 @@ _MAY_BE_FRACTIONS: Final = frozenset({"load_slice_ms"})
 def timeouts_error(
     append: tuple[str, int], least: tuple[str, int], most: tuple[str, int]
 ) -> str | None:
-    """Return why the timeouts of appends and sessions do not fit together, or None if they fit.
-    Each argument is the name of a timeout, for the message, and its value."""
+    """Return the reason why the timeouts of appends and sessions do not fit together; None if they
+    fit.
+
+    Each argument is the name of a timeout, for the message, and its value.
+    """
     if append[1] >= least[1]:
         return (
             f"{append[0]} ({append[1]}) must be below {least[0]} ({least[1]}), "
@@ -149,10 +144,10 @@ def timeouts_error(
 def consumer_settings_error(
     settings: Any, append: tuple[str, int], section: str = ""
 ) -> str | None:
-    """Return why the settings of consumer groups do not fit together, or None if they fit.
+    """Return the reason why the settings of consumer groups do not fit together; None if they fit.
 
-    ``settings`` has them under the names of ``CoordinatorConfig``. ``append`` is the name of the
-    timeout of appends, and its value. In the message, ``section`` stands before each other name.
+    ``settings`` has them under the names of ``CoordinatorConfig``. ``append`` is the name and the
+    value of the timeout of appends. In the message, ``section`` is written before every other name.
     """
 
     def named(name: str) -> tuple[str, int]:

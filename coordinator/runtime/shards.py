@@ -1,5 +1,5 @@
-"""The interface of a shard for the runtime. ``Shard``, ``ClusterShard`` and the tests' fakes fit
-it.
+"""The interface of a shard for the runtime. ``Shard``, ``ClusterShard`` and the fakes of the tests
+implement it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class AnyShard(Protocol):
     """
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
-        """Handle one request."""
+        """Handle one request. The ticket receives its answer."""
         ...
 
     def expire(self, now: Now) -> Step:
-        """Expire due deadlines, within the limits of a step."""
+        """Expire due deadlines, as many as fit into one step."""
         ...
 
     def work_done(self, work: Work, outcome: WorkOutcome, now: Now) -> Step:
-        """Use the outcome of a computation that a step of this shard asked for."""
+        """Process the outcome of a computation that an earlier step of this shard began."""
         ...
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
@@ -56,12 +56,16 @@ class AnyShard(Protocol):
         """Begin to answer, after the last record of a load."""
         ...
 
+    def resumed(self, stopped_ms: int, now: Now) -> Step:
+        """Continue after a time in which the shard answered nothing, with new sessions."""
+        ...
+
     def saved(self, group_id: str) -> SavedGroup | None:
-        """Return a group's saved state, for the fold."""
+        """Return the saved state of a group, for a fold. None if the group does not exist."""
         ...
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        """Add a group that was loaded by itself."""
+        """Add one group, which was loaded alone."""
         ...
 
     def ends(self) -> Mapping[tuple[str, int], int]:
@@ -69,7 +73,7 @@ class AnyShard(Protocol):
         ...
 
     def group_count(self) -> int:
-        """Return the number of groups."""
+        """Return how many groups the shard has, of all types and states."""
         ...
 
     def offset_count(self) -> int:
@@ -81,8 +85,10 @@ MakeShard: TypeAlias = Callable[[int, CoreLimits, TopicImage], AnyShard]
 
 
 def group_shards(census: Census, *, are_topics_stored: bool) -> MakeShard:
-    """Return a function that makes shards of groups with one common limit on their number. Set
-    ``are_topics_stored`` to False for a store that keeps no topics.
+    """Return a function that makes shards of groups. They share one limit on their number of
+    groups.
+
+    Set ``are_topics_stored`` to False for a store that keeps no topics.
     """
 
     def make(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:

@@ -7,7 +7,7 @@ parked nor waits for storage is answered before ``submit`` returns (docs/design.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
@@ -57,7 +57,7 @@ class SlotWorkers(Protocol):
 
 
 class SlotHost(Protocol):
-    """The services that all slots share. It also handles the exceptions of the core: each one is a
+    """The services that all slots share. It also handles exceptions of the core. Each of these is a
     bug.
     """
 
@@ -79,7 +79,7 @@ class SlotHost(Protocol):
 
 
 class SlotLane(Protocol):
-    """The lane that writes a slot, as the slot sees it."""
+    """The methods of a lane that a slot uses. The lane writes the slot's records and events."""
 
     is_full: bool
     """True if too much has gathered. Requests that write are refused until the next append begins.
@@ -92,12 +92,14 @@ class SlotLane(Protocol):
         ...
 
     def add_events(self, slot: Slot, events: list[Event]) -> None:
-        """Add events without a record to the next append, or to one of their own soon."""
+        """Add events without a record to the next append. If none comes soon, they get one of their
+        own.
+        """
         ...
 
     def forget(self, slot: Slot) -> list[Reply]:
-        """Remove the parts of a dropped slot that are not durable. Return the replies that
-        waited.
+        """Remove everything of a dropped slot that is not durable. Return the replies that waited
+        for it.
         """
         ...
 
@@ -116,6 +118,7 @@ class Slot:
         "_alarm",
         "_host",
         "_open",
+        "_outcomes",
         "_stats",
         "alarm_ms",
         "lane",
@@ -123,14 +126,17 @@ class Slot:
         "needs_lease",
         "shard",
         "shard_id",
+        "suspended",
         "unfinished",
     )
 
     def __init__(self, shard_id: ShardId, lane: SlotLane, host: SlotHost) -> None:
-        """The slot starts LOADING and without a lease."""
+        """Create a slot that is LOADING and has no lease."""
         self.shard_id = shard_id
         self.lane = lane
         self.shard: AnyShard | None = None
+        self.suspended: AnyShard | None = None
+        """The shard while it is LOADING because its lease may have lapsed (``suspend``)."""
         self.lease: Lease | None = None
         self.needs_lease = True
         """True if a lease with a new epoch must be acquired before the next load."""
@@ -142,11 +148,18 @@ class Slot:
         self._alarm = host.alarm
         self._stats = host.stats
         self._open: dict[int, tuple[Ticket, Callable[[ErrorCode], Result]]] = {}
-        """The requests that the core may park, by the identity of their ticket. The value is the
-        ticket with a function that makes its refusal. So each is answered exactly once, even if the
-        shard is dropped. The request itself is not kept, because its metadata or assignments would
-        outlive its client.
+        """The unanswered requests that the core may park, by the identity of their ticket. The
+        value is the ticket with a function that makes its refusal. So each request is answered
+        exactly once, even if the shard is dropped. The request itself is not kept: its metadata or
+        assignments would stay in memory after its client has disconnected.
         """
+        self._outcomes: list[tuple[Work, WorkOutcome]] = []
+        """Outcomes that a suspended shard gets when it resumes."""
+
+    @property
+    def kept(self) -> AnyShard | None:
+        """The shard in memory, whether or not it answers."""
+        return self.shard if self.suspended is None else self.suspended
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Pass a request to the shard. Answer at once, or once the records it depends on are
@@ -162,21 +175,23 @@ class Slot:
             self._stats.refused_overload += 1
             self._resolve(ticket, request.refused(when_full))
             return
-        reads = request.reads
-        if not reads and request.parks:
-            self._open[id(ticket)] = (ticket, request.result)
         try:
             step = shard.handle(request, ticket, now)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core
             self._host.request_failed(self, request, ticket, error)
             return
-        if reads and not step.events:
+        answer = step.answer
+        if answer is not None:
+            ticket.resolve(answer)
+        elif request.reads and not step.events:
             for reply in step.replies:
                 if self.unfinished is None or not reply.waits:
                     ticket.resolve(reply.result)
                 else:
                     self.unfinished.replies.append(reply)
         else:
+            if request.parks:
+                self._open[id(ticket)] = (ticket, request.result)
             self.carry_out(step)
         if step.sets_alarm:
             self._alarm.set(self, shard.next_deadline())
@@ -223,16 +238,20 @@ class Slot:
             self._host.workers.begin(work, partial(self._work_done, shard, work))
 
     def _work_done(self, asked: AnyShard, work: Work, outcome: WorkOutcome) -> None:
-        """Pass an outcome to the shard. A shard that was loaded since may count the same epochs
-        again, for other members. It asks anew.
+        """Pass an outcome to the shard, unless the shard was loaded since the work began.
+
+        A loaded shard asks for the work again. It may use the same epochs again, for other members,
+        so the old outcome could be wrong.
         """
         if self.shard is asked:
             now = self._host.clock.now()
             self.run(lambda shard: shard.work_done(work, outcome, now))
+        elif self.suspended is asked:
+            self._outcomes.append((work, outcome))
 
     def add_events(self, events: list[Event]) -> bool:
-        """Write events that no step made. Return False if the shard is LOADING."""
-        if self.shard is None:
+        """Write events that do not come from a step. Return False if no shard is in memory."""
+        if self.kept is None:
             return False
         self.lane.add_events(self, events)
         return True
@@ -258,15 +277,41 @@ class Slot:
         else:
             self._resolve(ticket, result)  # type: ignore[arg-type]
 
+    def suspend(self) -> None:
+        """Answer as LOADING, and keep the shard. Parked requests stay parked. Requests that wait
+        for an append are answered when it is durable: the store then knew the lease as valid.
+        """
+        shard = self.shard
+        assert shard is not None
+        # One assignment each: mypyc refuses an exchange of a value and None at runtime.
+        self.suspended = shard
+        self.shard = None
+
+    def resume(self, first_steps: Callable[[AnyShard], Iterable[Step]]) -> None:
+        """Let the suspended shard answer again. ``first_steps`` returns the steps to carry out
+        before the outcomes that have waited.
+        """
+        shard = self.suspended
+        assert shard is not None
+        self.shard = shard
+        self.suspended = None
+        outcomes, self._outcomes = self._outcomes, []
+        for step in first_steps(shard):
+            self.carry_out(step)
+        self._alarm.set(self, shard.next_deadline())
+        for work, outcome in outcomes:
+            self._work_done(shard, work, outcome)
+
     def drop(self) -> list[Refusal]:
-        """Drop the state, so that the shard is LOADING. Return the refusals that the caller has to
+        """Drop the state, so that the shard is LOADING. Return the refusals that the caller must
         send.
 
         The waiting replies may depend on records that are not durable, and a parked request has
         lost its group. NOT_COORDINATOR makes clients look for the coordinator again and repeat the
         request.
         """
-        self.shard = None
+        self.shard = self.suspended = None
+        self._outcomes.clear()
         self.unfinished = None
         refusals: list[Refusal] = []
         for reply in self.lane.forget(self):
@@ -296,7 +341,7 @@ class Slot:
             self._resolve(ticket, result)
 
     def forget(self, ticket: Ticket) -> None:
-        """Forget a ticket that is answered elsewhere."""
+        """Forget a ticket to which the caller itself sends the answer."""
         self._open.pop(id(ticket), None)
 
     def ticket_failed(self, error: Exception) -> None:
@@ -305,7 +350,9 @@ class Slot:
         log.error("ticket_failed", exc_info=error)
 
     def _events_to_write(self, events: list[Event]) -> list[Event]:
-        """Count events and keep back repeated refusals. Return the events to write now."""
+        """Count events. Return those to write now: repeated refusals are kept back for a merged
+        event.
+        """
         self._stats.count_events(events)
         if REFUSALS.isdisjoint([type(event) for event in events]):
             return events

@@ -1,7 +1,8 @@
 """The counters of the runtime, and histograms: plain numbers, read when metrics are scraped.
 
-``daemon.metrics`` shows them. They stand apart from it, because its library imports an HTTP server.
-The runtime also runs in other projects' tests (``testkit``), and must not import that there.
+``daemon.metrics`` shows them. They are in another module, because the library of ``daemon.metrics``
+imports an HTTP server. The runtime also runs in the tests of other projects (``testkit``), and must
+not import that there.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from groupkeeper.coordinator.core.events import (
+    AssignmentFailed,
     Event,
+    GroupConverted,
     MemberEvicted,
     OffsetExpired,
+    PatternRefused,
     RebalanceEnd,
     RebalanceStart,
+    TargetAssignment,
 )
 
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -27,7 +32,7 @@ BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 20
 
 
 class Histogram:
-    """Plain integers in buckets. ``observe`` costs a binary search over a dozen bounds."""
+    """A histogram of plain integers. ``observe`` is a binary search among a dozen bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -61,7 +66,9 @@ class Stats:
     appends_failed: int = 0
     """Appends that failed, timed out or were fenced."""
     loads: int = 0
-    """Loads that succeeded, the first one included."""
+    """Loads that succeeded, including the first one."""
+    lapses: int = 0
+    """How often the shards were suspended because the store did not confirm their leases."""
     loads_failed: int = 0
     load_ms_last: int = 0
     commits_accepted: int = 0
@@ -70,9 +77,18 @@ class Stats:
     unavailable.
     """
     rebalances: dict[str, int] = field(default_factory=dict)
-    """Join phases that began, by reason."""
+    """Join phases and epochs of consumer groups that began, by reason."""
     rebalance_seconds: Histogram = field(default_factory=lambda: Histogram(REBALANCE_BOUNDS_S))
-    """Time of each join phase, from its beginning to its new generation."""
+    """The time of each rebalance: of a join phase, from its beginning to its new generation; in a
+    consumer group, until all members have their targets."""
+    targets: dict[str, int] = field(default_factory=dict)
+    """Target assignments that consumer groups got, by assignor."""
+    targets_failed: dict[str, int] = field(default_factory=dict)
+    """Target assignments that could not be computed or stored, by reason."""
+    patterns_refused: int = 0
+    """Patterns of consumer groups that could not be used, counted at each try."""
+    conversions: dict[str, int] = field(default_factory=dict)
+    """Groups that changed their type, by the new type."""
     members_evicted: dict[str, int] = field(default_factory=dict)
     """By reason."""
     offsets_expired: int = 0
@@ -88,18 +104,28 @@ class Stats:
     """Tickets that raised in ``resolve``."""
 
     def count_events(self, events: Iterable[Event]) -> None:
-        """Count the evictions, rebalances and expired offsets among the events of the core."""
+        """Update the counters that are made from events: evictions, rebalances, targets, ..."""
         for event in events:
             if isinstance(event, MemberEvicted):
-                _count_reason(self.members_evicted, event.reason)
+                _count(self.members_evicted, event.reason)
             elif isinstance(event, RebalanceStart):
-                _count_reason(self.rebalances, event.reason)
+                _count(self.rebalances, event.reason)
             elif isinstance(event, RebalanceEnd):
                 self.rebalance_seconds.observe(event.duration_ms / 1000)
+            elif isinstance(event, TargetAssignment):
+                _count(self.targets, event.assignor)
+            elif isinstance(event, AssignmentFailed):
+                _count(self.targets_failed, event.reason)
+            elif isinstance(event, PatternRefused):
+                self.patterns_refused += event.count
+            elif isinstance(event, GroupConverted):
+                _count(self.conversions, event.to_type)
             elif isinstance(event, OffsetExpired):
                 self.offsets_expired += sum(len(topic.partitions) for topic in event.topics)
 
 
-def _count_reason(counts: dict[str, int], reason: str) -> None:
-    """Add one to a reason. Reasons come from the core and are few."""
-    counts[reason] = counts.get(reason, 0) + 1
+def _count(counts: dict[str, int], key: str) -> None:
+    """Add one to the count of a key. There are few keys: reasons and types come from the core, and
+    assignors from the config.
+    """
+    counts[key] = counts.get(key, 0) + 1

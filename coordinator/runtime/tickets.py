@@ -19,9 +19,9 @@ from groupkeeper.coordinator.core.requests.request import Request
 class Ticket(Protocol):
     """Receives one answer.
 
-    A ticket may also have ``abort()``. It is called instead of ``resolve`` if its request has
-    caused an exception in the core twice (docs/design.md#known-bugs). It closes the connection of
-    the request.
+    A ticket may also have ``abort()``, which closes the connection of the request. It is called
+    instead of ``resolve`` if the request has caused an exception in the core twice
+    (docs/design.md#known-bugs).
     """
 
     def resolve(self, result: Any) -> None:
@@ -30,7 +30,7 @@ class Ticket(Protocol):
 
 
 class Place(Protocol):
-    """Receives the requests for a shard or a group: a slot, or its replacement."""
+    """Receives the requests for a shard or a group. It is a slot, or an object in place of one."""
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Submit a request. Its ticket is resolved now or later."""
@@ -38,7 +38,9 @@ class Place(Protocol):
 
 
 class Closed:
-    """Replaces a shard once the coordinator stops, so that clients look for another coordinator."""
+    """Takes the place of a shard after the coordinator has stopped. Its refusals make clients look
+    for another coordinator.
+    """
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Refuse the request at once."""
@@ -59,7 +61,7 @@ class Awaited:
 
 
 class Part:
-    """The ticket of one of several questions. A common callback gets all the answers."""
+    """The ticket of one of several requests. One callback gets all their answers."""
 
     __slots__ = ("_answered", "_which")
 
@@ -73,8 +75,10 @@ class Part:
 
 
 class Whole:
-    """The ticket of a deletion that is done in portions. It submits the request again until nothing
-    is left, so that ``ticket`` gets one answer to the whole deletion.
+    """The ticket of a deletion in portions.
+
+    It submits the request again until nothing is left to delete. So ``ticket`` gets one answer to
+    the whole deletion.
     """
 
     __slots__ = ("_request", "_submit", "_ticket")
@@ -96,7 +100,9 @@ class Whole:
 
 
 def whole(submit: Callable[[Request, Ticket], None], request: Request, ticket: Ticket) -> Ticket:
-    """Return the ticket to submit a request with, so that ``ticket`` gets the whole answer."""
+    """Return the ticket with which to submit a request, so that ``ticket`` gets the answer to all
+    of its portions.
+    """
     return Whole(submit, request, ticket) if isinstance(request, DeleteGroup) else ticket
 
 

@@ -2,9 +2,9 @@
 
     python -m groupkeeper.coordinator.embed.assign
 
-It reads orders from stdin and writes answers to stdout, each with its length before it. It knows no
-groups, and needs nothing of the daemon: no socket, no lock and no file is passed on to it. It ends
-when stdin ends, whatever it computes at that moment. It may be killed at any time.
+It reads orders from stdin and writes answers to stdout, each after its length. It knows no groups,
+and gets no socket, lock or file of the daemon. It ends when stdin ends, even in the middle of a
+computation. It may be killed at any time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from groupkeeper.coordinator.core.consumer.assignment_work import (
 from groupkeeper.storage.python_child import ignore_stop_signals
 
 NICENESS: Final = 5
-"""Lets the event loop run first if there are not enough cores for both."""
+"""The priority of this process. If there are not enough cores for both, the event loop runs
+first."""
 LENGTH_BYTES: Final = 4
 MESSAGE_CHARS: Final = 300
-"""How much of an exception's text is logged."""
+"""An exception's text is cut to so many characters in the log."""
 
 FindAssignor: TypeAlias = Callable[[str], PartitionAssignor]
 
@@ -46,7 +47,7 @@ class AssignmentOrder(msgspec.Struct, array_like=True):
 
 
 class AssignmentAnswer(msgspec.Struct, array_like=True):
-    """A target, or why there is none."""
+    """A target, or the reason why there is none."""
 
     target: Target
     failure: Literal["", "raised", "invalid"] = ""
@@ -65,7 +66,7 @@ def frame(message: AssignmentOrder | AssignmentAnswer) -> bytes:
 
 
 def serve(find: FindAssignor, orders: Iterator[bytes], answers: IO[bytes]) -> None:
-    """Carry out orders until they end."""
+    """Execute orders until stdin ends."""
     for body in orders:
         answers.write(frame(_answer(find, body)))
         answers.flush()
@@ -82,8 +83,8 @@ def _answer(find: FindAssignor, body: bytes) -> AssignmentAnswer:
 
 
 def orders_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
-    """Yield orders as they arrive. This process exits as soon as they end, in the midst of a
-    computation too.
+    """Yield orders as they arrive. When they end, this process exits at once, even in the middle of
+    a computation.
     """
     orders: SimpleQueue[bytes] = SimpleQueue()
 

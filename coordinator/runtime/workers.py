@@ -1,7 +1,8 @@
 """Computes target assignments in one other process, one after the other.
 
-The process is started when it is needed, and ended when there was nothing to do for a while. It is
-killed if it takes too long. Whatever happens to it is an outcome, and never an exception here.
+The process starts when it is needed, and ends after it was idle for a while. It is killed if a
+computation takes too long. If the process fails, this is an outcome (``WorkFailed``), and never an
+exception here.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ log = structlog.get_logger(__name__)
 
 COMMAND: Final = (sys.executable, "-m", "groupkeeper.coordinator.embed.assign")
 IDLE_S: Final = 60.0
-"""How long the process stays without work. It starts in 0.3 s, and needs 25 MB."""
+"""The process ends after so long without work. A start takes 0.3 s. While it runs it needs 25
+MB."""
 END_S: Final = 1.0
-"""How long a process that has closed its end of the pipe may take to exit."""
+"""After the process has closed its end of the pipe, it has so long to exit."""
 LINES: Final = 5
 WINDOW_S: Final = 60.0
-"""At most so many lines about failures in this time, for each assignor."""
+"""In each window of so many seconds, at most ``LINES`` lines about failures are logged for each
+assignor."""
 
 WorkDone: TypeAlias = Callable[[WorkOutcome], None]
 """Called once with the outcome, in a later turn of the loop; never after ``stop``."""
@@ -70,21 +73,19 @@ class Workers:
         self._is_stopped = False
         self._lines = LineLimit(timer, WINDOW_S, LINES)
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        """(assignor, ``computed`` or a ``WorkFailure``) -> how often."""
+        """How often each outcome occurred, by (assignor, ``computed`` or a ``WorkFailure``)."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        """Assignor -> the time that its results took, with the start of the process."""
+        """The time that the results of each assignor took, including the start of the process."""
         self.killed = 0
         """How often the process was killed because it took too long."""
 
     @property
     def waiting(self) -> int:
-        """How many assignments wait or are computed."""
+        """The number of assignments that wait or are being computed."""
         return len(self._waiting)
 
     def begin(self, work: AssignmentWork, done: WorkDone) -> None:
-        """Compute an assignment after those that wait. ``done`` gets the ``Target``, or
-        ``WorkFailed``.
-        """
+        """Queue an assignment. ``done`` gets the ``Target``, or ``WorkFailed``."""
         if self._is_stopped:
             return
         loop = asyncio.get_running_loop()
@@ -99,7 +100,9 @@ class Workers:
             self._running = loop.create_task(self._run())
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Kill the process and forget what waits. Return the tasks that this still takes."""
+        """Kill the process and drop the waiting assignments. Return the tasks that the caller must
+        await.
+        """
         self._is_stopped = True
         self._waiting.clear()
         if self._idle is not None:
@@ -112,7 +115,7 @@ class Workers:
         return []
 
     async def _run(self) -> None:
-        """Carry out all that waits."""
+        """Compute the waiting assignments, one after the other."""
         try:
             while self._waiting:
                 work, done = self._waiting[0]
@@ -177,7 +180,7 @@ class Workers:
         await process.wait()
 
     async def _death(self, error: OSError | EOFError) -> str:
-        """Return how the process ended, or why it could not be started."""
+        """Return a text: how the process ended, or why it could not be started."""
         process = self._process
         if process is None:
             return str(error)
@@ -188,7 +191,7 @@ class Workers:
         return f"the process (pid {process.pid}) ended with {process.returncode}"
 
     def _end(self) -> None:
-        """Let the process end, because it has been idle."""
+        """End the process, because it has been idle."""
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()

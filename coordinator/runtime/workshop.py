@@ -1,4 +1,6 @@
-"""Carries out the work of all shards: each kind of it in its place."""
+"""Passes on the work that slots ask for: assignments to ``workers``, patterns to
+``pattern_index``.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,15 @@ from groupkeeper.coordinator.runtime.workers import Workers
 
 
 class Begin(Protocol):
-    """Carries out one kind of work. ``done`` gets the outcome once, in a later turn of the loop,
-    and never after a stop.
+    """Starts one kind of work. ``done`` gets the outcome once, in a later turn of the loop. It is
+    never called after a stop.
     """
 
     def __call__(self, work: Any, done: Callable[[WorkOutcome], None]) -> None: ...
 
 
 class Workshop:
-    """What slots ask for work."""
+    """Begins the work that slots ask for."""
 
     def __init__(
         self,
@@ -44,9 +46,11 @@ class Workshop:
         }
 
     def begin(self, work: Work, done: Callable[[WorkOutcome], None]) -> None:
-        """Carry out work of any kind; see ``Begin``."""
+        """Start work of any kind. ``Begin`` says when ``done`` is called."""
         self._begin[type(work)](work, done)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """End all work, without outcomes. Return the tasks that this still takes."""
+        """Stop all work. From now on no ``done`` is called. Return the tasks that the caller must
+        await.
+        """
         return [*self.assignments.stop(), *self.patterns.stop()]

@@ -20,8 +20,7 @@ closed, the longest wait first.
 3. Above the whole budget, the largest connection is closed at once. A connection that has waited
 for its peer counts as larger.
 
-docs/decisions/0007-server.md says why reading stops instead of slowing down, and why no other
-connection is paused.
+See docs/decisions/0007-server.md for the reasons.
 """
 
 from __future__ import annotations
@@ -32,22 +31,21 @@ from typing import Protocol
 
 import structlog
 
-from groupkeeper.coordinator.server.held import Held
+from groupkeeper.coordinator.server.memory import ConnectionMemory
 from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
 
 SOFT_SHARE = 0.75
 ROOM_SHARE = 0.9375
-"""Above the budget, the largest connections are closed until this share of it is held."""
+"""If the budget is exceeded, the largest connections are closed until at most this share of it is
+used."""
 EASED_SHARE = 0.125
-"""If more than twice this share was held, and then less than it, freed memory returns to the
-system.
-"""
+"""When less than this share is used, and more than twice as much was used before, freed memory
+returns to the system."""
 TICK_S = 0.25
-"""How often the budget looks for connections that wait for their peer, while much is held."""
+"""The time between two checks for connections that wait for their peer."""
 STALLED_TICKS = 20
-"""The time of all ticks is shorter than the least session timeout (6 s). So a request that waits
-for memory is read in time.
-"""
+"""A connection may wait for its peer for so many ticks. Together they are shorter than the shortest
+session timeout (6 s), so a request that waits for memory is read in time."""
 
 _NO_LIMIT = 1 << 62
 
@@ -59,9 +57,9 @@ def _do_nothing() -> None:
 
 
 class Holder(Protocol):
-    """A connection, as the budget sees it."""
+    """The methods of a connection that the budget calls."""
 
-    held: Held
+    memory: ConnectionMemory
     requests: int
 
     @property
@@ -88,9 +86,8 @@ class MemoryBudget:
         self.share_bytes = _NO_LIMIT
         """How much one connection may hold and still be read."""
         self.freed: Callable[[], None] = _do_nothing
-        """Called when much memory was freed: little is held after much was held, or connections
-        were closed.
-        """
+        """Called when much memory was freed: either little is used after much was used, or
+        connections were closed."""
         self._eased_bytes = int(max_bytes * EASED_SHARE)
         self._was_high = False
         self._holders: set[Holder] = set()
@@ -99,16 +96,16 @@ class MemoryBudget:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
 
-    def hold(self, holder: Holder, held_bytes: int) -> None:
+    def count(self, holder: Holder, held_bytes: int) -> None:
         """Report the current memory of a connection. This may close it or another connection."""
-        before = holder.held.reported_bytes
+        before = holder.memory.reported_bytes
         if before == held_bytes:
             return
-        holder.held.reported_bytes = held_bytes
+        holder.memory.reported_bytes = held_bytes
         self.held_bytes += held_bytes - before
         self._stats.buffered_bytes = self.held_bytes
         if not held_bytes:
-            holder.held.stalled_ticks = 0
+            holder.memory.stalled_ticks = 0
             self._holders.discard(holder)
             self._paused.discard(holder)
         elif not before:
@@ -125,10 +122,8 @@ class MemoryBudget:
             self.share_bytes = _NO_LIMIT
 
     def allows(self, holder: Holder) -> bool:
-        """Return whether the connection may be read. A refused connection is remembered as
-        paused.
-        """
-        if holder.held.reported_bytes <= self.share_bytes:
+        """Return True if the connection may be read. If it may not, it is remembered as paused."""
+        if holder.memory.reported_bytes <= self.share_bytes:
             self._paused.discard(holder)
             return True
         if holder not in self._paused:
@@ -137,13 +132,17 @@ class MemoryBudget:
         return False
 
     def stop(self) -> None:
-        """Stop the timer."""
+        """Stop looking at the connections. Called when the server stops."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _press(self, holder: Holder) -> None:
-        """React to a connection that has grown while more is held than the soft limit."""
+        """Let a connection that has grown check whether it may still be read. Above the whole
+        budget, first close the largest connections.
+
+        Called if a connection has grown while the soft limit is exceeded.
+        """
         self.share_bytes = self.soft_bytes // len(self._holders)
         if self._timer is None:
             _log.warning(
@@ -155,30 +154,32 @@ class MemoryBudget:
             self._timer = self._loop.call_later(TICK_S, self._tick)
         if self.held_bytes > self.max_bytes:
             self._close_largest()
-        if holder.held.reported_bytes:
+        if holder.memory.reported_bytes:
             holder.look_at_budget()
 
     def _close_largest(self) -> None:
-        """Close the largest connections until enough memory is free. Sorting 10,000 connections
-        costs time, so one call makes room for many reads."""
+        """Close the largest connections until enough memory is free.
+
+        Sorting 10,000 connections costs time, so one call makes room for many reads.
+        """
         by_size = sorted(
-            self._holders, key=lambda h: h.held.reported_bytes * (1 + h.held.stalled_ticks)
+            self._holders, key=lambda h: h.memory.reported_bytes * (1 + h.memory.stalled_ticks)
         )
         while by_size and self.held_bytes > self.max_bytes * ROOM_SHARE:
             by_size.pop().abort(CloseReason.MEMORY_BUDGET)
         self.freed()
 
     def _tick(self) -> None:
-        """Close connections that wait for their peer too long, and resume reading on others if
-        there is room.
+        """Close connections that have waited for their peer for too long, while the soft limit is
+        exceeded. Let paused connections check again whether they may be read.
         """
         self._timer = None
         for holder in self._holders:
-            held = holder.held
-            is_stalled = held.waits_for_client(holder.requests, holder.owes)
-            held.stalled_ticks = held.stalled_ticks + 1 if is_stalled else 0
-        stalled = [h for h in self._holders if h.held.stalled_ticks >= STALLED_TICKS]
-        stalled.sort(key=lambda h: (h.held.stalled_ticks, h.held.reported_bytes))
+            memory = holder.memory
+            is_stalled = memory.waits_for_client(holder.requests, holder.owes)
+            memory.stalled_ticks = memory.stalled_ticks + 1 if is_stalled else 0
+        stalled = [h for h in self._holders if h.memory.stalled_ticks >= STALLED_TICKS]
+        stalled.sort(key=lambda h: (h.memory.stalled_ticks, h.memory.reported_bytes))
         while stalled and self.held_bytes > self.soft_bytes:
             stalled.pop().abort(CloseReason.MEMORY_BUDGET)
         if self.held_bytes > self.soft_bytes:
@@ -188,10 +189,13 @@ class MemoryBudget:
             self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def _read_on(self) -> None:
-        """Resume reading on paused connections, the smallest first, as far as there is room."""
+        """Let paused connections check again whether they may be read, the smallest first.
+
+        Stops at the first connection for which there is no room and that holds more than its share.
+        """
         room = self.soft_bytes - self.held_bytes
-        for holder in sorted(self._paused, key=lambda h: h.held.reported_bytes):
-            room -= holder.held.reported_bytes
-            if room < 0 and holder.held.reported_bytes > self.share_bytes:
+        for holder in sorted(self._paused, key=lambda h: h.memory.reported_bytes):
+            room -= holder.memory.reported_bytes
+            if room < 0 and holder.memory.reported_bytes > self.share_bytes:
                 break
             holder.look_at_budget()

@@ -4,32 +4,31 @@ Nothing is awaited here. A request that needs no wait is answered within its ``d
 all replies of one turn leave in one write. A request that waits is an ``Exchange`` in ``_owed``.
 Replies leave in the order of that queue, whatever the order in which they become ready.
 
-Later frames stay in ``_backlog`` in three cases: a request that *holds* is unanswered (JoinGroup,
+Later frames stay in ``_backlog`` in three cases: a request that *blocks* is unanswered (JoinGroup,
 SyncGroup, Fetch...), a limit on waiting requests is reached, or the peer does not read its replies.
-Reading stops at the limits, so a peer slows down only itself. The memory of all this is reported to
-the budget of all connections (``budget``).
+At the limits the server stops reading, so a peer slows down only itself. The connection reports the
+memory of its frames, requests and replies to the budget of all connections (``budget``).
 
 Long because the order of requests, the limits and the end of a connection share one state.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from groupkeeper.coordinator.core.compiling import mypyc_attr
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.session import Session
-from groupkeeper.coordinator.server.held import (
+from groupkeeper.coordinator.server.limits import LARGE_REPLY_BYTES
+from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
+from groupkeeper.coordinator.server.memory import (
     GRAIN_BYTES,
     REQUEST_BYTES,
     UNCOUNTED_BYTES,
-    Held,
+    ConnectionMemory,
     cost_bytes,
 )
-from groupkeeper.coordinator.server.limits import LARGE_REPLY_BYTES
-from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
 from groupkeeper.coordinator.server.shared import Shared
 from groupkeeper.coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
 from groupkeeper.protocol.errors import ProtocolError
@@ -43,17 +42,18 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # testkit.faults has one
 class Connection:
-    """The server's side of one connection: an ``asyncio.Protocol`` by its methods.
+    """The server's side of one connection.
 
-    It does not inherit from that class, because a compiled class has compiled bases only.
+    It has the methods of ``asyncio.Protocol``, but does not inherit from it: a compiled class may
+    only have compiled bases.
     """
 
     # fmt: off
     __slots__ = (
-        "_answers", "_backlog", "_closed", "_doomed", "_headers", "_held_by", "_last", "_listener",
-        "_out", "_owed", "_read_s", "_reading", "_routes", "_scheduled", "_seconds", "_services",
-        "_shared", "_splitter", "_stats", "_transport", "_turning", "_turns", "_writable", "held",
-        "requests", "session",
+        "_answers", "_backlog", "_blocked_by", "_closed", "_doomed", "_headers", "_last",
+        "_listener", "_out", "_owed", "_read_s", "_reading", "_routes", "_scheduled", "_seconds",
+        "_services", "_shared", "_splitter", "_stats", "_transport", "_turning", "_turns",
+        "_writable", "memory", "requests", "session",
     )
     # fmt: on
 
@@ -72,12 +72,13 @@ class Connection:
         self._last = LastRequests()
         self.requests = 0  # the number of requests that have begun
         # Frames that have not begun, exchanges that are not written, and replies of the next write.
-        self._backlog: deque[bytes] = deque()
-        self._owed: deque[Exchange] = deque()
+        # No deques: an empty one takes 760 bytes, and most connections wait for one answer or none.
+        self._backlog: list[bytes] = []
+        self._owed: list[Exchange] = []
         self._out: list[bytes] = []
-        self.held = Held(self._splitter, self._backlog)
+        self.memory = ConnectionMemory(self._splitter, self._backlog)
         # The reasons why no request begins.
-        self._held_by: Exchange | None = None
+        self._blocked_by: Exchange | None = None
         self._doomed: str | None = None
         self._closed = self._turning = self._scheduled = False
         self._writable = self._reading = True
@@ -100,7 +101,7 @@ class Connection:
         self._transport.set_write_buffer_limits(high=GRAIN_BYTES, low=0)
 
     def data_received(self, data: bytes) -> None:
-        """Begin the requests that came in."""
+        """Begin the requests in these bytes. Those beyond the limits of one turn wait."""
         doomed = self._doomed
         if self._closed or doomed is not None:
             return
@@ -143,7 +144,7 @@ class Connection:
         if frames:
             self._backlog.extend(frames)
             for frame in frames:
-                self.held.backlog_bytes += len(frame)
+                self.memory.backlog_bytes += len(frame)
             if self._turns.is_full:
                 self._continue_later()
             if self._scheduled:  # they begin in a later turn: until then, only read
@@ -160,7 +161,7 @@ class Connection:
     def resume_writing(self) -> None:
         """Continue after the peer has read its replies."""
         self._writable = True
-        self.held.unsent_bytes = 0
+        self.memory.unsent_bytes = 0
         self._account()
         self._continue_later()
         self._balance()
@@ -169,24 +170,26 @@ class Connection:
         """Let the transport close itself, as ``asyncio.Protocol`` does."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop everything that is owed. Members stay until their sessions expire
+        """Drop all requests and replies. Members stay until their sessions expire
         (docs/spec/wire.md#disconnects).
         """
         self._closed = True
-        self.held.unsent_bytes = 0
+        self.memory.unsent_bytes = 0
         self._shared.closed(self)
         self._release()
 
     # --- Called by exchanges ----------------------------------------------------------------------
 
     def answered(self, exchange: Exchange) -> None:
-        """Write the reply, and ready replies behind it, once those before it are written."""
+        """Write the reply as soon as all earlier replies are written. Then write the later replies
+        that are ready.
+        """
         if self._closed:
             return
         self._answers[exchange.key, exchange.version, exchange.error] += 1
         owed = self._owed
-        if exchange is self._held_by:
-            self._held_by = None
+        if exchange is self._blocked_by:
+            self._blocked_by = None
         reply = exchange.reply
         assert reply is not None, "answered without an answer"
         if len(reply) > LARGE_REPLY_BYTES and len(reply) > self._services.max_reply_bytes:
@@ -196,17 +199,17 @@ class Connection:
         if exchange.begun_s or exchange.cost_bytes:
             self._waited(exchange)
         if owed[0] is not exchange:
-            self.held.stored_bytes += len(reply)
-            if len(reply) > GRAIN_BYTES or self.held.stored_bytes > self.held.report_above:
+            self.memory.stored_bytes += len(reply)
+            if len(reply) > GRAIN_BYTES or self.memory.stored_bytes > self.memory.report_above:
                 self._account()
             return
-        owed.popleft()
+        del owed[0]
         is_first = not self._out
         self._out.append(reply)
         while owed and (reply := owed[0].reply) is not None:
-            owed.popleft()
-            self.held.stored_bytes -= len(reply)
-            self.held.report_below = self.held.owed_bytes + 1  # a report is due
+            del owed[0]
+            self.memory.stored_bytes -= len(reply)
+            self.memory.report_below = self.memory.owed_bytes + 1  # a report is due
             self._out.append(reply)
         if not self._turning:
             self._write_soon(is_first)
@@ -214,21 +217,23 @@ class Connection:
     def _write_soon(self, is_first: bool) -> None:
         """Write now if no other reply is owed, otherwise in the next turn of the loop.
 
-        An append often answers several requests.
+        An append often answers several requests. Their replies then leave in one write.
         """
-        held, owed = self.held, self._owed
+        memory, owed = self.memory, self._owed
         if not owed:
             self._flush()
         elif is_first:
             self._shared.loop.call_soon(self._flush)
-        if held.reported_bytes and (held.owed_bytes < held.report_below or not owed):
+        if memory.reported_bytes and (memory.owed_bytes < memory.report_below or not owed):
             self._account()
         # Not now: the caller may be in the middle of answering others.
         self._continue_later()
 
     def _waited(self, exchange: Exchange) -> None:
-        """Count a request that waited, or was gathered, and now has its answer."""
-        self.held.owed_bytes -= exchange.cost_bytes
+        """Count the time of a request that waited and now has its answer. Release its memory from
+        the budget.
+        """
+        self.memory.owed_bytes -= exchange.cost_bytes
         exchange.cost_bytes = 0
         if exchange.begun_s:
             times, took_s = self._stats.times, self._read_s() - exchange.begun_s
@@ -250,7 +255,9 @@ class Connection:
         self._refuse(reason, api_key=exchange.key, api_version=exchange.version, **about)
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
-        """Count the memory of a part of an answer. It is held until the other parts are made."""
+        """Count the memory of one part of an answer. It stays in memory until the other parts are
+        made.
+        """
         if not self._closed:
             self._owe(exchange, size_bytes)
 
@@ -299,7 +306,7 @@ class Connection:
             if self._writable:
                 self._transport.close()
         if not self._writable:
-            self.held.unsent_bytes = 0
+            self.memory.unsent_bytes = 0
             self._transport.abort()
         self._release()
 
@@ -307,7 +314,7 @@ class Connection:
         """Begin no more requests, and drop those that have not begun. Used at a shutdown."""
         if self._doomed is None:
             self._doomed = CloseReason.SHUTDOWN
-            self.held.forget_frames()
+            self.memory.forget_frames()
             self._balance()
             self._account()
 
@@ -329,20 +336,22 @@ class Connection:
         backlog, out = self._backlog, self._out
         read_s, add_time = self._read_s, self._stats.times.add
         until_s = read_s() + limits.max_turn_s
+        begun = 0
         while (
-            backlog
+            begun < len(backlog)
             and left
             and bytes_left > 0
-            and self._held_by is None
+            and self._blocked_by is None
             and self._writable
             and not self._closed
             and len(self._owed) < limits.max_waiting_requests
-            and self.held.stored_bytes < limits.max_waiting_bytes
+            and self.memory.stored_bytes < limits.max_waiting_bytes
         ):
             left -= 1
-            frame = backlog.popleft()
+            frame = backlog[begun]
+            begun += 1
             bytes_left -= len(frame)
-            self.held.backlog_bytes -= len(frame)
+            self.memory.backlog_bytes -= len(frame)
             answered = len(out)
             begun_s = read_s()
             key = self._begin(frame, begun_s)
@@ -352,6 +361,7 @@ class Connection:
                 bytes_left -= len(out[-1])
             if ended_s >= until_s:
                 left = 0
+        del backlog[:begun]
         if backlog and (not left or bytes_left <= 0):
             self._continue_later()
         if backlog or not self._reading:
@@ -359,7 +369,7 @@ class Connection:
         self._end_turn()
 
     def _end_turn(self) -> None:
-        """Write the replies in one piece."""
+        """Write the replies of this turn in one piece. Close the connection if it was refused."""
         self._turning = False
         self._flush()
         if self._doomed is not None:
@@ -382,7 +392,7 @@ class Connection:
         return self._serve(exchange, begun_s, len(frame))
 
     def _serve(self, exchange: Exchange, begun_s: float, size_bytes: int) -> int:
-        """Pass a request to its handler. Return as ``_begin``."""
+        """Pass a request to its handler. Return the same as ``_begin``."""
         self.requests += 1
         self._owed.append(exchange)
         try:
@@ -398,25 +408,25 @@ class Connection:
                 return exchange.key
             exchange.begun_s = begun_s
             if self._doomed is None:
-                if exchange.holds:
-                    self._held_by = exchange
+                if exchange.blocks:
+                    self._blocked_by = exchange
                 if size_bytes + REQUEST_BYTES * len(self._owed) > UNCOUNTED_BYTES:
                     self._owe(exchange, cost_bytes(size_bytes))
         return NOT_ANSWERED
 
     def _owe(self, exchange: Exchange, size_bytes: int) -> None:
         exchange.cost_bytes += size_bytes
-        self.held.owed_bytes += size_bytes
-        if self.held.owed_bytes > self.held.report_above:
+        self.memory.owed_bytes += size_bytes
+        if self.memory.owed_bytes > self.memory.report_above:
             self._account()
 
     def _drop(self, exchange: Exchange) -> None:
         """Remove an exchange that will not be answered."""
         self._owed.remove(exchange)
-        self.held.owed_bytes -= exchange.cost_bytes
+        self.memory.owed_bytes -= exchange.cost_bytes
         exchange.cost_bytes = 0
-        if self._held_by is exchange:
-            self._held_by = None
+        if self._blocked_by is exchange:
+            self._blocked_by = None
 
     def _refuse(self, reason: str, **detail: Any) -> None:
         """Stop reading. Close the connection once earlier requests are answered."""
@@ -424,7 +434,7 @@ class Connection:
             return
         self._shared.count_closed(self.session, reason, **detail)
         self._doomed = reason
-        self.held.forget_frames()
+        self.memory.forget_frames()
         self._splitter.forget()
         if not self._turning:
             self._close_when_answered()
@@ -464,25 +474,27 @@ class Connection:
         self._stats.bytes_out += len(data)
         self._transport.write(data)
         if not self._writable:
-            self.held.unsent_bytes += len(data)
+            self.memory.unsent_bytes += len(data)
             self._account()
 
     def _account(self) -> None:
         """Report the memory of this connection to the budget, unless the change is small."""
-        held_bytes = self.held.report(self._closed)
+        held_bytes = self.memory.report(self._closed)
         if held_bytes is not None:
-            self._shared.budget.hold(self, held_bytes)
+            self._shared.budget.count(self, held_bytes)
 
     def _release(self) -> None:
-        """Release everything except bytes that the peer may still read. No reference cycle must
-        stay, since it would keep the memory until the garbage collector runs.
+        """Release everything except bytes that the peer may still read.
+
+        No reference cycle must stay, because it would keep the memory until the garbage collector
+        runs.
         """
-        self.held.forget_frames()
+        self.memory.forget_frames()
         self._splitter.forget()
         self._out.clear()
-        self._held_by = None
+        self._blocked_by = None
         self._account()
-        owed, self._owed = self._owed, deque()
+        owed, self._owed = self._owed, []
         for exchange in owed:
             exchange.release()
 
@@ -492,7 +504,7 @@ class Connection:
         wanted = (
             self._doomed is None
             and self._writable
-            and self.held.backlog_bytes < limits.max_waiting_bytes
+            and self.memory.backlog_bytes < limits.max_waiting_bytes
             and len(self._backlog) < limits.max_waiting_requests
             and self._shared.budget.allows(self)
         )

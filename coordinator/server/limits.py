@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LARGE_REPLY_BYTES = 1_048_576
-"""``kafka.max_reply_bytes`` is never lower, so a reply up to this size needs no check."""
+"""A reply up to this size needs no check, because ``kafka.max_reply_bytes`` is never lower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,11 @@ class ServerLimits:
     """All connections together. See ``server/budget.py``."""
     max_turn_bytes: int = 65_536
     """Per connection: the bytes of requests that begin in one turn of the loop, together with their
-    immediate replies. ``max_turn_requests`` limits their number. The rest continues in the next
-    turn, after the other connections, and if the peer reads its replies.
-
-    These limits are not in the config. They refuse and lose nothing, but only divide time between
-    connections. Good values depend on this code, not on the deployment.
-    """
+    immediate replies. ``max_turn_requests`` limits their number. The rest begins in the next turn,
+    after the other connections, if the peer reads its replies. These limits are not in the config:
+    they refuse and lose nothing, but only divide time between connections. Good values depend on
+    this code, not on the deployment."""
     max_turn_requests: int = 128
     max_turn_s: float = 0.01
-    """The time of one connection in one turn of the loop. Also the time of all connections together
-    in one turn, once for incoming bytes and once for waiting requests (``loop_share``).
-    """
+    """The time of one connection in one turn of the loop. It is also the time of all connections
+    together in one turn, once for incoming bytes and once for waiting requests (``loop_share``)."""

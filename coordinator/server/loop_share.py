@@ -1,9 +1,9 @@
-"""Runs the work that connections left for later turns of the loop, a little of it in each turn.
+"""Runs work that connections left for later turns of the loop, a little of it in each turn.
 
-One connection's share of a turn is limited, but 10,000 connections may each have one. So all of
-them together get ``max_s`` for work that they left, and as much for incoming bytes. Bytes that come
-in after that are only read. Other users of the loop (the HTTP port, the store, timers) wait no
-longer than that.
+Each connection has a time limit in a turn, but there may be 10,000 connections. So all of them
+together get ``max_s`` in one turn for the work that they left, and as much for new bytes. After
+that, incoming bytes are only read, and their requests begin in a later turn. So other users of the
+loop (the HTTP port, the store, timers) wait no longer than that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Turns:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, read_s: Callable[[], float], max_s: float
     ) -> None:
-        """``read_s`` is monotonic."""
+        """``read_s`` returns the seconds of a monotonic clock."""
         self.is_full = False
         """True if enough incoming bytes were processed in this turn."""
         self._loop = loop
@@ -42,13 +42,13 @@ class Turns:
         self._scheduled = False
 
     def spend(self, took_s: float) -> None:
-        """Count the time of incoming bytes in this turn."""
+        """Count time that new bytes took in this turn."""
         self._spent_s += took_s
         self.is_full = self._spent_s >= self._max_s
         self._schedule()
 
     def soon(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call it in a later turn. Return a function that cancels it."""
+        """Run the call in a later turn. Return a function that cancels it."""
         later = _Later(call)
         self._calls.append(later)
         self._schedule()

@@ -1,4 +1,4 @@
-"""Logs the connections that we close. The rate is limited: a flood of bad input must not flood the
+"""Logs the connections that we close, at a limited rate: a flood of bad input must not flood the
 log.
 """
 
@@ -18,23 +18,23 @@ LINES_PER_WINDOW = 5
 """Lines of one reason in one window. Further lines are counted, and the next line has the count."""
 
 LOGGED_CHARS = 249
-"""How much of a peer's text is logged, such as a group id. It may have 32,767 characters."""
+"""A peer's text, such as a group id, is cut to so many characters in the log. It may have
+32,767."""
 
 QUIET: frozenset[str] = frozenset({CloseReason.IDLE, CloseReason.SHUTDOWN})
-"""Closed without fault of the peer. Counted, and logged only at debug level."""
+"""Reasons that are no fault of the peer. They are counted, and logged only at debug level."""
 
 
 _LIMITS: frozenset[str] = frozenset(CloseReason) - QUIET - {CloseReason.INTERNAL_ERROR}
-"""The peer exceeded a limit. Any other reason is the label of a
-``protocol.errors.ProtocolError``.
-"""
+"""Reasons that mean: the peer exceeded a limit. Any other reason is the label of a
+``protocol.errors.ProtocolError``."""
 
 
 class RefusalLog:
     """Writes one line per closed connection, up to a rate per reason."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """``clock`` is monotonic, in seconds."""
+        """``clock`` returns the seconds of a monotonic clock."""
         self._lines = LineLimit(clock, WINDOW_S, LINES_PER_WINDOW)
         self._log = structlog.get_logger("groupkeeper.server")
 
@@ -61,7 +61,7 @@ class RefusalLog:
             )
 
     def bug(self, peer: str, api_key: int, api_version: int, error: BaseException) -> None:
-        """Log an exception, a bug of ours, because of which a request has no reply."""
+        """Log an exception that left a request without a reply. It is a bug of ours."""
         self._log.error(
             "reply_not_rendered",
             api_key=api_key,
@@ -75,7 +75,7 @@ class HttpRefusals:
     """Logs and counts the connections that the HTTP port closes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """``clock`` is monotonic, in seconds."""
+        """``clock`` returns the seconds of a monotonic clock."""
         self._lines = LineLimit(clock, WINDOW_S, LINES_PER_WINDOW)
         self._log = structlog.get_logger("groupkeeper.http")
         self._counts: Counter[str] = Counter()
@@ -89,5 +89,5 @@ class HttpRefusals:
             self._log.warning("http_closed_at_limit", reason=reason, peer=peer, **detail)
 
     def by_reason(self) -> dict[tuple[str, ...], float]:
-        """Return the counts, as a metric has them."""
+        """Return the number of closed connections by reason, in the form that a metric needs."""
         return {(reason,): float(count) for reason, count in self._counts.items()}

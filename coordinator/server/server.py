@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 BACKLOG = 1024
-"""Connections that the kernel queues until we accept them. Linux caps it at net.core.somaxconn."""
+"""The connections that the kernel queues until we accept them. Linux limits this to
+net.core.somaxconn."""
 
 SWEEPS_AN_IDLE_TIME = 10
-"""An idle connection is closed at most a tenth of the idle time late."""
+"""The sweeps in one idle time. So an idle connection is closed at most a tenth of the idle time too
+late."""
 
 WAIT_STEP_S = 0.01
 """How often a drain checks whether everything was answered."""
@@ -41,7 +43,7 @@ class KafkaServer:
         watch: CallbackWatch | None = None,
         make_connection: Callable[[Shared, Listener], Connection] = Connection,
     ) -> None:
-        """Must be called inside the running loop. Nothing listens before ``start``."""
+        """Create the server inside the running loop. It listens after ``start``."""
         self._make_connection = make_connection
         self.loop = asyncio.get_running_loop()
         self.shared = Shared(

@@ -30,7 +30,7 @@ NEVER_SEEN: Final = Activity(-1, 0.0)
 
 
 class Registered(Protocol):
-    """A connection, as its server sees it."""
+    """The methods of a connection that its server calls."""
 
     session: Session
     requests: int
@@ -52,7 +52,7 @@ class Registered(Protocol):
         ...
 
     def idle_reason(self) -> CloseReason:
-        """Return why the connection is closed if nothing more happens."""
+        """Return the reason with which the connection is closed if it stays idle."""
         ...
 
     def stop_reading(self) -> None:
@@ -64,7 +64,7 @@ class Registered(Protocol):
         ...
 
     def force_close(self) -> None:
-        """Close without sending what was written before."""
+        """Close at once. Bytes that were written and not sent are dropped."""
         ...
 
 

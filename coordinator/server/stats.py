@@ -11,12 +11,11 @@ from groupkeeper.coordinator.runtime.stats import REQUEST_BOUNDS_S, Histogram
 from groupkeeper.protocol.versions import ApiKey
 
 FAST_S = REQUEST_BOUNDS_S[0]
-"""Most requests are at least as fast. ``RequestTimes`` has buckets only for the slower ones. The
-number of the fast ones is the number of all requests minus the slower ones.
-"""
+"""Most requests take at most so long. ``RequestTimes`` has buckets only for slower ones. The number
+of fast requests is the number of all minus that of the slower ones."""
 
 NOT_ANSWERED: Final = -1
-"""Stands for the API key of a request that waits or gets no answer."""
+"""Used instead of an API key if a request waits or gets no answer."""
 
 
 class RequestTimes:
@@ -55,7 +54,7 @@ class RequestTimes:
 
 
 class CloseReason(StrEnum):
-    """Why we closed or refused a connection. Malformed bytes have the label of their
+    """The reasons why we close or refuse a connection. Malformed bytes have the label of their
     ``protocol.errors.ProtocolError`` instead.
     """
 

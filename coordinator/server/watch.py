@@ -1,7 +1,7 @@
 """Measures the CPU time of single callbacks of the event loop, and counts the slow ones.
 
 While one callback runs, no request is answered. Only the CPU time of the loop's thread counts. A
-busy neighbour, or a process that was stopped, is not the fault of a callback.
+busy neighbour, or a suspended process, is not the fault of a callback.
 
 Reading a thread's CPU time is a system call and costs ten times as much as reading the clock. So
 the clock times each callback. The CPU time is read only after a callback that took longer than
@@ -17,13 +17,12 @@ from typing import TypeAlias
 from groupkeeper.coordinator.runtime.stats import CALLBACK_BOUNDS_S, Histogram
 
 SLOW_S = 0.1
-"""From this CPU time on a callback is slow. Clients notice a loop that stands still for so long."""
+"""From this CPU time on a callback is slow. Clients notice a loop that is blocked for so long."""
 LOOK_ABOVE_S = 0.001
-"""A callback within this time is neither slow nor counted."""
+"""A callback that takes no longer than this is neither measured nor counted."""
 SAMPLE_S = 0.005
-"""The greatest age of the CPU reading from which a callback is measured. The result may be too high
-by this much, but never too low.
-"""
+"""The largest age of the earlier CPU reading with which a callback is compared. So the result may
+be too high by this much, but never too low."""
 
 Report: TypeAlias = Callable[[str, float, float], None]
 """Called with the name of a slow callback, its CPU time and its duration, both in seconds."""

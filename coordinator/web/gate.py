@@ -47,8 +47,10 @@ class Gate:
         return len(self._silent) + len(self._busy)
 
     def enter(self, protocol: GatedProtocol) -> None:
-        """Accept a connection. Beyond the cap, close the one that has been silent longest. If none
-        is silent, close the one that has been busy longest.
+        """Accept a connection.
+
+        Beyond the cap, close the one that has been silent longest. If none is silent, close the one
+        that has been busy longest.
         """
         if len(self) >= self.max_connections:
             oldest = next(iter(self._silent or self._busy))
@@ -69,7 +71,7 @@ class Gate:
 
 
 class GatedProtocol(H11Protocol):
-    """uvicorn's protocol of one connection, behind a gate; ``behind`` makes its class."""
+    """One connection of uvicorn that a gate limits. ``behind`` makes the class for a gate."""
 
     gate: Gate
     _limit: asyncio.TimerHandle | None = None
@@ -94,7 +96,9 @@ class GatedProtocol(H11Protocol):
             self._limit_to(REQUEST_TIMEOUT)
 
     def on_response_complete(self) -> None:
-        """Count the answer as written, after uvicorn has begun the next waiting request."""
+        """Count the connection as busy or silent. uvicorn has already begun the next request, if
+        one waits.
+        """
         super().on_response_complete()
         self._count_state()
 
@@ -109,7 +113,7 @@ class GatedProtocol(H11Protocol):
         self._count_state()
 
     def _count_state(self) -> None:
-        """Count the connection as busy until its peer has read the answer, else as silent."""
+        """Count the connection as busy until its peer has read the answer, and then as silent."""
         if self.transport.is_closing():
             return
         is_made = self.cycle is None or self.cycle.response_complete

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RETRY_S: Final = 5.0
 """The wait after a failure; it may be a lack of file descriptors."""
 STOP_LIMIT_S: Final = 2.0
-"""A scrape that takes longer than this does not delay the end of the process."""
+"""A stop waits at most so long for running scrapes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class HttpPort:
         return 0 if self._gate is None else len(self._gate)
 
     def start(self) -> None:
-        """Serve as soon as somebody connects."""
+        """Begin to wait for the first client. When it connects, begin to serve."""
         self._loop.add_reader(self._listener.fileno(), self.serve)
 
     def serve(self) -> None:

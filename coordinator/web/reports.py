@@ -1,4 +1,4 @@
-"""The contents of the pages of the HTTP port."""
+"""The functions that return the contents of the pages of the HTTP port."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Reports:
     """The functions that return the contents of the pages. Each is called on the loop for each
-    request. None may block."""
+    request, and must not block.
+    """
 
     metrics: Callable[[], Awaitable[bytes]]
     not_ready: Callable[[], str | None]

@@ -20,7 +20,7 @@ BACKLOG = 128
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to the daemon, since uvicorn would end the process before it has
+        """Leave the signals to the daemon. uvicorn would end the process before the daemon has
         drained.
         """
         yield

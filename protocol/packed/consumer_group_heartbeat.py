@@ -1,4 +1,6 @@
-"""ConsumerGroupHeartbeat by plain struct code, if it changes nothing. Nearly all of them do not."""
+"""Reads a ConsumerGroupHeartbeat that states nothing new, as most do, and packs a reply without an
+assignment, by plain struct code.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,15 @@ _NOTHING_NEW: Final = (
     b"\0\xff\xff\xff\xff\0\0\0\0",
     b"\0\xff\xff\xff\xff\0\0\0\0\0",
 )
-"""By version: the end of a request without rack, rebalance timeout, names, pattern (version 1),
-assignor, owned partitions and tags.
-"""
+"""The end of a request with nothing new, for each version. It has no rack, rebalance timeout,
+names, pattern (version 1), assignor, owned partitions and tags."""
 
 
 def read_steady_heartbeat(version: int, frame: bytes, offset: int) -> Sender | None:
-    """Return who sends a heartbeat without a change, by a member that has an epoch. None for any
-    other, and for any bytes that are not plain.
+    """Return the sender of a heartbeat that states nothing new.
+
+    Return None for any other heartbeat, for a member that joins or leaves, and for bytes that are
+    not plain.
     """
     try:
         group_id, position = compact(frame, offset)
@@ -39,30 +42,29 @@ def read_steady_heartbeat(version: int, frame: bytes, offset: int) -> Sender | N
     return None
 
 
-_HEAD: Final = Struct(">iixihx").pack
-"""Length, correlation id, (no tags), throttle time, error, (no message)."""
-_HEAD_BYTES: Final = 12
-"""Of the head, those that its length counts."""
+_ERROR: Final = Struct(">hx").pack
+"""Error, (no message)."""
 _END: Final = Struct(">iibx").pack
 """Member epoch, heartbeat interval, no assignment (-1), (no tags)."""
-_END_BYTES: Final = 10
 _NO_MEMBER: Final = b"\0"
 _NO_ASSIGNMENT: Final = -1
 
 
-def pack_consumer_group_heartbeat(
-    correlation_id: int,
-    throttle_time_ms: int,
-    error_code: int,
-    member_id: str | None,
-    member_epoch: int,
-    heartbeat_interval_ms: int,
+def consumer_group_heartbeat_body(
+    error_code: int, member_id: str | None, member_epoch: int, heartbeat_interval_ms: int
 ) -> bytes:
-    """Return the frame of a reply without a message and an assignment."""
+    """Return a reply without a message and an assignment, from its error on."""
     member = _NO_MEMBER if member_id is None else compact_string(member_id)
-    size = _HEAD_BYTES + len(member) + _END_BYTES
-    return (
-        _HEAD(size, correlation_id, throttle_time_ms, error_code)
-        + member
-        + _END(member_epoch, heartbeat_interval_ms, _NO_ASSIGNMENT)
-    )
+    end = _END(member_epoch, heartbeat_interval_ms, _NO_ASSIGNMENT)
+    return _ERROR(error_code) + member + end
+
+
+_HEAD: Final = Struct(">iixi").pack
+"""Length, correlation id, (no tags), throttle time."""
+_HEAD_BYTES: Final = 9
+"""The bytes of the head that the frame's length counts."""
+
+
+def pack_consumer_group_heartbeat(correlation_id: int, throttle_time_ms: int, body: bytes) -> bytes:
+    """Return the frame of a reply."""
+    return _HEAD(len(body) + _HEAD_BYTES, correlation_id, throttle_time_ms) + body

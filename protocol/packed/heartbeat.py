@@ -1,4 +1,4 @@
-"""Heartbeat by plain struct code."""
+"""Reads the sender of a Heartbeat, and packs its reply, by plain struct code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""OffsetFetch by plain struct code."""
+"""Reads an OffsetFetch into plain tuples, and packs its reply, by plain struct code.
+
+A large reply is packed in pieces, so that one piece occupies the loop only for a short time.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ FetchTopic: TypeAlias = tuple[str, str, list[int]]
 """(name, topic id, partitions); one of name and id is ""."""
 
 OffsetFetchGroup: TypeAlias = tuple[str, str | None, int, list[FetchTopic] | None]
-"""(group id, member id, member epoch or -1, topics; None: all)."""
+"""(group id, member id, member epoch or -1, topics). If topics is None, all are wanted."""
 
 OffsetFetchFields: TypeAlias = tuple[list[OffsetFetchGroup], bool]
 """(groups, require stable); one group before v8."""
@@ -233,7 +236,9 @@ def pack_fetched_groups(
 def pack_large_groups(
     correlation_id: int, throttle_time_ms: int, count: int, groups: Sequence[bytes | bytearray]
 ) -> bytes:
-    """Do the same, and copy the bytes of the groups once only."""
+    """Return the same frame as ``pack_fetched_groups``, but copy the bytes of the groups only
+    once.
+    """
     pieces = [varint(count + 1), *groups, NO_TAGS]
     return framed_large(correlation_id, throttle_time_ms, pieces, flexible=True, throttle=True)
 
@@ -269,8 +274,9 @@ def pack_fetched_body(
 
 
 def fetched_group_ends(group_id: str, count: int) -> tuple[bytes, bytes]:
-    """Return what stands before and after the encoded topics of one group without an error, in an
-    OffsetFetch reply v8-10. ``count`` is the number of topics."""
+    """Return the bytes before and after the encoded topics of one group without an error, in an
+    OffsetFetch reply v8-10. ``count`` is the number of topics.
+    """
     return compact_string(group_id) + varint(count + 1), PACK_INT16(0) + NO_TAGS
 
 
@@ -278,16 +284,16 @@ ROWS: Final = 1_000
 """The most partitions in one piece of a large reply; packing them takes 0.5 ms."""
 FIRST_ROWS: Final = 64
 PIECE_BYTES: Final = 65_536
-"""With long metadata, a piece has fewer partitions: about as many as fit into this size. The rows
-of the piece before show how large a row is.
-"""
+"""If metadata is long, a piece has fewer partitions: about as many as fit into this size. The rows
+of the piece before it show how large a row is."""
 
 
 def fetched_pieces(
     version: int, topics: Iterable[tuple[str, str, Collection[FetchedPartition]]]
 ) -> Iterator[bytes]:
-    """Yield the encoded topics of a large reply (v2+) in pieces. Between two pieces the caller
-    alone holds encoded bytes.
+    """Yield the encoded topics of a large reply (v2+) in pieces.
+
+    Between two pieces, the generator keeps no encoded bytes: only the caller has them.
     """
     flexible = version >= 6
     count = FIRST_ROWS

@@ -16,9 +16,7 @@ from groupkeeper.coordinator.embed.group_metadata import MemberState
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 
-BOTH = CoordinatorConfig(
-    shards=4, rebalance_protocols=("classic", "consumer"), consumer_assignment_interval_ms=0
-)
+CONFIG = CoordinatorConfig(shards=4, consumer_assignment_interval_ms=0)
 
 
 class Member:
@@ -41,7 +39,7 @@ class Member:
 
 @pytest.fixture
 async def coordinator() -> Any:
-    coordinator = GroupCoordinator(MemoryOffsetStorage(), BOTH, {"orders": 4})
+    coordinator = GroupCoordinator(MemoryOffsetStorage(), CONFIG, {"orders": 4})
     await coordinator.start()
     yield coordinator
     await coordinator.stop()
@@ -81,8 +79,9 @@ async def test_a_pattern_that_does_not_compile_is_refused(coordinator: GroupCoor
     assert answer.error_message
 
 
-async def test_consumer_groups_must_be_switched_on() -> None:
-    coordinator = GroupCoordinator(MemoryOffsetStorage(), CoordinatorConfig(shards=4))
+async def test_consumer_groups_can_be_switched_off() -> None:
+    config = CoordinatorConfig(shards=4, rebalance_protocols=("classic",))
+    coordinator = GroupCoordinator(MemoryOffsetStorage(), config)
     await coordinator.start()
     answer = await Member(coordinator, "a").join()
     assert answer.error_code is ErrorCode.UNSUPPORTED_VERSION

@@ -11,12 +11,9 @@ import pytest
 from groupkeeper.coordinator.core.assignors.types import TopicPartition
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.embed.group_coordinator import (
-    LISTED_AT_ONCE,
-    CoordinatorConfig,
-    GroupCoordinator,
-)
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.group_metadata import MemberState
+from groupkeeper.coordinator.embed.host_calls import LISTED_AT_ONCE
 from groupkeeper.coordinator.embed.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -28,6 +25,7 @@ from groupkeeper.coordinator.embed.messages import (
     ProtocolMetadata,
     SyncGroupRequest,
 )
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage

@@ -18,8 +18,9 @@ from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.offset_manager import OffsetManager
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
-from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.metadata_store import OffsetAndMetadata
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage, StorageError, StorageLimits
 from groupkeeper.storage.offset_store import OffsetStore

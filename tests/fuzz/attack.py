@@ -115,8 +115,23 @@ def member_frames(rng: random.Random, group_id: str, member_id: str, step: int) 
         ),
         ("offset_fetch", rng.randint(1, 7), {**common, "topics": None}),
         ("leave_group", rng.randint(0, 2), common),
-    )[step % 6]
+        ("consumer_group_heartbeat", rng.randint(0, 1), _consumer_values(rng, common)),
+    )[step % 7]
     return encode_request(api, version, values, rng.getrandbits(31), "fz")
+
+
+def _consumer_values(rng: random.Random, common: dict[str, Any]) -> dict[str, Any]:
+    """A member of the consumer protocol: it joins, follows, or leaves."""
+    return {
+        "group_id": common["group_id"],
+        "member_id": common["member_id"] or f"fz-modern-{rng.randrange(20)}",
+        "member_epoch": rng.choice((0, 0, 1, 2, 3, -1, -2)),
+        "instance_id": rng.choice((None, None, rng.choice(NAMES))),
+        "rebalance_timeout": rng.choice((-1, 8_000)),
+        "subscribed_topic_names": rng.choice((None, [rng.choice(NAMES)], [*NAMES])),
+        "subscribed_topic_regex": rng.choice((None, None, "fz-.*", "(", "")),
+        "topic_partitions": rng.choice((None, [])),
+    }
 
 
 # --- who sends it ---------------------------------------------------------------------------------
@@ -174,7 +189,7 @@ class Attack:
 
     def _next_frames(self) -> list[bytes]:
         rng, figures = self._rng, self.figures
-        group_id, step = rng.choice(NAMES), rng.randrange(6)
+        group_id, step = rng.choice(NAMES), rng.randrange(7)
         frames = []
         for number in range(rng.randint(1, MOST_FRAMES)):
             kind = rng.random()

@@ -39,6 +39,9 @@ SETTINGS = {
     "kafka.connections_max_idle_ms": 10_000,
     "group.min_session_timeout_ms": 6_000,
     "group.max_session_timeout_ms": 10_000,
+    "group.rebalance_protocols": ["classic", "consumer"],
+    "group.consumer_min_session_timeout_ms": 6_000,
+    "group.consumer_session_timeout_ms": 6_000,
 }
 
 Tell = Callable[[str], None]

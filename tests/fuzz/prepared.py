@@ -21,6 +21,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupHeartbeat
 from groupkeeper.coordinator.core.requests.membership import (
     JoinGroup,
     JoinProtocol,
@@ -44,6 +45,8 @@ ORDERS: Final = 20_000
 WIDE: Final = 60_000
 MEMBER: Final = "fz-leader"
 CROWD: Final = 500
+MODERN: Final = "modern"
+"""A consumer group with as many members."""
 COMMITTED_AT_ONCE: Final = 5_000
 FULL_METADATA: Final = "日" * 300
 LOOK_S: Final = 0.01
@@ -52,7 +55,7 @@ QUIET_LOOKS: Final = 4
 """When the loop did nothing for so many looks, all that will come of a frame has come: a Fetch or a
 join may wait for much longer. Longer than the delay of the first join, too."""
 
-_GROUPS: Final = ("g", "forming", "crowd", "full", "wide", "other", "")
+_GROUPS: Final = ("g", "forming", "crowd", "modern", "full", "wide", "other", "")
 _TOPICS: Final = ("orders", "wide", "absent", "")
 WORDS: Final[dict[str, tuple[str, ...]]] = {
     "group_id": _GROUPS,
@@ -64,7 +67,10 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "name": (*_TOPICS, "range", "commit.monotonic", "offsets.retention.minutes"),
     "topic": _TOPICS,
     "topic_names": _TOPICS,
-    "member_id": ("", MEMBER, "fz-crowd-1"),
+    "member_id": ("", MEMBER, "fz-crowd-1", "fz-modern-1"),
+    "subscribed_topic_names": _TOPICS,
+    "subscribed_topic_regex": ("orders|wide", ".*", "o.*", ""),
+    "server_assignor": ("uniform", "range"),
     "group_instance_id": ("instance",),
     "protocol_type": ("consumer", "connect"),
     "protocol_name": ("range",),
@@ -135,12 +141,19 @@ class Prepared:
         )
         self._storage = SqliteOffsetStorage(path, fold_after=0)
         self.coordinator = GroupCoordinator(
-            self._storage, CoordinatorConfig(initial_rebalance_delay_ms=20), topics
+            self._storage,
+            CoordinatorConfig(
+                initial_rebalance_delay_ms=20, rebalance_protocols=("classic", "consumer")
+            ),
+            topics,
         )
         self._services = Services(
             coordinator=self.coordinator,
             topics=topics,
             auto_create_topics=True,
+            serves_consumer_groups=True,
+            consumer_assignors=("uniform", "range"),
+            pattern_error=self.coordinator.workshop.patterns.error,
             mint=mint,
             new_topic_id=lambda: printed_topic_id(mint().bytes),
         )
@@ -172,6 +185,11 @@ class Prepared:
             if group is None or group.state is not state:
                 await self._empty(group_id, group)
                 await self._form(group_id)
+        modern = groups.get(MODERN)
+        if modern is None or len(modern.members) < CROWD or modern.group_type != "consumer":
+            await self._empty(MODERN, modern)
+            for at in range(CROWD):
+                await self._modern_member(f"fz-modern-{at}")
         for group_id, topic, count, metadata in _HOLD:
             group = groups.get(group_id)
             held = 0 if group is None else group.offset_count()
@@ -233,6 +251,15 @@ class Prepared:
             *(member_id, False, False, _CLIENT),
         )
         await self._ask(join)
+
+    async def _modern_member(self, member_id: str) -> None:
+        """Join by the consumer protocol."""
+        await self._ask(
+            ConsumerGroupHeartbeat(
+                *(MODERN, member_id, 0, None, None, 600_000, ("wide",), None, None, "uniform", ()),
+                *("", _CLIENT),
+            )
+        )
 
     async def _commit(self, group_id: str, topic: str, count: int, metadata: str) -> None:
         for start in range(0, count, COMMITTED_AT_ONCE):

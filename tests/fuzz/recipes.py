@@ -204,6 +204,13 @@ _FIRST_OF: Final[dict[tuple[int, str], Gene]] = {
     (ApiKey.SYNC_GROUP, "assignments.member_id"): MEMBER,
     (ApiKey.SYNC_GROUP, "group_instance_id"): None,
     (ApiKey.HEARTBEAT, "group_instance_id"): None,
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "group_id"): "modern",
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "member_id"): "fz-modern-1",
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "member_epoch"): 0,
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "instance_id"): None,
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "subscribed_topic_regex"): None,
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "server_assignor"): "uniform",
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "topic_partitions"): 0,
 }
 """What makes a request of this API one that does its work."""
 

@@ -51,6 +51,13 @@ def life(behind: int) -> bytes:
         "protocol_type": "consumer",
         "protocols": [{"name": "range", "metadata": bytes.fromhex("0001000000010006") + b"orders"}],
     }
+    modern = {
+        "group_id": "g",
+        "member_id": "m",
+        "rebalance_timeout": 20_000,
+        "subscribed_topic_names": ["orders"],
+        "topic_partitions": [],
+    }
     calls: list[tuple[str, dict[str, Any]]] = [
         ("api_versions", {"client_software_name": "fz", "client_software_version": "1"}),
         ("metadata", {"topics": [{"name": "orders"}], "allow_auto_topic_creation": True}),
@@ -89,6 +96,11 @@ def life(behind: int) -> bytes:
         ("leave_group", {"group_id": "g", "member_id": me, "members": [{"member_id": me}]}),
         ("offset_delete", {"group_id": "g", "topics": [{"name": "orders", "partitions": [{}]}]}),
         ("delete_groups", {"groups_names": ["g"]}),
+        ("consumer_group_heartbeat", {**modern, "member_epoch": 0}),
+        ("consumer_group_describe", {"group_ids": ["g"]}),
+        ("join_group", {**join, "member_id": "classic"}),
+        ("consumer_group_heartbeat", {"group_id": "g", "member_id": "m", "member_epoch": 2}),
+        ("consumer_group_heartbeat", {"group_id": "g", "member_id": "m", "member_epoch": -1}),
     ]
     return b"".join(
         encode_request(api, version[api], values, next(number), CLIENT_ID) for api, values in calls

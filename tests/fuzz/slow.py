@@ -16,7 +16,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -107,10 +107,17 @@ class Search:
         drawn = [recipe for api in APIS for recipe in extremes(int(api.key), api.max_version)]
         rng.shuffle(drawn)
         self._untried = [*seeds, *drawn]
+        self._seeds_left = len(seeds)
+
+    @property
+    def has_seeds(self) -> bool:
+        """True while a seed was not tried."""
+        return self._seeds_left > 0
 
     def next(self) -> Recipe:
         """A seed that was not tried, or a change of a recipe that is among the worst."""
         if self._untried:
+            self._seeds_left -= 1
             return self._untried.pop(0)
         rng = self._rng
         worst = [of_api for of_api in self.worst.values() if of_api]
@@ -157,15 +164,28 @@ async def search(seconds: float, seed: int, watch: ExactWatch) -> tuple[list[Mea
     """
     began_s = time.monotonic()
     found = Search(random.Random(seed), read_seeds())
-    tried = 0
     async with a_bench(watch) as bench:
-        while time.monotonic() - began_s < seconds * (1 - SHARE_OF_CHECKS):
-            found.took(await bench.measure(found.next()))
-            tried += 1
+        until_s = began_s + seconds * (1 - SHARE_OF_CHECKS)
+        tried = await climb(found, bench.measure, lambda: time.monotonic() < until_s)
         checked = []
         for of_api in found.worst.values():
             checked += [await again(bench, each) for each in of_api[:1]]
     return sorted(checked, key=lambda each: -each.seconds), tried
+
+
+async def climb(
+    found: Search,
+    measure: Callable[[Recipe], Awaitable[Measured]],
+    has_time: Callable[[], bool],
+) -> int:
+    """Try every seed, even if a busy machine leaves no time for it, then more while there is time.
+    Returns how many were tried.
+    """
+    tried = 0
+    while found.has_seeds or has_time():
+        found.took(await measure(found.next()))
+        tried += 1
+    return tried
 
 
 async def again(bench: Bench, measured: Measured) -> Measured:

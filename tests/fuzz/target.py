@@ -28,6 +28,7 @@ from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.protocol.codec import read_request
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import FrameError, FrameSplitter, read_request_header
+from groupkeeper.protocol.packed.consumer_group_heartbeat import read_steady_heartbeat
 from groupkeeper.protocol.packed.heartbeat import read_heartbeat
 from groupkeeper.protocol.packed.offset_commit import read_offset_commit
 from groupkeeper.protocol.packed.offset_fetch import read_offset_fetch
@@ -92,6 +93,9 @@ def read_frame(frame: bytes) -> None:
     if (key, version) not in ROUTES:
         return  # nobody reads its body
     careful = _refusal(lambda: read_request(key, version, frame, header.body_offset, MAX_ELEMENTS))
+    if key == ApiKey.CONSUMER_GROUP_HEARTBEAT:
+        steady = read_steady_heartbeat(version, frame, header.body_offset)
+        assert steady is None or careful is None, f"hot: {steady}, careful: {careful}"
     if key in HOT:
         hot = _refusal(lambda: HOT[key](version, frame, header.body_offset, MAX_ELEMENTS))
         assert (hot is None) == (careful is None), f"hot: {hot}, careful: {careful}"
@@ -129,13 +133,21 @@ async def _converse(data: bytes) -> None:
         return printed_topic_id(mint().bytes)
 
     topics = Topics([ConfiguredTopic("orders", 3)], new_topic_id)
-    config = CoordinatorConfig(shards=2, min_session_timeout_ms=1_000, append_timeout_ms=900)
+    config = CoordinatorConfig(
+        shards=2,
+        min_session_timeout_ms=1_000,
+        append_timeout_ms=900,
+        rebalance_protocols=("classic", "consumer"),
+    )
     coordinator = GroupCoordinator(storage, config, topics, clock=clock, timer=virtual_timer)
     await coordinator.start()
     services = Services(
         coordinator=coordinator,
         topics=topics,
         auto_create_topics=True,
+        serves_consumer_groups=True,
+        consumer_assignors=("uniform", "range"),
+        pattern_error=coordinator.workshop.patterns.error,
         max_request_elements=MAX_ELEMENTS,
         max_reply_bytes=1_000_000,
         new_topic_id=new_topic_id,

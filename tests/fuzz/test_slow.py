@@ -20,6 +20,7 @@ from tests.fuzz.slow import (
     Measured,
     Search,
     a_bench,
+    climb,
     read_seeds,
     slow_ones,
 )
@@ -68,13 +69,24 @@ def test_a_search_climbs_to_the_slowest_frame() -> None:
     """Here a frame costs what its group id is long: nothing else is told."""
     found = Search(random.Random(5), [])
     found._untried = [first(ApiKey.HEARTBEAT, 4)]
-    for _ in range(300):
+    for _ in range(600):
         recipe = found.next()
         size = len(recipe.frame())
         found.took(Measured(size / 1e6, "test", recipe, size))
     heartbeat = found.worst[ApiKey.HEARTBEAT]
     assert len(heartbeat) <= KEPT_AN_API
     assert heartbeat[0].frame_bytes > 90_000, "three texts of 32 KB"
+
+
+async def test_a_search_without_time_still_tries_what_was_once_the_worst() -> None:
+    seeds, tried = read_seeds(), []
+
+    async def measure(recipe: Recipe) -> Measured:
+        tried.append(recipe)
+        return Measured(0.001, "test", recipe, 100)
+
+    assert await climb(Search(random.Random(5), seeds), measure, lambda: False) == len(seeds)
+    assert tried == seeds
 
 
 def test_a_callback_above_the_promise_is_a_complaint() -> None:

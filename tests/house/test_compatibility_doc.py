@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -36,18 +35,8 @@ def test_each_program_holds_the_lives_of_the_table_and_no_other(host):
     assert held == {scenario.name for scenario in compatibility.of_host(host)}
 
 
-def _pinned() -> dict[str, str]:
-    pom = (PROGRAMS / "java" / "pom.xml").read_text()
-    go = re.findall(r"^\t(\S+) v(\S+)$", (PROGRAMS / "go" / "go.mod").read_text(), re.MULTILINE)
-    node = json.loads((PROGRAMS / "node" / "package.json").read_text())["dependencies"]
-    kafka = dict(re.findall(r"<artifactId>(.*?)</artifactId>\s*<version>(.*?)</version>", pom))
-    constraints = (compatibility.ROOT / "constraints.txt").read_text().splitlines()
-    python = dict(line.split("==") for line in constraints if "==" in line)
-    return {**kafka, **dict(go), **node, **python}
-
-
 def test_the_rows_are_of_the_pinned_versions():
-    pinned = _pinned()
+    pinned = compatibility.pinned()
     told = {name: row.version for name, row in ROWS.items() if not name.startswith("kcat/")}
     assert told == {name: pinned[compatibility.package(name)] for name in told}
 

@@ -30,6 +30,7 @@ TYPES: dict[FieldType, tuple[type, ...]] = {
     FieldType.STRINGS: (list,),
     FieldType.LIST: (list,),
     FieldType.PARTITIONS_BY_MEMBER: (dict, type(None)),
+    FieldType.PARTITIONS_BY_TOPIC: (dict,),
     FieldType.BYTES_BY_MEMBER: (dict, type(None)),
 }
 

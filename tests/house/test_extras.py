@@ -1,4 +1,4 @@
-"""What an installation brings: its extras, their lower bounds, and what imports nothing of them."""
+"""What an installation brings: its extras, their lower bounds, and code that must not need them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tests.helpers.printed.printed_docs import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 INSTALLING = (ROOT / "docs" / "start" / "installing.md").read_text()
-NEXT = {"postgres", "export"}
-"""Reserved: nothing of ours imports them, so no test knows which versions are too old."""
 
 BLOCKED = "import sys; sys.modules.update(dict.fromkeys({blocked}))\n"
 """None there is a package that cannot be imported, nor found."""
@@ -55,7 +53,7 @@ def test_the_table_of_extras_is_that_of_the_project():
         table[name.strip("`")] = plain | {f"[{each}]" for each in named}
     assert table.pop("none") == brought(PROJECT["dependencies"])
     assert table == {name: brought(wanted) for name, wanted in EXTRAS.items()}
-    assert {*BRINGS, *NEXT} <= EXTRAS.keys()
+    assert BRINGS.keys() <= EXTRAS.keys()
 
 
 def test_the_program_knows_what_each_of_its_extras_brings():
@@ -94,6 +92,12 @@ def test_what_the_run_on_the_oldest_versions_leaves_out_exists():
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     (paths,) = re.findall(r"^SAME_FOR_ALL := \$\(addprefix tests/,(.*)\)$", makefile, re.MULTILINE)
     assert [path for path in paths.split() if not (ROOT / "tests" / path).exists()] == []
+    (tests,) = re.findall(
+        r"^NEED_NEW_LIBRDKAFKA := \$\(addprefix tests/conformance/,(.*)\)$", makefile, re.MULTILINE
+    )
+    for test in tests.split():
+        file, _, name = test.partition("::")
+        assert f"def {name.partition('[')[0]}" in (ROOT / "tests/conformance" / file).read_text()
 
 
 def test_without_an_extra_tests_and_hosts_have_all_they_need():

@@ -26,6 +26,22 @@ def test_what_grows_no_more_than_allowed_passes(capsys):
     assert "+5.0%" in capsys.readouterr().out
 
 
+def test_a_request_that_the_base_does_not_serve_is_only_shown(capsys):
+    before = counted(1_000)
+    del before[guard.CONSUMER]
+    assert guard.show("compiled", before, counted(1_000)) == 0
+    assert "consumer heartbeat      none     1,000\n" in capsys.readouterr().out
+
+
+def test_a_consumer_heartbeat_that_is_too_dear_beside_a_classic_one_fails(capsys):
+    before = counted(1_000)
+    del before[guard.CONSUMER]
+    assert guard.show("compiled", before, counted(1_000) | {guard.CONSUMER: 1_160}) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "an unchanged consumer heartbeat: 1.16 of a classic one, limit 1.15: EXCEEDED"
+    )
+
+
 def test_without_valgrind_one_line_says_what_to_install(monkeypatch, capsys, tmp_path):
     (tmp_path / "cc").write_text("")
     (tmp_path / "cc").chmod(0o755)

@@ -77,7 +77,7 @@ def test_readyz_says_why_while_the_store_fails_and_that_it_is_back(daemon: Fault
     daemon.start()
     daemon.fault("fail")
     with RawClient(daemon.port) as client:
-        assert commit(client, "g", TOPIC, {0: 1}) == {0: ErrorCode.NOT_COORDINATOR}
+        assert commit(client, "g", TOPIC, {0: 1}) == {0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
         said = daemon.wait_for_log("append_failed")["error"]
         assert said
         assert daemon.get("/readyz") == (
@@ -123,7 +123,7 @@ def test_a_stop_ends_with_0_although_an_append_never_returns(daemon: FaultyDaemo
         wait_until(lambda: daemon.metric("groupkeeper_received_bytes_total") > 0, daemon)
         daemon.signal(signal.SIGTERM)
         (topic,) = client.receive("offset_commit", 2, waiting)["topics"]
-    assert topic["partitions"][0]["error_code"] == ErrorCode.NOT_COORDINATOR
+    assert topic["partitions"][0]["error_code"] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert daemon.wait() == 0
     assert daemon.events()[-1] in ("stopped", CUT)
     daemon.fault("")

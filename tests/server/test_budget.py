@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.requests.offsets import OffsetFetchResult
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.server.budget import STALLED_TICKS, TICK_S
 from groupkeeper.coordinator.server.connection import Connection
-from groupkeeper.coordinator.server.held import cost_bytes
+from groupkeeper.coordinator.server.memory import cost_bytes
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.stats import CloseReason
 from tests.helpers.runtime.virtual_loop import turns, virtual_time
@@ -226,7 +226,7 @@ class _Canary:
 
     @classmethod
     def on(cls, connection: Connection) -> _Canary:
-        connection.held = canary = cls()  # type: ignore[assignment]
+        connection.memory = canary = cls()  # type: ignore[assignment]
         return canary
 
 

@@ -234,6 +234,19 @@ async def test_scrapes_are_limited_by_themselves(serve, state):
     await gone(slow)
 
 
+async def test_a_scraper_that_has_read_its_page_gives_its_place_back(serve, state):
+    state.page = LARGE_PAGE
+    port, refused = serve()
+    slow = await slow_scrapes(port, MAX_SCRAPES)
+    for reader, _ in slow:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len(LARGE_PAGE))
+    state.page = b"up 1\n"
+    assert (await get(port, "/metrics"))[::2] == (200, "up 1\n")
+    assert refused == []
+    await gone(slow)
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost:"])
 async def test_a_request_that_does_not_come_has_a_time_limit(serve, sent):
     port, refused = serve(request_timeout_ms=50)

@@ -1,1 +1,1 @@
-"""``groupkeeper consul``."""
+"""``groupkeeper consul``: the groups of readers that share partitions through Consul."""

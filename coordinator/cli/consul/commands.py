@@ -42,8 +42,9 @@ class _ConsulCommand(TyperCommand):
 def _show(
     output: Output, names: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
 ) -> None:
-    """Print rows as a table, or as a JSON array of objects. Without rows the table is only
-    ``nothing``, on standard error."""
+    """Print rows as a table, or as a JSON array of objects. If a table would be empty, print the
+    text ``nothing`` to standard error instead.
+    """
     if output is Output.JSON:
         keys = [name.lower() for name in names]
         print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))

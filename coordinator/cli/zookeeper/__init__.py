@@ -1,1 +1,1 @@
-"""The commands of the registry in ZooKeeper."""
+"""``groupkeeper zookeeper``: groups that are registered in ZooKeeper, and their migration."""

@@ -1,6 +1,7 @@
 """``groupkeeper zookeeper migrate``: move committed offsets between a registry and a coordinator.
 
-The plan is that of ``groupkeeper pipeline migrate``: shown, applied, verified and undone alike.
+The plan has the format of ``groupkeeper pipeline migrate``, and is shown, applied, verified and
+undone in the same way.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ NAMED: Final = 3
 
 
 class Servers(NamedTuple):
-    """How to reach both sides."""
+    """The addresses and settings of the two sides."""
 
     zookeeper: str
     config: Path | None
@@ -54,7 +55,7 @@ class Servers(NamedTuple):
     timeout_s: float
 
     def registry(self) -> RegistryTarget:
-        """Return the registry, to be opened by ``with``."""
+        """Return the groups in ZooKeeper. ``with`` opens the connection to it, and closes it."""
         from groupkeeper.coordinator.cli.zookeeper.registry_target import RegistryTarget
 
         return RegistryTarget(self.zookeeper, self.config, self.timeout_s)

@@ -76,7 +76,7 @@ class Wanted(NamedTuple):
     """The keys and details that a request wants for a resource."""
 
     keys: frozenset[str]
-    """Empty: all."""
+    """The wanted keys; empty if all are wanted."""
     version: int
     with_synonyms: bool
     with_docs: bool
@@ -98,7 +98,8 @@ TOPIC_ENTRIES: Final = tuple(
         ("min.insync.replicas", ConfigKind.INT, "1", "Every partition has one replica: here."),
     )
 )
-"""The configs that hold for a topic without records. Any about retention would be invented."""
+"""The configs of a topic without records. There is none about retention, because nothing is
+retained."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -139,7 +140,7 @@ def _unknown_type(resources: Iterable[Any]) -> Refusal | None:
 
 
 def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
-    """Return the refusal of a resource that cannot be described, or None if it can."""
+    """Return the refusal of a resource that cannot be described; None if it can be."""
     if services.denied:
         return Refusal(*denied(resource_type))
     if resource_type == ResourceType.GROUP:
@@ -196,7 +197,9 @@ def _broker_configs(configs: tuple[BrokerConfig, ...], wanted: Wanted) -> Writte
 
 
 def group_entry(key: ConfigKey, own: str | None, limits: CoreLimits) -> Entry:
-    """Return one config of a group: its own value, the server's value, then the default."""
+    """Return one config of a group with its values, the one in force first: the group's own value,
+    the server's value, and the default.
+    """
     values = [] if own is None else [(key.name, own, Source.GROUP)]
     default, in_force = default_value(key, _DEFAULTS), default_value(key, limits)
     broker_name = f"group.{key.name}" if key.kafka_synonym else key.name

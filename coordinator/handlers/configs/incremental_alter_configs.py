@@ -45,7 +45,7 @@ _LIST_OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the groups that may be changed. The answer follows once the change is durable and
+    """Submit the groups that may be changed. The answer follows when the change is durable and
     every shard has it.
     """
     wire = exchange.read(services)

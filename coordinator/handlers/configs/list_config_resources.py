@@ -1,10 +1,10 @@
 """ListConfigResources (74): the resources with configs (docs/spec/administration.md#group-configs).
 
-| version | change |
-| --- | --- |
-| 1 | resource types in request and reply; before, it listed client metrics alone |
+ version | change |
+ --- | --- |
+ 1 | resource types in request and reply; version 0 lists only client metrics |
 
-No types means all of them. As in Kafka, an unknown type fails the whole request.
+A request without types gets all of them. As in Kafka, an unknown type fails the whole request.
 """
 
 from __future__ import annotations

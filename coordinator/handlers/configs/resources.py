@@ -1,4 +1,4 @@
-"""The resources that the APIs of configs name."""
+"""The types of resources that have configs, and the refusals that all APIs of configs share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ class ResourceType(IntEnum):
 
 
 class Refusal(NamedTuple):
-    """The answer to a resource without the cluster shard: an error, or NONE for an empty change."""
+    """The answer for a resource about which the cluster shard is not asked: an error, or NONE for
+    an empty change.
+    """
 
     error: ErrorCode
     message: str | None

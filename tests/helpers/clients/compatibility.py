@@ -1,5 +1,7 @@
 """What is shown with which client: the scenarios, and docs/use/compatibility.md made of them.
 
+Long because it is the list of all scenarios.
+
 The test run writes the document: every test of a scenario tells its outcome and the version of its
 client, and the end of the session puts them into the table. Rows of clients that did not run keep
 what the table says already. ``tests/house`` holds the document complete.
@@ -7,6 +9,7 @@ what the table says already. ``tests/house`` holds the document complete.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -72,6 +75,21 @@ TOOL = Section(
         reset_active="--reset-offsets of a group with members is refused",
         delete_offsets="--delete-offsets; refused while a member subscribes",
         delete="--delete; refused while the group has members",
+    )
+    + _rows(
+        "kafka-consumer-groups, consumer group",
+        "tool",
+        consumer_group_list="--list by type and state; kafka-groups --list --consumer",
+        consumer_group_describe_offsets="--describe, --describe --offsets, with members",
+        consumer_group_describe_members="--describe --members --verbose: epochs, both assignments",
+        consumer_group_describe_state="--describe --state --verbose: assignor, epochs",
+        consumer_group_reset="--reset-offsets: refused with members; dry run, execute",
+        consumer_group_delete="--delete, --delete-offsets; refused with members",
+    )
+    + _rows(
+        "kafka-configs, consumer group",
+        "tool",
+        consumer_group_configs="--alter and --describe; a value beyond the bounds is refused",
     )
     + _rows("kafka-groups", "tool", groups="--list, all and by type")
     + _rows("kafka-get-offsets", "tool", get_offsets="--time latest and earliest")
@@ -160,7 +178,7 @@ GO = Section(
         group_requests="a member by single requests: join to leave, describe, list, commit 0 to 2",
         group_errors="errors 12 and 22 to 27 have the client's own names",
         closed_versions="ListOffsets 0, Fetch 0, Produce 0 close the connection; groups continue",
-        store_away="errors 14 and 16 while the store fails, and no error after it",
+        store_away="error 14 while the store fails, and no error after it",
         group_limit="error 15 at the limit on the number of groups",
         large_group="error 28 at the limit on the size of a group",
         timestamp="the timestamp of OffsetCommit 1 is ignored",
@@ -279,19 +297,68 @@ _PYTHON_LIVES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
 )
 
+_ALL_NEW = ("librdkafka", "java", "franz-go")
+_NEW_LIVES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "members_come_and_go_and_every_partition_has_one_of_them",
+        _ALL_NEW,
+        "one to four members and back",
+    ),
+    ("a_killed_members_partitions_go_to_the_others", _ALL_NEW, "kill -9 of a member"),
+    (
+        "a_static_member_that_comes_back_in_time_has_what_it_had",
+        ("librdkafka", "java"),
+        "a static member restarts: the others notice nothing",
+    ),
+    ("what_a_member_commits_the_next_one_resumes_from", _ALL_NEW, "commit, leave, resume"),
+    (
+        "a_pattern_finds_topics_that_appear",
+        _ALL_NEW,
+        "topics by pattern, also one that is created later",
+    ),
+    (
+        "members_go_on_after_kill_9_in_the_midst_of_a_reconciliation",
+        _ALL_NEW,
+        "kill -9 of the daemon while partitions move",
+    ),
+)
+
+
+def _new_lives(library: str, client: str) -> tuple[Scenario, ...]:
+    """The tests of consumer groups with this library."""
+    return tuple(
+        Scenario(new_protocol(library, name), f"{client}, consumer protocol", shows)
+        for name, libraries, shows in _NEW_LIVES
+        if library in libraries
+    )
+
+
+def new_protocol(library: str, test: str) -> str:
+    """The scenario of a test of consumer groups with this library."""
+    return f"{library}-kip848/{test.replace('_', '-')}"
+
+
+NEW_PROTOCOL = Section(
+    "Consumer groups (KIP-848) in Java and Go",
+    "members",
+    {"java-kip848": "kafka-clients", "franz-go-kip848": "github.com/twmb/franz-go"},
+    _new_lives("java", "KafkaConsumer") + _new_lives("franz-go", "franz-go kgo"),
+)
+
 PYTHON = Section(
     "Python",
     "python",
-    PYTHON_CLIENTS,
+    {**PYTHON_CLIENTS, "librdkafka-kip848": "confluent-kafka"},
     tuple(
         Scenario(f"{client}/{name.replace('_', '-')}", PYTHON_CLIENTS[client], shows)
         for client in PYTHON_CLIENTS
         for name, clients, shows in _PYTHON_LIVES
         if client in clients
-    ),
+    )
+    + _new_lives("librdkafka", "confluent-kafka"),
 )
 
-SECTIONS = (TOOL, JAVA, GO, NODE, KCAT, PYTHON)
+SECTIONS = (TOOL, JAVA, GO, NEW_PROTOCOL, NODE, KCAT, PYTHON)
 
 OURS_ALONE = frozenset(
     {
@@ -332,6 +399,9 @@ librdkafka, which clients of many other languages also use.
 
 Clients read no records here, because groupkeeper has none. On Fetch 0-3, ListOffsets 0 and Produce
 0-2 the connection is closed, as by Kafka 4.3.
+
+A static member of franz-go 1.22.2 leaves a consumer group without its instance id. Kafka refuses
+that, and so does groupkeeper: its partitions wait until its session ends.
 """
 _LINE = re.compile(
     r"^\| [^|]+ \| (?P<version>[^|]+) \| `(?P<name>[^`]+)` \| .* \| (?P<outcome>[^|]+) \|$"
@@ -346,6 +416,18 @@ def scenarios() -> list[Scenario]:
 def of_host(host: str) -> list[Scenario]:
     """The lives that a program of ``tests/conformance`` holds; the tool's are tests beside it."""
     return [s for section in (JAVA, GO, NODE) if section.host == host for s in section.scenarios]
+
+
+def pinned() -> dict[str, str]:
+    """The version of each library of a client, as the files of its language pin it."""
+    programs = ROOT / "tests" / "conformance"
+    pom = (programs / "java" / "pom.xml").read_text()
+    go = re.findall(r"^\t(\S+) v(\S+)$", (programs / "go" / "go.mod").read_text(), re.MULTILINE)
+    node = json.loads((programs / "node" / "package.json").read_text())["dependencies"]
+    kafka = dict(re.findall(r"<artifactId>(.*?)</artifactId>\s*<version>(.*?)</version>", pom))
+    constraints = (ROOT / "constraints.txt").read_text().splitlines()
+    python = dict(line.split("==") for line in constraints if "==" in line)
+    return {**kafka, **dict(go), **node, **python}
 
 
 def package(name: str) -> str:

@@ -89,6 +89,11 @@ def java() -> list[str]:
     return _java("java-clients", PROGRAMS / "java", "Host")
 
 
+def java_members() -> list[str]:
+    """Java's consumers as members for a test (``tests/helpers/clients/members.py``)."""
+    return [*java()[:-1], "Members"]
+
+
 def java_example() -> list[str]:
     """The Java client of the quick start."""
     return _java("java-example", CLIENTS / "java", "Billing")

@@ -2,8 +2,8 @@
 
     member_host.py CLIENT BOOTSTRAP      CLIENT is aiokafka, librdkafka or kafka-python
 
-Commands come in as one JSON object a line, events go out the same way, so that a test can wait for
-what it needs and a member can die with its process. Each member runs in a thread of its own.
+Commands are read from stdin and events are written to stdout, one JSON object in each line. So a
+test can wait for an event, and can kill members with their process. Each member has its own thread.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ import time
 from typing import Any
 
 from tests.helpers.clients.client_settings import librdkafka_settings, python_settings
-
-Partitions = set[tuple[str, int]]
-Offsets = dict[tuple[str, int], int]
+from tests.helpers.clients.member_load import (
+    Load,
+    Offsets,
+    Partitions,
+    ResumingLoad,
+    load_of,
+    named,
+    pairs,
+)
 
 _OUT = threading.Lock()
 
 
 def emit(name: str, event: str, **values: Any) -> None:
-    line = json.dumps({"name": name, "event": event, **values})
+    line = json.dumps({"name": name, "event": event, "at_ns": time.time_ns(), **values})
     with _OUT:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
 
 class Member:
-    """What the three have in common: the set of partitions held, and the commands."""
+    """The part that is common to the three clients: the owned partitions, and the commands."""
 
     is_assigned_by_server = False
     """True for a member of a consumer group (KIP-848)."""
@@ -72,11 +78,20 @@ class Member:
 
     def gave_up(self, partitions: Partitions) -> None:
         self.held -= partitions
+        self.forget(partitions)
         emit(self.name, "revoked", partitions=sorted(self.held), revoked=sorted(partitions))
 
     def lost(self, partitions: Partitions) -> None:
         self.held -= partitions
+        self.forget(partitions)
         emit(self.name, "lost", partitions=sorted(self.held), lost=sorted(partitions))
+
+    def forget(self, partitions: Partitions) -> None:
+        """Forget the offsets of partitions that the member no longer owns. Their next owner
+        continues from the committed ones.
+        """
+        if isinstance(self.load, ResumingLoad):
+            self.load.forget(partitions)
 
     def _run(self) -> None:
         try:
@@ -101,41 +116,6 @@ class Member:
             error=type(error).__name__,
             message=str(error),
         )
-
-
-class Load:
-    """Commits growing offsets for whatever a member holds, and tells which were acknowledged.
-
-    One counter a member, so a later commit of it is always larger.
-    """
-
-    def __init__(self, rate: float, base: int) -> None:
-        self.period = 1 / rate
-        self.next = base
-        self.due = time.monotonic()
-
-    def take(self, held: Partitions) -> Offsets | None:
-        now = time.monotonic()
-        if not held or now < self.due:
-            return None
-        self.due = max(self.due + self.period, now - 1)
-        self.next += 1
-        return dict.fromkeys(held, self.next)
-
-
-def pairs(values: dict[str, int]) -> Offsets:
-    """{"topic:3": 7} -> {("topic", 3): 7}"""
-    out: Offsets = {}
-    for key, offset in values.items():
-        topic, _, partition = key.rpartition(":")
-        out[(topic, int(partition))] = offset
-    return out
-
-
-def named(offsets: Offsets) -> dict[str, int]:
-    return {
-        f"{topic}:{partition}": offset for (topic, partition), offset in sorted(offsets.items())
-    }
 
 
 class LibrdkafkaMember(Member):
@@ -175,7 +155,26 @@ class LibrdkafkaMember(Member):
             self._load()
         self.consumer.close()
 
+    def _resume(self, load: ResumingLoad) -> None:
+        """Fetch the committed offsets of the new partitions, and continue from them."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        new = self.held - load.positions.keys()
+        if not new:
+            return
+        asked_ns = time.time_ns()
+        try:
+            found = self.consumer.committed([TopicPartition(*each) for each in new], timeout=20)
+        except KafkaException:
+            return
+        if not any(each.error for each in found):
+            load.positions |= {(p.topic, p.partition): max(p.offset, 0) for p in found}
+            at = named({each: load.positions[each] for each in new})
+            emit(self.name, "resumed", asked_ns=asked_ns, offsets=at)
+
     def _load(self) -> None:
+        if isinstance(self.load, ResumingLoad):
+            self._resume(self.load)
         offsets = self.load.take(self.held) if self.load else None
         if offsets is None:
             return
@@ -219,7 +218,7 @@ class LibrdkafkaMember(Member):
 
 
 class ConsumerProtocolMember(LibrdkafkaMember):
-    """Of a consumer group: the server assigns, and knows the timeouts."""
+    """A member of a consumer group: the server assigns, and has the timeouts."""
 
     is_assigned_by_server = True
 
@@ -429,10 +428,9 @@ class AiokafkaMember(Member):
                 self.refuse(command, error)
 
 
-CLIENTS: dict[str, type[Member]] = {
+CLIENTS: dict[str, type[Member]] = {  # of the classic protocol
     "aiokafka": AiokafkaMember,
     "librdkafka": LibrdkafkaMember,
-    "librdkafka-consumer": ConsumerProtocolMember,
     "kafka-python": KafkaPythonMember,
 }
 
@@ -446,11 +444,13 @@ def main() -> None:
         command = json.loads(line)
         name = command["name"]
         if command["op"] == "join":
-            members[name] = CLIENTS[kind](command.get("bootstrap") or bootstrap, command)
+            of_consumer_group = command.get("protocol") == "consumer"
+            member = ConsumerProtocolMember if of_consumer_group else CLIENTS[kind]
+            members[name] = member(command.get("bootstrap") or bootstrap, command)
         elif command["op"] == "leave":
             members[name].closing.set()
         elif command["op"] == "load":
-            members[name].load = Load(command["rate"], command["base"]) if command["rate"] else None
+            members[name].load = load_of(command)
         else:
             members[name].calls.put(command)
 

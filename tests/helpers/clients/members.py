@@ -1,4 +1,4 @@
-"""The test's side of ``member_host.py``: real clients as members of a group, and what they told."""
+"""The test's side of ``member_host.py``: real clients as members of a group, and their events."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.helpers.clients import ecosystem
 
 WAIT_LIMIT_S = 60
 """How long a test waits for an event before it fails; never an expectation of how long it takes."""
@@ -31,6 +33,8 @@ class Ledger:
     def __init__(self) -> None:
         self.sent: dict[tuple[str, int], set[int]] = {}
         self.acknowledged: dict[tuple[str, int], int] = {}
+        self.times: list[tuple[int, dict[str, int]]] = []
+        """What was acknowledged, and when, by the wall clock in ns."""
         self.open = False
         """A commit is under way."""
         self.count = 0
@@ -44,7 +48,18 @@ class Ledger:
                 self.sent.setdefault((topic, int(partition)), set()).add(offset)
             else:
                 self.acknowledged[(topic, int(partition))] = offset
-        self.count += event["event"] == "acknowledged"
+        if event["event"] == "acknowledged":
+            self.count += 1
+            self.times.append((event["at_ns"], event["offsets"]))
+
+
+def _program(client: str) -> list[str]:
+    """Return the command of a process with members of this library, without its HOST:PORT."""
+    if client == "java":
+        return ecosystem.java_members()
+    if client == "franz-go":
+        return [*ecosystem.go(), "members"]
+    return [sys.executable, "-m", "tests.helpers.clients.member_host", client]
 
 
 class Host:
@@ -56,8 +71,10 @@ class Host:
         self.events: list[Event] = []
         self.ledgers: dict[str, Ledger] = {}
         self.changed = threading.Condition()
+        self.died_ns: int | None = None
+        """When a test killed it, by the wall clock."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.helpers.clients.member_host", client, bootstrap],
+            [*_program(client), bootstrap],
             cwd=Path(__file__).parents[3],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -105,8 +122,9 @@ class Host:
         return Member(self, name, group, options.get("instance"))
 
     def kill9(self) -> None:
-        """Every member in it dies without a word."""
+        """Kill the process, so that no member in it can leave its group."""
         self._process.kill()
+        self.died_ns = time.time_ns()
         self._finish()
 
     def pause(self) -> None:
@@ -134,7 +152,7 @@ class Host:
                 continue
 
     def complaint(self) -> str:
-        """What it last told, for a failure message."""
+        """Return its last events and errors, for the message of a failed test."""
         tail = "\n".join(json.dumps(event) for event in self.events[-30:])
         return f"{self.client} host:\n{tail}\n{''.join(self._errors)[-3000:]}"
 
@@ -150,7 +168,7 @@ class Member:
         self._tags = 0
 
     def events(self, *kinds: str) -> list[Event]:
-        """What it told so far, oldest first."""
+        """Return its events until now, oldest first."""
         return [
             e
             for e in list(self.host.events)
@@ -159,7 +177,7 @@ class Member:
 
     @property
     def held(self) -> set[tuple[str, int]]:
-        """The partitions that it owns, by its own account."""
+        """Return the partitions that it owns, as its own events say."""
         told = self.events("assigned", "revoked", "lost")
         return (
             {(topic, partition) for topic, partition in told[-1]["partitions"]} if told else set()
@@ -171,7 +189,7 @@ class Member:
         return len(self.events("assigned"))
 
     def identity(self) -> dict[str, Any]:
-        """Its member id, and its generation where the library tells it."""
+        """Return its member id, and its generation if the library shows it."""
         result: dict[str, Any] = self.do("identity")["result"]
         return result
 
@@ -205,9 +223,12 @@ class Member:
         """What its load did so far."""
         return self.host.ledgers.setdefault(self.name, Ledger())
 
-    def load(self, rate: float, base: int = 0) -> None:
-        """Commit whatever it holds so many times a second from now on; 0 ends that."""
-        self.host.order(op="load", name=self.name, rate=rate, base=base)
+    def load(self, rate: float, base: int = 0, *, resume: bool = False) -> None:
+        """From now on, commit all owned partitions ``rate`` times a second; 0 ends that.
+
+        With ``resume`` it continues each partition from its committed offset (``ResumingLoad``).
+        """
+        self.host.order(op="load", name=self.name, rate=rate, base=base, resume=resume)
 
     def leave(self) -> None:
         """Close the consumer and wait for its end."""
@@ -216,7 +237,7 @@ class Member:
 
 
 def wait_until(ready: Callable[[], bool], hosts: list[Host], what: str) -> None:
-    """Wait for the hosts' events until something holds."""
+    """Wait until a condition on the hosts' events is true."""
     give_up = time.monotonic() + WAIT_LIMIT_S
     while not ready():
         if time.monotonic() > give_up:
@@ -227,7 +248,7 @@ def wait_until(ready: Callable[[], bool], hosts: list[Host], what: str) -> None:
 
 
 def wait_shared(members: list[Member], topic: str, partitions: int) -> None:
-    """Wait until the members own all partitions of the topic, each at least one, none twice."""
+    """Wait until every partition of the topic has one owner, and every member owns one."""
 
     def shared() -> bool:
         parts = [m.held for m in members]
@@ -244,7 +265,7 @@ def wait_shared(members: list[Member], topic: str, partitions: int) -> None:
 
 
 class Hosts:
-    """Hosts of a test: one a client library, and further ones to be killed."""
+    """The hosts of a test: one for each client library, and others that the test kills."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -260,6 +281,10 @@ class Hosts:
         host = Host(client, self._bootstrap)
         self._all.append(host)
         return host
+
+    def all(self) -> list[Host]:
+        """Every host that was started, also those that were killed."""
+        return list(self._all)
 
     def end(self) -> None:
         for host in self._all:

@@ -6,22 +6,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import PartitionsMoved
 from groupkeeper.coordinator.core.requests.consumer import (
     ConsumerGroupDescribe,
     ConsumerGroupDescribeResult,
     ConsumerGroupHeartbeat,
 )
-from tests.helpers.core.shard_driver import CLIENT, Call, ShardDriver
+from tests.helpers.core.shard_driver import CLIENT, Call, ShardDriver, TopicInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from groupkeeper.coordinator.core.events import Event
 
 Held = dict[str, list[int]]
 """Topic id -> partitions."""
 
 
 def a_consumer_heartbeat(group_id: str = "g", member_id: str = "a", **changes: Any) -> Any:
-    """A heartbeat that changes nothing, with whatever a test changes about it."""
+    """Return a heartbeat that changes nothing, except for the given changes."""
     fields: dict[str, Any] = {
         "member_epoch": 0,
         "group_instance_id": None,
@@ -40,7 +43,7 @@ def a_consumer_heartbeat(group_id: str = "g", member_id: str = "a", **changes: A
 
 @dataclass(eq=False)
 class ConsumerStub:
-    """One member: remembers its epoch and its partitions, and does as it is told."""
+    """One member: remembers its epoch and its partitions, and follows each answer."""
 
     driver: ShardDriver
     member_id: str
@@ -105,6 +108,27 @@ def settle(driver: ShardDriver, members: Iterable[ConsumerStub], rounds: int = 1
         driver.advance(1_000)
         for member in members:
             member.acknowledge()
+
+
+def owners_by_events(
+    events: Iterable[Event], topics: Iterable[TopicInfo]
+) -> dict[tuple[str, int], str]:
+    """Return who owns which partition of a consumer group, as a reader of the log finds out:
+    (topic id, partition) -> member id.
+    """
+    ids = {topic.name: topic.topic_id for topic in topics}
+    owners: dict[tuple[str, int], str] = {}
+    for event in events:
+        if isinstance(event, PartitionsMoved):
+            for topic, numbers in event.lost_partitions.items():
+                for number in numbers:
+                    assert owners.pop((ids.get(topic, topic), number)) == event.member_id
+            for topic, numbers in event.gained_partitions.items():
+                for number in numbers:
+                    place = ids.get(topic, topic), number
+                    assert place not in owners, "the other one must lose it first"
+                    owners[place] = event.member_id
+    return owners
 
 
 def describe_consumer(driver: ShardDriver, group_id: str = "g") -> ConsumerGroupDescribeResult:

@@ -50,11 +50,12 @@ class FakeShard:
         self.deadlines: list[int] = []
         self.expired_at: list[int] = []
         self.done: list[tuple[Work, WorkOutcome]] = []
+        self.stops_ms: list[int] = []
         self.images = [image]
         self.overrides: Mapping[str, GroupOverrides] = {}
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
-        step = Step(sets_alarm=bool(self.deadlines))
+        step = Step(records=[], events=[], sets_alarm=bool(self.deadlines))
         if request.group_id.startswith("bug"):
             raise ZeroDivisionError("a bug of the core")
         if request.group_id.startswith("work"):
@@ -69,7 +70,7 @@ class FakeShard:
             elif request.member_id == "unknown":
                 step.replies.append(Reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID))
             else:
-                step.replies.append(Reply(ticket, ErrorCode.NONE, waits=False))
+                step.answer = ErrorCode.NONE
         elif isinstance(request, OffsetCommit):
             record = _record(request, now)
             self.apply(record)
@@ -113,6 +114,10 @@ class FakeShard:
         self.applied.append(record)
 
     def loaded(self, now: Now) -> Step:
+        return Step()
+
+    def resumed(self, stopped_ms: int, now: Now) -> Step:
+        self.stops_ms.append(stopped_ms)
         return Step()
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:

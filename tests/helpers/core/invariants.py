@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from groupkeeper.coordinator.core.classic.group import MAX_GENERATION, ClassicGroup
 from groupkeeper.coordinator.core.classic.member import encoded_bytes, metadata_bytes
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
@@ -22,7 +24,7 @@ from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupHeartbea
 from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.state import ShardState
-from groupkeeper.coordinator.core.step import Step, Ticket
+from groupkeeper.coordinator.core.step import Reply, Step, Ticket
 from tests.helpers.core.consumer_invariants import check_consumer_group
 
 _WITH_MEMBERS = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
@@ -45,6 +47,18 @@ def check(shard: ShardState) -> None:
         _check_bytes(group)
     _check_ends(shard)
     _check_ids(shard)
+
+
+def spelled_out(step: Step, ticket: Ticket) -> Step:
+    """Return a step with its bare answer as a reply. Assert that it does nothing else."""
+    if step.answer is None:
+        return step
+    assert not step.replies, step
+    assert not step.records, step
+    assert not step.events, step
+    assert not step.work, step
+    reply = Reply(ticket, step.answer, waits=False)
+    return msgspec.structs.replace(step, replies=[reply], answer=None)
 
 
 def _check_counts(shard: ShardState) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from groupkeeper.coordinator.core import events
 from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.records import OffsetsCommitted
 from groupkeeper.storage.codec.events import Stamp, event_dict
 from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
@@ -27,6 +28,37 @@ SAMPLES: list[Event | OffsetsCommitted] = [
     events.RebalanceStart(group_id="g", reason="member_join", members=1),
     events.RebalanceEnd(group_id="g", duration_ms=5, awaited=["m"]),
     events.Assignment(group_id="g", protocol_type="consumer", partitions={"m": {"orders": [0]}}),
+    events.TargetAssignment(
+        group_id="c",
+        group_type=GroupType.CONSUMER,
+        assignor="uniform",
+        members=1,
+        changed_members=1,
+        targets={"m": {"orders": [0]}},
+    ),
+    events.AssignmentFailed(
+        group_id="c",
+        group_type=GroupType.CONSUMER,
+        assignor="uniform",
+        reason="timed_out",
+        detail="it was killed after 5000 ms",
+        members=1,
+    ),
+    events.PatternRefused(
+        group_id="c",
+        group_type=GroupType.CONSUMER,
+        member_id="m",
+        pattern="(",
+        detail="missing closing )",
+    ),
+    events.PartitionsMoved(
+        group_id="c",
+        group_type=GroupType.CONSUMER,
+        member_id="m",
+        reason="target_assignment",
+        gained_partitions={"orders": [0]},
+    ),
+    events.GroupConverted(group_id="g", from_type="consumer", to_type="classic", members=1),
     events.GroupCreated(group_id="g"),
     events.GroupDeleted(group_id="g", reason="expired", offsets=3),
     events.OffsetExpired(group_id="g", topics=_LOST),

@@ -37,7 +37,13 @@ from groupkeeper.coordinator.core.requests.offsets import (
 )
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.core.work import Work, WorkOutcome
-from tests.helpers.core.invariants import check, check_alarm, due_at, parked_tickets
+from tests.helpers.core.invariants import (
+    check,
+    check_alarm,
+    due_at,
+    parked_tickets,
+    spelled_out,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -176,14 +182,14 @@ class ShardDriver:
         self._open.add(call)
         before = due_at(self.shard, request)
         try:
-            step = self.shard.handle(request, call, self.now)
+            step = spelled_out(self.shard.handle(request, call, self.now), call)
         except Exception:
             self._open.discard(call)
             raise
         check_alarm(self.shard, request, before, step)
         if request.reads:
             assert [reply.ticket for reply in step.replies] == [call]
-            assert step.records == []
+            assert not step.records
         self._take(step)
         self._expire_due()
         return call
@@ -307,6 +313,13 @@ class ShardDriver:
             self._move_to(max(due, self.now.monotonic_ms))
             self._expire_due()
         self._move_to(end)
+
+    def stop_for(self, ms: int) -> Step:
+        """Let the shard answer nothing for this time, and then continue."""
+        self._move_to(self.now.monotonic_ms + ms)
+        step = self._take(self.shard.resumed(ms, self.now))
+        self._expire_due()
+        return step
 
     def advance_until_answered(self, *calls: Call, limit_ms: int = 3_600_000) -> int:
         """Let time pass, deadline by deadline, until all calls are answered; returns how long."""

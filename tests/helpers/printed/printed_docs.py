@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.daemon.config import Settings, StaticSettings, StaticTopic
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS
+from groupkeeper.pipeline.reports.bounds import IncidentBounds
 from groupkeeper.storage.event_log.event_kinds import COMMON_FIELDS, KINDS, Field
+from groupkeeper.storage.event_log.json_schema import json_schema
 from tests.conformance.kafka import allowed
 from tests.helpers.printed import printed_protocol, printed_rooms, printed_states
 
@@ -26,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "config.example.toml"
 REFERENCE = ROOT / "docs" / "reference"
 EVENTS = REFERENCE / "events.md"
+INCIDENTS = ROOT / "docs" / "operate" / "incidents.md"
+EVENTS_SCHEMA = REFERENCE / "events.schema.json"
 DIFFERENCES = ROOT / "docs" / "understand" / "differences.md"
 STATES = ROOT / "docs" / "spec" / "states.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -83,6 +87,15 @@ def metrics_table() -> str:
         labels = "{" + ", ".join(definition.labels) + "}" if definition.labels else ""
         name = f"`{definition.full_name}{labels}`"
         lines.append(f"| {name} | {definition.kind} | {definition.help} | {definition.advice} |")
+    return "\n".join(lines)
+
+
+def bounds_table() -> str:
+    """The bounds of the rules for incidents as a Markdown table."""
+    lines = ["| bound | default | what it is and why |", "| --- | --- | --- |"]
+    for name, field in IncidentBounds.model_fields.items():
+        default = f"`{field.default}`" if isinstance(field.default, int) else ""
+        lines.append(f"| `{name}` | {default} | {field.description} |")
     return "\n".join(lines)
 
 
@@ -148,6 +161,7 @@ SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "features": printed_protocol.features,
     },
     EVENTS: {"event fields": common_fields_table, "event kinds": kinds_of_events},
+    INCIDENTS: {"bounds": bounds_table},
     DIFFERENCES: {"decisions": allowed.table},
     ARCHITECTURE: {"rooms": printed_rooms.picture},
     STATES: {
@@ -180,7 +194,13 @@ def _first_line(text: str | None) -> str:
     return (text or "").splitlines()[0]
 
 
+def events_json_schema() -> str:
+    """``docs/reference/events.schema.json``: one event, as JSON Schema."""
+    return json.dumps(json_schema(), indent=1) + "\n"
+
+
 if __name__ == "__main__":
     EXAMPLE.write_text(example_toml())
+    EVENTS_SCHEMA.write_text(events_json_schema())
     for document in SECTIONS:
         document.write_text(with_printed_sections(document))

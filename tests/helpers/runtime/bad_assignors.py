@@ -13,7 +13,7 @@ from groupkeeper.coordinator.runtime.work_process import main
 
 
 class Assignor:
-    """Gives each member every other partition. ``before`` may do what it likes."""
+    """Gives each member every other partition. ``before`` is called first, and may do anything."""
 
     def __init__(self, name, before=lambda: None):
         self.name = name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGrou
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.runtime.owner import ShardOwner
-from groupkeeper.storage.base import StorageLimits, StoreIdentity
+from groupkeeper.storage.base import ShardId, StorageLimits, StoreIdentity
 from tests.helpers.core.fake_shard import FakeShard
 from tests.helpers.runtime.coordinator import CLIENT, RecordingTicket, a_commit, a_config
 from tests.helpers.runtime.virtual_loop import VirtualClock, turns, virtual_timer
@@ -21,12 +21,12 @@ from tests.helpers.storage.faulty_storage import FaultyStorage
 class Pipeline:
     """Slots with fake shards over a storage with faults."""
 
-    def __init__(self, storage: FaultyStorage, shards: int, **config: Any) -> None:
+    def __init__(self, storage: FaultyStorage, shards: Iterable[ShardId], **config: Any) -> None:
         self.storage = storage
         self.clock = VirtualClock()
         self.order: list[RecordingTicket] = []
         self.tickets: list[RecordingTicket] = []
-        makers = dict.fromkeys(range(shards), FakeShard)
+        makers = dict.fromkeys(shards, FakeShard)
         self.owner = ShardOwner(
             storage, a_config(**config), self.clock, NoTopics(), makers, virtual_timer
         )
@@ -82,12 +82,17 @@ class Pipeline:
 
 @asynccontextmanager
 async def a_pipeline(
-    storage: FaultyStorage | None = None, shards: int = 2, *, one_lane: bool = True, **config: Any
+    storage: FaultyStorage | None = None,
+    shards: Sequence[ShardId] = (0, 1),
+    *,
+    one_lane: bool = True,
+    shared: bool = False,
+    **config: Any,
 ) -> AsyncIterator[Pipeline]:
     """Start the runtime, and stop it at the end. Every ticket must then have exactly one answer."""
     storage = storage or FaultyStorage()
-    storage.limits = StorageLimits(max_step_bytes=1 << 20, one_lane=one_lane)
-    await storage.open(StoreIdentity("test", shards))
+    storage.limits = StorageLimits(max_step_bytes=1 << 20, one_lane=one_lane, shared=shared)
+    await storage.open(StoreIdentity("test", len(shards)))
     pipeline = Pipeline(storage, shards, **config)
     await pipeline.owner.start()
     yield pipeline

@@ -68,7 +68,7 @@ def test_check_config_prints_relative_paths_whole(tmp_path, monkeypatch):
     assert f'log.dir = "{tmp_path}/groupkeeper-log"' in output
 
 
-@pytest.mark.parametrize("url", ["redis://x", "postgresql://x/y", "sqlite://relative.db"])
+@pytest.mark.parametrize("url", ["redis://x", "postgresql://x", "sqlite://relative.db"])
 def test_check_config_refuses_a_store_that_serve_would_refuse(url, monkeypatch):
     monkeypatch.setenv("GROUPKEEPER_STORAGE__URL", url)
     result = run("check-config")

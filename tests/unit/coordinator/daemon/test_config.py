@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groupkeeper.coordinator.daemon.address import HostPort, parse_address
-from groupkeeper.coordinator.daemon.config import Settings, absolute_storage_url
+from groupkeeper.coordinator.daemon.config import Settings, absolute_storage_url, shown_storage_url
 from groupkeeper.coordinator.daemon.config_load import ConfigError, load_settings
 from groupkeeper.coordinator.daemon.setting_names import setting_names, variable_of
 
@@ -246,3 +246,22 @@ def test_relative_sqlite_paths_are_made_whole_against_the_working_directory(tmp_
     assert absolute_storage_url("sqlite:///a/b.db") == f"sqlite:///{tmp_path}/a/b.db"
     assert absolute_storage_url("sqlite:////var/b.db") == "sqlite:////var/b.db"
     assert absolute_storage_url("memory:") == "memory:"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("memory:", "memory:"),
+        ("sqlite:////a:b@c.db", "sqlite:////a:b@c.db"),
+        ("postgresql://me:hu:sh@db/groups?schema=s", "postgresql://me:***@db/groups?schema=s"),
+        (
+            "postgresql://me@db/groups?password=hush&x=1",
+            "postgresql://me@db/groups?password=***&x=1",
+        ),
+        ("postgresql://db/g?sslpassword=hush", "postgresql://db/g?sslpassword=***"),
+        ("zookeeper://me:hu@sh@a:2181,b:2181/c", "zookeeper://me:***@a:2181,b:2181/c"),
+        ("zookeeper://me@a:2181,b:2181/c", "zookeeper://me@a:2181,b:2181/c"),
+    ],
+)
+def test_no_password_of_a_store_is_shown(url: str, shown: str) -> None:
+    assert shown_storage_url(url) == shown

@@ -105,7 +105,7 @@ def test_each_setting_of_a_coordinator_is_one_of_the_daemon_or_a_hosts_alone():
 
 def test_each_setting_of_consumer_groups_reaches_the_coordinator():
     changed = {
-        "rebalance_protocols": ("classic", "consumer"),
+        "rebalance_protocols": ("classic",),
         "consumer_assignors": ("range",),
         "consumer_migration_policy": "upgrade",
         "consumer_max_size": 7,

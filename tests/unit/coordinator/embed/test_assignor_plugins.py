@@ -13,13 +13,18 @@ from groupkeeper.coordinator.core.assignors.registry import ASSIGNORS, UnknownAs
 from groupkeeper.coordinator.core.assignors.types import MemberSubscription, TopicPartition
 from groupkeeper.coordinator.core.consumer.assigning import GroupSpec
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentNames, AssignmentWork
+from groupkeeper.coordinator.daemon.config import Settings
 from groupkeeper.coordinator.embed.assignor_plugins import (
     ENTRY_POINT_GROUP,
     AssignorPluginError,
     get_assignor,
     installed_assignors,
+    unknown_assignor,
 )
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.workers import Workers
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -140,3 +145,17 @@ async def test_the_other_process_finds_the_assignors_of_other_distributions(inst
     assert await outcome == [[0, 1, 2], []]
     await asyncio.wait(workers.stop())
     assert "theirs_module" not in sys.modules, "not imported here"
+
+
+def test_a_name_in_the_settings_that_no_assignor_has_is_named(install) -> None:
+    wrong = "no installed assignor is named 'greedy'; known are range, roundrobin, sticky, uniform"
+    assert unknown_assignor(("uniform", "greedy")) == wrong
+    with pytest.raises(ValueError, match="consumer_assignors: no installed assignor"):
+        GroupCoordinator(
+            MemoryOffsetStorage(), CoordinatorConfig(consumer_assignors=("uniform", "greedy"))
+        )
+    with pytest.raises(ValueError, match=r"group\.consumer_assignors: no installed"):
+        Settings(group={"consumer_assignors": ["greedy"]})
+    install("theirs", greedy="theirs_module:GreedyAssignor")
+    assert unknown_assignor(("uniform", "greedy")) is None
+    assert Settings(group={"consumer_assignors": ["greedy"]}).group.consumer_assignors

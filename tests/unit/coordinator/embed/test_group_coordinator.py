@@ -47,6 +47,10 @@ async def test_what_is_remembered_about_groups_is_bounded(monkeypatch: pytest.Mo
         assert len(world.coordinator._routed) <= 10
 
 
+def test_the_remembered_ids_need_at_most_64_mib() -> None:
+    assert service.MAX_ROUTED_GROUPS * service.MAX_ROUTED_CHARS * 4 <= 64 * 1024 * 1024
+
+
 @virtual_time
 async def test_a_long_id_is_served_and_not_remembered() -> None:
     short, long = "g" * service.MAX_ROUTED_CHARS, "g" * (service.MAX_ROUTED_CHARS + 1)

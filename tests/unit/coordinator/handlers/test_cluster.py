@@ -420,7 +420,7 @@ def test_a_name_that_is_repeated_is_shown_once_however_often() -> None:
 def test_metadata_waits_for_the_creation() -> None:
     services = make_services(auto_create_topics=True)
     exchange, channel = begin(services, "metadata", 9, topics=asked_names("new"))
-    assert exchange.holds
+    assert exchange.blocks
     assert channel.replies == []
     services.coordinator.tickets[0].resolve(created(services.coordinator.requests[0]))  # type: ignore[attr-defined]
     (topic,) = decode("metadata", 9, channel.replies[0])["topics"]

@@ -88,7 +88,7 @@ def test_a_heartbeat_without_a_change_lets_later_requests_begin(
     assert request == ConsumerGroupHeartbeat(
         "g", "m", 3, instance_id, None, -1, None, None, None, None, None, "", CLIENT
     )
-    assert exchange.holds is False
+    assert exchange.blocks is False
 
 
 @both_heartbeats
@@ -108,7 +108,7 @@ def test_a_heartbeat_with_a_change_is_read_as_a_whole(version: int, change: dict
     services = make_services()
     exchange, _ = begin(services, HEARTBEAT, version, **(UNCHANGED | change))
     (request,) = services.coordinator.requests  # type: ignore[attr-defined]
-    assert exchange.holds is True
+    assert exchange.blocks is True
     assert request.member_epoch == change.get("member_epoch", 3)
     assert request.rack_id == change.get("rack_id")
     assert request.rebalance_timeout_ms == change.get("rebalance_timeout", -1)

@@ -167,7 +167,7 @@ def test_a_sync_whose_assignments_are_too_large_is_answered_later(error: ErrorCo
     """librdkafka repeats join and sync at once after any error of a sync."""
     services = make_services(lambda _: SyncGroupResult(error))
     exchange, channel = begin(services, "sync_group", 5, **SYNC)
-    assert (exchange.holds, exchange.error) == (True, error)
+    assert (exchange.blocks, exchange.error) == (True, error)
     ((delay_s, _),) = channel.timers
     assert (delay_s, channel.replies) == (REFUSED_AFTER_S, [])
     channel.run_timers()

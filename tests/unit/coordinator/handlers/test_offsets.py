@@ -146,6 +146,16 @@ def test_commit_error_of_the_whole_is_copied_to_every_partition(version: int) ->
     ]
 
 
+@pytest.mark.parametrize("version", versions_of("offset_commit"))
+def test_a_commit_whose_shard_was_dropped_is_repeated_at_this_coordinator(version: int) -> None:
+    """NOT_COORDINATOR makes librdkafka look for the coordinator without end."""
+    result = OffsetCommitResult(ErrorCode.NOT_COORDINATOR)
+    reply = ask("offset_commit", version, lambda _: result, **COMMIT)
+    (topic,) = reply["topics"]
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert [p["error_code"] for p in topic["partitions"]] == [loading, loading]
+
+
 def fetch_values(version: int, topics: list[int] | None) -> dict[str, Any]:
     wire = None
     if topics is not None:
@@ -236,7 +246,7 @@ def test_many_groups_are_answered_in_request_order_however_late_each_is(version:
     exchange, channel = begin(services, "offset_fetch", version, groups=groups)
     coordinator = services.coordinator
     assert isinstance(coordinator, FakeCoordinator)
-    assert exchange.holds
+    assert exchange.blocks
     errors = [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
     for index in (2, 1, 0):
         assert channel.replies == []
@@ -331,7 +341,7 @@ def test_commits_and_single_fetches_may_be_pipelined() -> None:
         ("offset_fetch", 9, fetch_values(9, [0])),
     ):
         exchange, _ = begin(services, api, version, **values)
-        assert not exchange.holds
+        assert not exchange.blocks
 
 
 GROWN = "\ufffd" * 20_000

@@ -160,7 +160,7 @@ def test_fetch_waits_as_long_as_asked_and_returns_nothing(version: int) -> None:
     services = services_with_end()
     exchange, channel = begin(services, "fetch", version, **fetch_values((1, 41), (0, 0)))
     assert channel.replies == []
-    assert exchange.holds
+    assert exchange.blocks
     assert [delay for delay, _ in channel.timers] == [0.5]
     channel.run_timers()
     reply = decode("fetch", version, channel.replies[0])

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from groupkeeper.coordinator.core.waiting import AwaitedMember, Waiting
-from groupkeeper.coordinator.handlers.describe_groups import waiting_text
+from groupkeeper.coordinator.handlers.waiting_text import waiting_text
 from groupkeeper.protocol.packing import MAX_STRING_BYTES
 
 

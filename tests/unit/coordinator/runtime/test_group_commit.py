@@ -155,7 +155,7 @@ async def test_a_ticket_may_submit_the_next_request_from_within_its_answer() -> 
 
 @virtual_time
 async def test_replies_are_released_in_portions_so_that_the_loop_turns() -> None:
-    async with a_pipeline(shards=20) as pipeline:
+    async with a_pipeline(shards=range(20)) as pipeline:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
 
@@ -273,7 +273,7 @@ async def test_when_too_much_waits_what_would_write_is_refused_and_heartbeats_go
 
 @virtual_time
 async def test_what_waits_is_bounded_over_all_shards_that_are_written_together() -> None:
-    async with a_pipeline(shards=4, max_gathered_requests=3) as pipeline:
+    async with a_pipeline(shards=range(4), max_gathered_requests=3) as pipeline:
         gate = pipeline.storage.hold_next_append()
         pipeline.commit(1)
         await turns(4)
@@ -325,7 +325,7 @@ async def test_who_stops_waiting_for_a_lane_holds_it_no_longer() -> None:
         gate = pipeline.storage.hold_next_append()
         first = pipeline.commit(1)
         await turns(4)
-        waits = asyncio.ensure_future(lane.hold())
+        waits = asyncio.ensure_future(lane.pause())
         await turns(2)
         waits.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -365,19 +365,19 @@ async def test_a_lane_that_the_loop_cancels_ends_so_and_its_append_counts_as_fai
 
 
 def test_who_flushes_a_lane_that_is_held_waits_and_does_not_turn_the_loop() -> None:
-    async def flush_while_held() -> None:
+    async def flush_while_paused() -> None:
         async with a_pipeline() as pipeline:
             (lane,) = pipeline.owner.lanes
-            await lane.hold()
+            await lane.pause()
             commit = pipeline.commit(1)
             flushing = asyncio.ensure_future(lane.flush())
             await asyncio.sleep(1)
             assert (flushing.done(), commit.is_waiting) == (False, True)
-            lane.end_hold()
+            lane.end_pause()
             await flushing
             assert commit.error is ErrorCode.NONE
 
-    run_virtual(flush_while_held(), most_turns=1_000)
+    run_virtual(flush_while_paused(), most_turns=1_000)
 
 
 @virtual_time

@@ -19,7 +19,8 @@ from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics
-from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper.storage.backends.host import PersistentOffsetStorage
+from groupkeeper.storage.backends.metadata_store import OffsetAndMetadata
 from tests.helpers.runtime.coordinator import CLIENT, RecordingTicket, World
 from tests.helpers.runtime.coordinator import a_world as a_world_over
 from tests.helpers.runtime.virtual_loop import run_virtual, turns, virtual_time
@@ -90,7 +91,7 @@ class AsksAgain(RecordingTicket):
 
 
 @virtual_time
-async def test_what_an_answer_brings_queues_behind_what_is_held() -> None:
+async def test_what_an_answer_brings_queues_behind_the_waiting_requests() -> None:
     store = a_store()
     gate = Gate()
     store.gates.append(gate)

@@ -71,7 +71,7 @@ async def test_a_busy_log_is_left_alone() -> None:
 @virtual_time
 async def test_every_shard_is_offered_to_the_fold_once_something_is_unfolded() -> None:
     storage = FoldingStorage()
-    async with a_pipeline(storage, shards=5) as pipeline:
+    async with a_pipeline(storage, shards=range(5)) as pipeline:
         await some_commits(pipeline, 1)
         await some_commits(pipeline, 1)
         assert storage.offered == [1, 5]
@@ -80,7 +80,7 @@ async def test_every_shard_is_offered_to_the_fold_once_something_is_unfolded() -
 @virtual_time
 async def test_no_shard_is_offered_to_a_fold_that_is_not_due() -> None:
     storage = FoldingStorage()
-    async with a_pipeline(storage, shards=5) as pipeline:
+    async with a_pipeline(storage, shards=range(5)) as pipeline:
         storage.limits = msgspec.structs.replace(storage.limits, fold_after_requests=3)
         for _ in range(4):
             await some_commits(pipeline, 1)

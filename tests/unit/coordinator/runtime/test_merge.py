@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from groupkeeper.coordinator.core.events import CommitRejected, GroupCreated, MemberFenced
+from groupkeeper.coordinator.core.events import (
+    AssignmentFailed,
+    CommitRejected,
+    GroupCreated,
+    MemberFenced,
+    PatternRefused,
+)
 from groupkeeper.coordinator.runtime.merge import MAX_KEPT_CHARS, RefusalMerger
 
 
@@ -77,3 +83,33 @@ def test_a_refusal_with_long_names_is_written_each_time_and_not_kept() -> None:
     assert merger.end_all() == []
     short = fenced("m" * (MAX_KEPT_CHARS - 1))
     assert merger.admit(0, [short, short], 0) == [short]
+
+
+def test_all_patterns_of_a_group_share_a_window_whoever_sends_them():
+    merger = RefusalMerger(10_000, 100)
+    sent = [
+        PatternRefused(group_id="g", member_id=f"m{n}", pattern=f"({n}", detail="missing )")
+        for n in range(100)
+    ]
+    admitted = [event for event in sent if merger.admit(0, [event], 0)]
+    assert admitted == sent[:1]
+    ((_, merged),) = merger.due(10_000)
+    assert merged == PatternRefused(
+        group_id="g", member_id="m99", pattern="(99", detail="missing )", count=99
+    )
+
+
+def test_failures_to_assign_are_merged_for_each_group():
+    merger = RefusalMerger(10_000, 100)
+
+    def failed(group_id: str, epoch: int) -> AssignmentFailed:
+        return AssignmentFailed(
+            group_id=group_id, generation_id=epoch, assignor="uniform", reason="died"
+        )
+
+    sent = [failed(group_id, epoch) for epoch in range(5) for group_id in ("g", "h")]
+    assert merger.admit(0, sent, 0) == sent[:2]
+    assert [(event.group_id, event.count) for _, event in merger.due(10_000)] == [
+        ("g", 4),
+        ("h", 4),
+    ]

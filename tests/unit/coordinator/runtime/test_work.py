@@ -67,6 +67,20 @@ async def test_a_loading_shard_does_not_get_the_outcome():
 
 
 @virtual_time
+async def test_a_suspended_shard_gets_the_outcome_when_it_resumes():
+    async with a_pipeline() as pipeline:
+        workers = FakeWorkers(pipeline)
+        pipeline.commit(group_id="work")
+        shard, slot = pipeline.shard(), pipeline.owner.slots[0]
+        slot.suspend()
+        ((work, done),) = workers.begun
+        done([[1]])
+        assert shard.done == []
+        slot.resume(lambda shard: [])
+        assert shard.done == [(work, [[1]])]
+
+
+@virtual_time
 async def test_an_outcome_that_the_core_cannot_use_is_a_bug_of_the_core_and_no_exception_here(
     monkeypatch,
 ):

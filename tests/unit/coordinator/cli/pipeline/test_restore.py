@@ -153,8 +153,8 @@ def test_what_is_no_dump_is_told_before_spark_is_started(
     (tmp_path / "other").mkdir()
     (tmp_path / "other/dump.json").mkdir()
     for dump, said in (
-        ("absent", "holds no dump.json"),
-        ("file", "holds no dump.json"),
+        ("absent", "has no dump.json"),
+        ("file", "has no dump.json"),
         ("other", "dump.json: Is a directory"),
     ):
         given = ["import", str(tmp_path / dump), "--tables", str(tmp_path / "t")]
@@ -397,6 +397,21 @@ def test_a_group_that_moved_on_at_its_source_is_told_with_its_partitions() -> No
         "4 partitions have changed at the source since the plan was made: clicks-0 was none, is 3;"
         " orders-0 was 5, is none; orders-1 was 25, is none; and 1 more. "
     )
+
+
+def test_a_group_that_moved_on_is_told_with_the_member_that_has_the_partition() -> None:
+    a, alpha = Partition("a", 0), Partition("alpha", 0)
+    groups = [plan_group(g, {}, {alpha: Committed(1)}, {alpha: Log()}) for g in ("one", "two")]
+    now = {"one": {a: Committed(2)}, "two": {a: Committed(1)}}
+    asked = []
+
+    def owners(group: str) -> dict[Partition, str]:
+        asked.append(group)
+        return {a: "billing-7 at /10.0.0.7"}
+
+    one, two = drift(groups, now, {"a": "alpha"}, owners)
+    assert "alpha-0 was 1, is 2 (of billing-7 at /10.0.0.7). Stop its consumers" in one.message
+    assert (two.is_well, asked) == (True, ["one"])
 
 
 def test_other_metadata_at_the_source_is_told_where_the_plan_keeps_it() -> None:

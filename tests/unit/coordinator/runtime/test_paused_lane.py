@@ -1,5 +1,5 @@
-"""A lane is held while some of its shards are loaded again. Requests of its other shards that write
-wait for that, but no longer than an append may take.
+"""A lane is paused while some of its shards are loaded again. Requests of its other shards that
+write wait until then, but no longer than an append may take.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ async def test_what_was_not_given_to_the_store_costs_no_lease_and_no_append() ->
 async def test_a_lane_that_was_full_is_not_when_what_waited_is_dropped() -> None:
     async with a_pipeline(max_gathered_requests=2) as pipeline:
         (lane,) = pipeline.owner.lanes
-        await lane.hold()
+        await lane.pause()
         commits = [pipeline.commit(offset, KEPT) for offset in (1, 2, 3)]
         assert commits[2].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         await asyncio.sleep(5.1)
         assert {commit.error for commit in commits[:2]} == {ErrorCode.NOT_COORDINATOR}
-        lane.end_hold()
+        lane.end_pause()
         await assert_serves(pipeline)
 
 
@@ -196,7 +196,7 @@ async def test_a_commit_may_go_between_two_loads_that_fail() -> None:
 async def held_before_it_starts(pipeline: Pipeline) -> RecordingTicket:
     """A commit whose append was about to start in the turn in which the lane was held."""
     commit = pipeline.commit(1, KEPT)
-    await pipeline.owner.lanes[0].hold()
+    await pipeline.owner.lanes[0].pause()
     return commit
 
 
@@ -208,7 +208,7 @@ async def test_an_append_that_was_about_to_start_waits_no_longer_than_others() -
         assert commit.is_waiting
         await asyncio.sleep(0.2)
         assert commit.error is ErrorCode.NOT_COORDINATOR
-        pipeline.owner.lanes[0].end_hold()
+        pipeline.owner.lanes[0].end_pause()
         await assert_serves(pipeline)
 
 
@@ -218,7 +218,7 @@ async def test_who_folds_is_told_too_when_what_gathers_is_dropped(has_request: b
     async with a_pipeline() as pipeline:
         (lane,) = pipeline.owner.lanes
         folding = asyncio.ensure_future(lane.fold())
-        holding = asyncio.ensure_future(lane.hold())  # before the fold has started
+        holding = asyncio.ensure_future(lane.pause())  # before the fold has started
         await turns(4)
         assert holding.done()
         if has_request:
@@ -229,5 +229,5 @@ async def test_who_folds_is_told_too_when_what_gathers_is_dropped(has_request: b
                 pipeline.commit(2, shard_id, group_id="bug")
         await turns(2)
         assert folding.done()
-        lane.end_hold()
+        lane.end_pause()
         await assert_serves(pipeline)

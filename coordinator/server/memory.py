@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from groupkeeper.protocol.frames import FrameSplitter
 
 GRAIN_BYTES = 4_096
 """Smaller changes in the memory of a connection are not reported. They are part of the cost of
-every connection, and each report would cost every commit.
-"""
+every connection, and a report of each would slow down every commit."""
 OWED_GRAIN_BYTES = 16_384
 """Like ``GRAIN_BYTES``, for requests that wait for their answer (pipelined commits). A quarter of
 their bytes is added to it.
@@ -20,9 +17,9 @@ FRAME_BYTES = 64
 """The memory of a frame without its bytes."""
 DECODED_FACTOR = 16
 MAX_DECODED_BYTES = 4_194_304
-"""A request grows when it is decoded: a partition takes 18 bytes in a frame and up to 300 in
-memory. The limit on the elements of a frame (kafka.max_request_elements) limits this too.
-"""
+"""The most memory that a decoded request is counted with. A partition takes 18 bytes in a frame and
+up to 300 in memory. The limit on the elements of a frame (kafka.max_request_elements) limits this
+too."""
 
 UNCOUNTED_BYTES = 1_024
 REQUEST_BYTES = 256
@@ -32,12 +29,12 @@ of the cost of a connection, like ``GRAIN_BYTES``. A member's commit nearly alwa
 
 
 def cost_bytes(frame_bytes: int) -> int:
-    """Return the memory of a waiting request. The estimate is rather too high than too low."""
+    """Return the memory of a waiting request. The estimate is too high rather than too low."""
     return CALL_BYTES + frame_bytes + min(DECODED_FACTOR * frame_bytes, MAX_DECODED_BYTES)
 
 
-class Held:
-    """The bytes that the server holds for one connection."""
+class ConnectionMemory:
+    """Counts the bytes that the server holds for one connection."""
 
     __slots__ = (
         "_backlog",
@@ -53,7 +50,7 @@ class Held:
         "unsent_bytes",
     )
 
-    def __init__(self, splitter: FrameSplitter, backlog: deque[bytes]) -> None:
+    def __init__(self, splitter: FrameSplitter, backlog: list[bytes]) -> None:
         """``splitter`` has the bytes of an incomplete frame, ``backlog`` the frames that have not
         begun.
         """
@@ -81,7 +78,7 @@ class Held:
         self.backlog_bytes = 0
 
     def report(self, is_closed: bool) -> int | None:
-        """Return the bytes that are held now, or None if they differ little from the last
+        """Return the bytes that are used now. Return None if they differ little from the last
         report.
         """
         owed = self.owed_bytes
@@ -99,8 +96,8 @@ class Held:
         return None
 
     def waits_for_client(self, requests: int, owes: int) -> bool:
-        """Return whether the memory stays held until the client sends the rest of a frame or reads
-        its replies. False if a request has begun since the last call.
+        """Return True if the memory stays in use until the client sends the rest of a frame or
+        reads its replies. False if a request has begun since the last call.
         """
         if self._requests_seen != requests:
             self._requests_seen = requests

@@ -1,0 +1,97 @@
+"""``groupkeeper group owners``: who owned a partition, as the event log shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
+from groupkeeper.coordinator.cli.stored_events import ConfigOption, StoreOption, stored_events
+
+if TYPE_CHECKING:
+    from groupkeeper.storage.event_log.partition_owners import PartitionOwner
+
+
+def owners_command(  # noqa: PLR0913 - the options of a command
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")],
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic's name.")],
+    partition: Annotated[int, typer.Option("--partition", min=0, metavar="N", help="Its number.")],
+    lines: Annotated[
+        int,
+        typer.Option(
+            "--lines", "-n", min=1, max=10**9, metavar="N", help="Only the last N owners."
+        ),
+    ] = 20,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show who owned a partition, from when to when, and why it moved.
+
+    WHY is the reason of the rebalance that gave the member this partition, and the member that
+    caused it, if it was another one. If ENDED-BY is target_assignment or assignment, the partition
+    was assigned to another member: the next line has its reason. The owner of today has no UNTIL.
+
+    Reads the event log of the store, with or without a running daemon. Times are UTC. In a classic
+    group, ownership lasts from one assignment to the next. Exits 4 if no event names an owner.
+    """
+    from groupkeeper.storage.base import StorageError, StoreRefused
+    from groupkeeper.storage.event_log.partition_owners import partition_owners
+    from groupkeeper.storage.event_log.segments import SegmentError
+
+    source = stored_events(store, config, group)
+    try:
+        owners = partition_owners(source.read(), topic, partition)[-lines:]
+    except StoreRefused as error:
+        fail(f"{error}. --store names the daemon's SQLite file", FAILED)
+    except (StorageError, SegmentError, OSError) as error:
+        fail(f"{source.store} cannot be read: {error}", FAILED)
+    source.report_lost()
+    if output is Output.JSON:
+        _print_json(owners)
+    elif owners:
+        _print_owners(owners)
+    if not owners:
+        fail(f"no event names an owner of partition {partition} of {topic!r}", NOTHING_MATCHED)
+
+
+def _print_json(owners: Sequence[PartitionOwner]) -> None:
+    import msgspec
+
+    print(json.dumps(msgspec.to_builtins(owners), indent=2))
+
+
+def _print_owners(owners: Sequence[PartitionOwner]) -> None:
+    from groupkeeper.coordinator.cli.event_view import moment
+
+    rows = [
+        (
+            moment(owner.since_ms),
+            None if owner.until_ms is None else moment(owner.until_ms),
+            owner.client_id,
+            owner.client_host,
+            owner.generation,
+            _why(owner),
+            owner.ended_by,
+            owner.instance_id,
+            owner.member_id,
+        )
+        for owner in owners
+    ]
+    names = "FROM UNTIL CLIENT-ID HOST GENERATION WHY ENDED-BY INSTANCE-ID MEMBER-ID"
+    print_table(names.split(), rows)
+
+
+def _why(owner: PartitionOwner) -> str:
+    """Return each different cause once, and its member if that is not the owner."""
+    shown = [
+        cause.reason
+        if cause.member_id in ("", owner.member_id)
+        else f"{cause.reason} of {cause.member_id}"
+        for cause in owner.causes
+    ]
+    return ", ".join(dict.fromkeys(shown))

@@ -1,0 +1,108 @@
+"""Reads events from a store and its files for a command, and reports the lost ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import USAGE, fail
+from groupkeeper.coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.daemon.config import Settings
+from groupkeeper.coordinator.daemon.config_load import ConfigError, load_settings
+
+if TYPE_CHECKING:
+    from groupkeeper.storage.event_log.segments import Segment
+    from groupkeeper.storage.event_log.source import OpenRows
+
+StoreOption = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="FILE", help="The SQLite file, instead of storage.url."),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="The daemon's settings: storage.url, log.dir."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvents:
+    """The events to read, and the problems found."""
+
+    store: Path | str
+    """A file, or a URL as in ``storage.url``."""
+    open_rows: OpenRows
+    group_id: str | None
+    gaps: set[tuple[int, int]] = field(default_factory=set)
+    """First and last seq of each gap found."""
+    damaged: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """For each damaged file: its last seq, and the problem."""
+    reported: set[object] = field(default_factory=set)
+    """The gaps and files that were reported to the user."""
+
+    def read(self, after_seq: int = 0, since_ms: int = 0) -> Iterator[dict[str, Any]]:
+        """Yield the events after a seq and from a time on, from the files and then from the rows of
+        the store. Gaps and damaged files are recorded, and do not raise.
+        """
+        from groupkeeper.storage.event_log.reader import read_events
+
+        return read_events(
+            self.open_rows,
+            after_seq,
+            group_id=self.group_id,
+            since_ms=since_ms,
+            on_gap=lambda *gap: self.gaps.add(gap),
+            passes_absent=True,
+            on_damage=self._keep_damage,
+        )
+
+    def _keep_damage(self, segment: Segment, why: str) -> None:
+        self.damaged[segment.file] = segment.last_seq, why
+
+    def report_lost(self, above_seq: int = 0) -> None:
+        """Report each gap and damaged file above ``above_seq`` once."""
+        for first, last in sorted(self.gaps - self.reported):
+            if last > above_seq:
+                self.reported.add((first, last))
+                typer.echo(
+                    f"events {first} to {last} are neither in {self.store} nor in its files; "
+                    "groupkeeper log verify reports the problem",
+                    err=True,
+                )
+        for file, (last, why) in sorted(self.damaged.items()):
+            if last > above_seq and file not in self.reported:
+                self.reported.add(file)
+                typer.echo(
+                    f"{plain(why)}. Its readable events are shown. Replace the file with a good "
+                    "copy; groupkeeper log verify names all damaged files",
+                    err=True,
+                )
+
+
+def stored_events(store: Path | None, config: Path | None, group: str | None) -> StoredEvents:
+    """Open the events of ``store``, or of the store in the settings; with ``group``, only its
+    events.
+    """
+    place = store or settings_of(config).storage.url
+    return StoredEvents(place, _rows_of(place), group)
+
+
+def settings_of(config: Path | None) -> Settings:
+    """Load the settings. If they are wrong, print the problem and exit."""
+    try:
+        return load_settings(config).settings
+    except ConfigError as error:
+        fail(str(error), USAGE)
+
+
+def _rows_of(store: Path | str) -> OpenRows:
+    from groupkeeper.storage.base import StoreRefused
+    from groupkeeper.storage.open import rows_of
+
+    try:
+        return rows_of(store)
+    except StoreRefused as error:
+        fail(f"{error}; name a --store FILE", USAGE)

@@ -1,0 +1,115 @@
+"""``groupkeeper storage``: what it finds, copies and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from groupkeeper.coordinator.cli.main import app
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from tests.helpers.core.records import commit, group_record
+from tests.helpers.storage.storage_owner import Owner
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["storage", *arguments], prog_name="groupkeeper")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "groupkeeper.db"
+
+
+async def offsets(path: Path) -> dict[Any, Any]:
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await owner.storage.close()
+    return owner.model.keys
+
+
+def test_a_backup_of_a_store_in_use_has_everything_that_was_acknowledged(store: Path) -> None:
+    async def copy() -> dict[Any, Any]:
+        owner = await Owner(SqliteOffsetStorage(store, fold_after=2)).start()
+        for offset in range(10):
+            await owner.append(0, [group_record("g"), commit("g", offset)])
+        result = await asyncio.to_thread(run, "backup", "copy.db")
+        assert result.exit_code == 0, result.output
+        assert result.output.startswith("copy.db: ")
+        await owner.append(0, [commit("g", 99)])
+        await owner.storage.close()
+        return owner.model.keys
+
+    after = asyncio.run(copy())
+    copied = asyncio.run(offsets(store.with_name("copy.db")))
+    key = ("offset", 0, "g", "orders", 0)
+    assert (after[key][0], copied[key][0]) == (99, 9)
+    assert not store.with_name("copy.db.part").exists()
+
+
+def test_a_backup_overwrites_nothing(store: Path) -> None:
+    asyncio.run(offsets(store))
+    store.with_name("copy.db").write_text("mine")
+    result = run("backup", "copy.db")
+    assert (result.exit_code, "exists already" in result.stderr) == (1, True)
+    assert store.with_name("copy.db").read_text() == "mine"
+
+
+def test_a_backup_of_what_is_no_store_is_refused(store: Path) -> None:
+    assert "there is no such file" in run("backup", "copy.db").stderr
+    store.write_text("a text that is longer than the header of a database" * 9)
+    result = run("backup", "copy.db")
+    assert (result.exit_code, "is not a SQLite database" in result.stderr) == (1, True)
+    assert not store.with_name("copy.db").exists()
+
+
+def test_a_check_counts_what_a_store_has_while_it_is_used(store: Path) -> None:
+    async def check() -> Any:
+        owner = await Owner(SqliteOffsetStorage(store, fold_after=0)).start()
+        await owner.append(0, [group_record("g"), commit("g", 1, partitions=3)])
+        await owner.append(1, [commit("other", 1)])
+        await owner.fold_all()
+        result = await asyncio.to_thread(run, "check", "--output", "json")
+        await owner.storage.close()
+        return result
+
+    result = asyncio.run(check())
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["groups"], found["offsets"], found["problems"]) == (2, 4, [])
+    assert (found["largest_group"], found["largest_offsets"]) == ("g", 3)
+    assert "groups: 2, with 4 offsets" in run("check").output
+
+
+def test_a_check_names_a_value_that_cannot_be_read(store: Path) -> None:
+    async def fill() -> None:
+        owner = await Owner(SqliteOffsetStorage(store, fold_after=0)).start()
+        await owner.append(0, [group_record("bad")])
+        await owner.fold_all()
+        await owner.storage.close()
+
+    asyncio.run(fill())
+    with closing(sqlite3.connect(store)) as connection:
+        tables = connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
+        assert tables
+        connection.execute("UPDATE groups SET state = '{'")
+        connection.commit()
+    result = run("check")
+    assert result.exit_code == 1
+    assert "bad" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["check"], ["backup", "copy.db"]])
+def test_a_store_in_memory_has_nothing_to_look_at(
+    store: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("GROUPKEEPER_STORAGE__URL", "memory:")
+    result = run(*command)
+    assert result.exit_code in (1, 2)
+    assert result.stderr.startswith("groupkeeper: ")
