@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline clients
 
-.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz soak mutants differential test-clients test-registry test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-micro guard bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz soak mutants differential test-clients test-clients-long test-storage test-poolers test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -33,7 +33,7 @@ help: ## Show this list
 
 .venv/installed-for-pipeline: .venv/bin/python pyproject.toml constraints.txt
 	@echo "Installing groupkeeper with PySpark into .venv (some minutes and 0.5 GB, the first time)"
-	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test,pipeline]'
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test,pipeline,export]'
 	@touch $@ .venv/installed-for-tests .venv/installed
 
 .venv/installed-for-fuzzing: .venv/installed-for-tests
@@ -41,14 +41,16 @@ help: ## Show this list
 	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test,fuzz]'
 	@touch $@
 
-# What constraints-oldest.txt has, and for the rest what constraints.txt has.
+# What constraints-oldest.txt has, and for the rest what constraints.txt has. To compile all of it
+# would take a third of the time, and the tests import little of it.
+OLDEST_PIP := .venv-oldest/bin/python -m pip --disable-pip-version-check --quiet
 .venv-oldest/installed: pyproject.toml constraints.txt constraints-oldest.txt
 	@echo "Installing the oldest versions that groupkeeper allows into .venv-oldest (a minute, the first time)"
 	@rm -rf .venv-oldest
 	@$(PYTHON) -m venv .venv-oldest
 	@awk -F== '/^#/ { next } FNR == NR { old[$$1] = 1; print; next } !($$1 in old)' \
 	  constraints-oldest.txt constraints.txt > .venv-oldest/constraints.txt
-	@PIP_CONSTRAINT=.venv-oldest/constraints.txt $(subst .venv/,.venv-oldest/,$(PIP)) install -e '.[test]'
+	@PIP_CONSTRAINT=.venv-oldest/constraints.txt $(OLDEST_PIP) install --no-compile -e '.[test]'
 	@touch $@
 
 setup: .venv/installed-for-tests ## Create .venv with everything for development
@@ -73,26 +75,37 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) mutants
 	REQUIRE_ALL=1 $(MAKE) differential
 	REQUIRE_ALL=1 $(MAKE) test-clients
+	REQUIRE_ALL=1 $(MAKE) test-storage
 	REQUIRE_ALL=1 $(MAKE) test-registry
 	REQUIRE_ALL=1 $(MAKE) test-registry BIN=.venv-oldest/bin REGISTRY='$(OLDEST_REGISTRY)'
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
 	$(MAKE) guard
 
 # What says the same for all versions. First rules about the sources, and tests of our own checks.
-# Then what meets no library but msgspec, which the unit tests decode with: simulated worlds. Then what
-# kills a daemon or breaks its files, which are SQLite's and the kernel's. Then a protocol that the
-# oldest librdkafka does not speak. Last the README's commands, which install versions of their own.
+# Then what meets no library but msgspec, which other tests decode with: the core and its worlds.
+# Then what kills a daemon or breaks its files, which are SQLite's and the kernel's. Then a protocol that the
+# oldest librdkafka does not speak. Then starts and ends of whole daemons, the demo, and clients that
+# are refused for a minute: other tests meet the same libraries in a daemon. Last the README's
+# commands, which install versions of their own.
 SAME_FOR_ALL := $(addprefix tests/,house mutants fuzz soak conformance/kafka \
-  simulation property/test_persistent_worlds.py \
+  simulation scenarios unit/coordinator/core \
+  property/test_assignors.py property/test_consumer_assigning.py property/test_consumer_group.py \
+  property/test_group_configs.py property/test_lives.py property/test_mixed_groups.py \
+  property/test_persistent_worlds.py property/test_reconciliation.py property/test_shard_machine.py \
   conformance/test_kill9.py conformance/test_stopped_process.py conformance/test_consumer_protocol.py server/test_sealing.py \
   server/test_broken_store.py server/test_moved_store.py storage/test_sqlite_crash.py \
   storage/test_unreadable_rows.py storage/test_write_order.py storage/test_store_files.py \
+  server/test_app.py server/test_demo.py conformance/test_refused_by_limits.py \
   examples/test_newcomers_steps.py)
+# Single tests of that protocol, in files about more.
+NEED_NEW_LIBRDKAFKA := $(addprefix tests/conformance/, \
+  test_in_process_server.py::test_members_of_a_consumer_group \
+  test_in_process_server.py::test_a_consumer_group_resumes \
+  test_testing_doc.py::test_an_example_passes_as_it_stands[consumer-group])
 OTHERS := 'fastapi==0.115.*' 'structlog==24.4.*' 'aiokafka==0.12.*'
 test-oldest: .venv/installed-for-tests .venv-oldest/installed ## `make unit` on the oldest versions that pyproject.toml allows, with fewer examples and without what is the same for all; how pip resolves beside others
-	for ours in . '.[server]'; do \
-	  .venv-oldest/bin/python -m pip --disable-pip-version-check -q install --dry-run --ignore-installed "$$ours" $(OTHERS); done
-	EXAMPLES_SHARE=0.2 $(MAKE) unit BIN=.venv-oldest/bin LEFT_OUT='$(SAME_FOR_ALL)'
+	$(OLDEST_PIP) install --dry-run --ignore-installed '.[server]' $(OTHERS)
+	EXAMPLES_SHARE=0.2 $(MAKE) unit BIN=.venv-oldest/bin LEFT_OUT='$(SAME_FOR_ALL)' DESELECTED='$(NEED_NEW_LIBRDKAFKA)'
 
 test-compiled: .venv/installed-for-tests ## The tests of the hot path, once more on it as mypyc compiles it; needs a C compiler
 	@command -v cc >/dev/null || { echo "make test-compiled needs a C compiler and Python's headers (Debian: apt install gcc libc6-dev python3-dev)." >&2; exit 1; }
@@ -107,11 +120,20 @@ sim: .venv/installed-for-tests ## Simulated worlds; SEEDS=2000 or MINUTES=60 for
 mutants: .venv/installed-for-tests ## Break the code on purpose, and see that a test notices; DRAWN=200 for more
 	$(BIN)/python -m tests.mutants
 
-differential: .venv/installed-for-tests ## Compare with a real Kafka; ALL_VERSIONS=1, CASES=2000 for more
+differential: .venv/installed-for-tests ## Compare with a real Kafka; ALL_VERSIONS=1, CASES=2000 for more, POLICY=downgrade for another migration policy
 	$(PYTEST) -q -m differential tests/conformance/kafka
 
 test-clients: .venv/installed-for-tests ## Kafka's command line and clients in Java, Go, JavaScript, C
 	WRITE_COMPATIBILITY=1 $(PYTEST) -q -m clients tests/conformance
+
+test-clients-long: .venv/installed-for-tests ## Clients of consumer groups for 8 minutes: 20 members, kills, rolls; KILLS=100 KILL_SEED= for more
+	$(PYTEST) -q -s -m clients_long tests/conformance/test_consumer_protocol_long.py
+
+test-storage: .venv/installed-for-tests ## The contract of storage on a real PostgreSQL and ZooKeeper, with their failures; needs Java
+	$(PYTEST) -q -m "(postgres or zookeeper) and not pooler" tests/storage
+
+test-poolers: .venv/installed-for-tests ## That PostgreSQL's poolers are refused with the reason; needs Debian's postgresql and pgbouncer
+	$(PYTEST) -q -m pooler tests/storage
 
 # A server in each worker, and a file in one of them.
 REGISTRY := tests/registry
@@ -124,6 +146,19 @@ test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log
 	@command -v java >/dev/null || { echo "make test-pipeline needs Java 17 (Debian: apt install openjdk-17-jre-headless)." >&2; exit 1; }
 	$(BIN)/mypy -p groupkeeper.pipeline
 	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m spark tests/pipeline tests/examples
+
+ledger: .venv/installed-for-pipeline ## The tables against what real consumers wrote down, for longer (LEDGER_STEPS=, LEDGER_SEED=); needs Java 17
+	LEDGER_STEPS=$(or $(LEDGER_STEPS),2000) LEDGER_SEED=$(or $(LEDGER_SEED),1) $(PYTEST) -q -m spark tests/pipeline/test_ledger.py
+
+test-pipeline-long: .venv/installed-for-pipeline ## Proofs about the pipeline that take minutes, of which test-pipeline has a small case; needs Java 17
+	@command -v java >/dev/null || { echo "make test-pipeline-long needs Java 17 (Debian: apt install openjdk-17-jre-headless)." >&2; exit 1; }
+	$(PYTEST) -q -m spark_long tests/pipeline
+
+# A browser cannot be installed with pip alone, and pictures are for eyes: not a part of `make ci`.
+pictures: .venv/installed-for-pipeline ## Every page of the reports in Chromium, with 0, 8 and 10,000 groups; needs Java 17 and Chromium
+	@command -v $${CHROMIUM:-chromium} >/dev/null || { echo "make pictures needs Chromium (Debian: apt install chromium)." >&2; exit 1; }
+	@$(PIP) install playwright
+	@$(BIN)/python -m tests.helpers.pictures.pictures
 
 soak: .venv/installed-for-tests ## 10 minutes of faults (MINUTES= GROUPS= MEMBERS=): kill -9, full disk, held database...
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --groups $(or $(GROUPS),200) $(if $(MEMBERS),--members $(MEMBERS))
@@ -143,7 +178,7 @@ imports: .venv/installed-for-tests ## The layers of docs/architecture.md
 
 # Two a core: many of the tests wait, for clients, processes and pip.
 unit: .venv/installed-for-tests ## All tests, without the linters
-	$(PYTEST) -q -n $$((2 * $(WORKERS))) --dist worksteal $(addprefix --ignore=,$(LEFT_OUT))
+	$(PYTEST) -q -n $$((2 * $(WORKERS))) --dist worksteal $(addprefix --ignore=,$(LEFT_OUT)) $(foreach each,$(DESELECTED),'--deselect=$(each)')
 
 fmt: .venv/installed-for-tests ## Format and mend what ruff can mend
 	$(BIN)/ruff check --fix .
@@ -164,6 +199,12 @@ INTERPRETER ?= $(BIN)/python
 bench: .venv/installed-for-tests ## Beside a real Kafka and a bare echo (BUSY=2 ROUNDS=5 INTERPRETER=/usr/bin/python3); needs Java, Maven, Go
 	@$(BIN)/python -m bench.beside_kafka --busy $(BUSY) --rounds $(ROUNDS) --python $(INTERPRETER)
 
+bench-storage: .venv/installed-for-tests ## PostgreSQL and ZooKeeper as stores, beside their raw clients with the same bytes; needs both
+	@$(BIN)/python -m bench.shared_storage
+
+bench-consumers: .venv/installed-for-tests ## Consumer groups (KIP-848) beside a real Kafka (ROUNDS=5 INTERPRETER=/usr/bin/python3); needs Java, Maven, Go
+	@$(BIN)/python -m bench.consumers_beside_kafka --rounds $(ROUNDS) --python $(INTERPRETER)
+
 bench-parts: .venv/installed-for-tests ## The other benchmarks: largest requests, storage, start...
 	for bench in bench/*_bench.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done
 
@@ -171,6 +212,8 @@ EVENTS ?= 1000000
 bench-pipeline: .venv/installed-for-pipeline ## The pipeline over EVENTS=1000000 events, beside plain Python; what the log costs a commit
 	$(BIN)/python -m bench.log_cost
 	$(BIN)/python -m bench.pipeline --events $(EVENTS)
+	$(BIN)/python -m bench.pipeline_small
+	$(BIN)/python -m bench.pipeline_small 240000
 
 clean: ## Forget .venv and every cache, never var/
 	rm -rf .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

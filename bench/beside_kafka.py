@@ -8,7 +8,8 @@ Every figure is the median of its rounds, with the smallest and the largest. A r
 of the ratios of the rounds, because the speed of a shared machine changes from minute to minute.
 CPU is that of the process and its children. It needs a JDK, Maven, Go and a C compiler.
 
-Every wait has a time limit, and so has the whole run: then it prints the rounds that it has.
+Every wait has a time limit. The whole run has one too: when it is over, the finished rounds are
+printed.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ GOALS = (
     Goal("5,000 idle members", "memory, MiB", "Kafka", 0.10, None),
 )
 ECHO_GOAL = 0.6
-"""Our user time of a heartbeat, at most, in parts of the bare echo's whole time."""
+"""The largest ratio of our user time of a heartbeat to the whole time of the bare echo."""
 
 Rows = dict[tuple[str, str], dict[str, list[float]]]
 
@@ -145,7 +146,7 @@ class Comparison:
 def ratios(
     rows: Rows, load: str, figure: str, beside: str, beside_figure: str | None = None
 ) -> list[float]:
-    """Return ours to another, round by round; without a round that one side did not finish."""
+    """Return the ratio of our figure to another side's, for each round that both sides finished."""
     ours, other = rows[load, figure]["ours"], rows[load, beside_figure or figure][beside]
     return [a / b for a, b in zip(ours, other, strict=False) if b]
 

@@ -98,12 +98,15 @@ async def phases() -> dict[str, Phase]:
             if same.group_id == wire.group_id:
                 same.prepare(member)
     wires = bench.wires
-    return {
+    counted = {
         "heartbeat": phase(wires, [wire.heartbeat for wire in wires]),
         "commit of 1": phase(wires, [ones[wire.group_id] for wire in wires]),
         "commit of 10": phase(wires, [wire.commit for wire in wires]),
         "fetch of 10": phase(wires, [wire.fetch for wire in wires]),
     }
+    if hasattr(bench, "unchanged_heartbeats"):  # an older tree serves no consumer groups
+        counted["consumer heartbeat"] = phase(wires, await bench.unchanged_heartbeats())
+    return counted
 
 
 def phase(wires: list[Any], frames: list[bytes]) -> Phase:

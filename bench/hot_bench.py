@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+import uuid
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,12 @@ from tests.helpers.wire.raw_client import encode_request
 GROUPS = 16
 CONNECTIONS = 64
 PARTITIONS = 10
+CONSUMER = "consumer_group_heartbeat"
+NOTHING_NEW: dict[str, Any] = {
+    "rebalance_timeout": -1,
+    "subscribed_topic_names": None,
+    "topic_partitions": None,
+}
 
 
 class Ticket:
@@ -56,6 +63,8 @@ class Wire:
 
     def __init__(self, server: KafkaServer, group_id: str) -> None:
         self.group_id = group_id
+        self.consumer: dict[str, Any] = {}
+        self.owned: list[dict[str, Any]] = []
         self.transport = FakeTransport("127.0.0.1")
         self.connection = Connection(server.shared)
         self.connection.connection_made(cast("Any", self.transport))
@@ -91,6 +100,35 @@ class Wire:
         )
         return member
 
+    async def join_consumer_group(self, name: str) -> None:
+        """Become a member of a consumer group."""
+        self.consumer = {"group_id": f"consumer-{self.group_id}", "member_id": name}
+        await self.beat(
+            member_epoch=0,
+            rebalance_timeout=30_000,
+            subscribed_topic_names=["orders"],
+            topic_partitions=[],
+        )
+
+    async def beat(self, **values: Any) -> bool:
+        """Send a heartbeat of the consumer group, and follow the answer. Return whether it has
+        news.
+        """
+        answer = await self.call(CONSUMER, 1, **NOTHING_NEW | self.consumer | values)
+        is_new = answer["assignment"] is not None
+        if is_new:
+            self.owned = [
+                {**topic, "topic_id": uuid.UUID(topic["topic_id"])}
+                for topic in answer["assignment"]["topic_partitions"]
+            ]
+        is_new = is_new or answer["member_epoch"] != self.consumer.get("member_epoch")
+        self.consumer["member_epoch"] = answer["member_epoch"]
+        return is_new
+
+    def unchanged_heartbeat(self) -> bytes:
+        """Encode a heartbeat of the consumer group that says nothing new."""
+        return encode_request(CONSUMER, 1, NOTHING_NEW | self.consumer, 7, "bench")
+
     def prepare(self, member: dict[str, Any]) -> None:
         """Encode the measured requests."""
         rows = [
@@ -119,8 +157,13 @@ class Bench:
 
     def __init__(self, storage: OffsetStorage) -> None:
         topics = Topics([ConfiguredTopic("orders", 12)])
-        self.coordinator = GroupCoordinator(storage, CoordinatorConfig(), topics)
-        services = Services(coordinator=self.coordinator, topics=topics)
+        config = CoordinatorConfig(
+            rebalance_protocols=("classic", "consumer"), consumer_assignment_interval_ms=0
+        )
+        self.coordinator = GroupCoordinator(storage, config, topics)
+        services = Services(
+            coordinator=self.coordinator, topics=topics, serves_consumer_groups=True
+        )
         server = KafkaServer(services, ServerLimits())
         self.wires = [Wire(server, f"orders-{n % GROUPS}") for n in range(CONNECTIONS)]
 
@@ -133,6 +176,16 @@ class Bench:
                 if same.group_id == wire.group_id:
                     same.prepare(member)
         await self.commits()
+
+    async def unchanged_heartbeats(self) -> list[bytes]:
+        """Let the connections join consumer groups of four until nothing changes any more. Return
+        the next heartbeat of each.
+        """
+        for number, wire in enumerate(self.wires):
+            await wire.join_consumer_group(f"member-{number:02}-of-a-consumer-group")
+        while any([await wire.beat(topic_partitions=wire.owned) for wire in self.wires]):
+            pass
+        return [wire.unchanged_heartbeat() for wire in self.wires]
 
     async def commits(self) -> None:
         """Send one commit on every connection."""

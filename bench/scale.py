@@ -85,8 +85,8 @@ def measure(curve: str) -> Rows:
 
 
 def growth(curve: str, rows: Rows, least: int = 0) -> dict[str, float]:
-    """Return the dearest point compared with the first that has at least so many, for each figure
-    of a request.
+    """Return how much more a request costs at the most expensive point than at the first point with
+    at least ``least`` items: one value for each figure.
     """
     first = next(n for n, count in enumerate(POINTS[curve]) if count >= least)
     keys = [key for key in rows[0] if key.endswith(("_us", "_ops"))]
@@ -136,12 +136,12 @@ def written(found: Mapping[str, Rows], run: str) -> str:
         f"One of {members:,} members takes {found['members'][-1]['bytes']:,.0f} bytes. "
         f"An offset takes {found['offsets'][-1]['bytes']:,.0f} bytes.",
         "A request does the same work with many members and many groups: its bytecodes grow by "
-        f"{more:.0%} at most. Its time grows nevertheless: what it touches is then no longer in "
-        f"the processor's nearest caches. From {OWN:,} on, each of the 1,024 connections has a "
-        "member or a group of its own.",
+        f"{more:.0%} at most. Its time grows more, because its data is then not in the "
+        f"processor's nearest caches. From {OWN:,} on, each of the 1,024 connections has its own "
+        "member or group.",
         f"The longest pause of the garbage collector while requests were served is "
-        f"{longest:.1f} ms. A full collection takes up to {full:.0f} ms, and is rare. It walks "
-        "only what came since the start.",
+        f"{longest:.1f} ms. A full collection takes up to {full:.0f} ms, and is rare. It examines "
+        "only objects made since the start.",
     ]
     bullets = "\n".join(fill(f"- {fact}", 100, subsequent_indent="  ") for fact in facts)
     tables = "\n".join(

@@ -1,6 +1,6 @@
 """The servers of ``bench/beside_kafka.py``, each with its load generator (``bench/load``).
 
-groupkeeper runs with its hot path compiled, and with its defaults but for one limit. Kafka runs
+groupkeeper runs with its hot path compiled, and with its defaults but for ``SETTINGS``. Kafka runs
 from Maven's jars with the flags of its start script. The echo returns every frame as it is.
 """
 
@@ -22,8 +22,25 @@ from tests.helpers.daemon.servers import Groupkeeper
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPICS = {"bench": 12}
-SETTINGS = {"kafka.max_connections_per_address": 10_000}
-"""All members have one address: 5,000 idle ones, and those of the other loads."""
+WIDE_TOPICS = TOPICS | {"wide": 1_000}
+"""With a topic of which 500 members get a share each."""
+SESSION_MS = 1_200_000
+"""Members of one server stay while the other one is measured."""
+SETTINGS = {
+    "kafka.max_connections": 20_000,
+    "kafka.max_connections_per_address": 20_000,
+    "group.consumer_session_timeout_ms": SESSION_MS,
+    "group.consumer_max_session_timeout_ms": SESSION_MS,
+}
+"""All members have one address: up to 10,000 of one group, and those of the other loads."""
+PROPERTIES = f"""
+group.consumer.session.timeout.ms={SESSION_MS}
+group.consumer.max.session.timeout.ms={SESSION_MS}
+group.consumer.assignment.interval.ms=1000
+group.consumer.min.heartbeat.interval.ms=5000
+group.consumer.min.session.timeout.ms=45000
+"""
+"""Our defaults, and the timeouts above."""
 ASK_LIMIT_S = 180.0
 """One order takes seconds. The generator gives up earlier, and its reason is the better one."""
 STOP_LIMIT_S = 10.0
@@ -43,13 +60,15 @@ SHIPPED_JVM = (
 class Kafka(JarsKafka):
     """Apache Kafka as its start script runs it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, topics: dict[str, int]) -> None:
         super().__init__(directory, small=False)
-        self.topics = TOPICS
+        self.topics = topics
 
     def command(self) -> list[str]:
         """Return the command with the shipped flags of the JVM."""
         machine, *rest = super().command()
+        with Path(rest[-1]).open("a") as properties:
+            properties.write(PROPERTIES)  # of a name that is set twice, the last value counts
         return [machine, *SHIPPED_JVM, *(a for a in rest if not a.startswith(SMALL_JVM))]
 
 
@@ -89,8 +108,11 @@ class Side:
 
 
 @contextmanager
-def started(directory: Path, python: str) -> Iterator[dict[str, Side]]:
-    """Start the three servers and their generators."""
+def started(
+    directory: Path, python: str, topics: dict[str, int] | None = None
+) -> Iterator[dict[str, Side]]:
+    """Start the three servers and their generators. The servers have ``TOPICS``, or these."""
+    topics = topics or TOPICS
     (binary,) = ecosystem.go_program("bench-load", ROOT / "bench" / "load")
     with ExitStack() as stack:
 
@@ -99,10 +121,10 @@ def started(directory: Path, python: str) -> Iterator[dict[str, Side]]:
             stack.callback(made.stop)
             return made
 
-        ours = groupkeeper(directory, python, TOPICS)
+        ours = groupkeeper(directory, python, topics)
         stack.callback(ours.stop)
         ours.start()
-        kafka = Kafka(directory / "kafka")
+        kafka = Kafka(directory / "kafka", topics)
         stack.callback(kafka.stop)
         kafka.start()
         echo = subprocess.Popen(
@@ -143,6 +165,8 @@ def groupkeeper(directory: Path, python: str, topics: dict[str, int]) -> Groupke
     tree = directory / "tree"
     guard.take_working_tree(tree)
     guard.compile_in_place(tree)
+    # An installed daemon has no hypothesis. If kio finds it, it imports it: 8 MiB.
+    (tree / "hypothesis.py").write_text("raise ImportError\n")
     daemon = Groupkeeper(
         directory / "ours",
         topics=topics,

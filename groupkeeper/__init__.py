@@ -73,13 +73,13 @@ if TYPE_CHECKING:
         encode_assignment,
         encode_subscription,
     )
-    from groupkeeper.storage.backends.host import (
+    from groupkeeper.storage.backends.host import PersistentOffsetStorage
+    from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+    from groupkeeper.storage.backends.metadata_store import (
         GroupOffsets,
         MetadataStore,
         OffsetAndMetadata,
-        PersistentOffsetStorage,
     )
-    from groupkeeper.storage.backends.memory import MemoryOffsetStorage
     from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
     from groupkeeper.storage.base import (
         OffsetStorage,
@@ -203,10 +203,9 @@ _NAMES: dict[str, str] = {
         "ConsumerAssignment ConsumerProtocolError Subscription decode_assignment "
         "decode_subscription encode_assignment encode_subscription"
     ),
-    "groupkeeper.storage.backends.host": (
-        "GroupOffsets MetadataStore OffsetAndMetadata PersistentOffsetStorage"
-    ),
+    "groupkeeper.storage.backends.host": "PersistentOffsetStorage",
     "groupkeeper.storage.backends.memory": "MemoryOffsetStorage",
+    "groupkeeper.storage.backends.metadata_store": "GroupOffsets MetadataStore OffsetAndMetadata",
     "groupkeeper.storage.backends.sqlite.store": "SqliteOffsetStorage",
     "groupkeeper.storage.base": "OffsetStorage StorageError StoreBusy StoreIdentity StoreRefused",
     "groupkeeper.storage.event_log.sealing.storage": "SealedStorage",
