@@ -30,9 +30,10 @@ class AnyResult(msgspec.Struct, frozen=True):
 
     error: ErrorCode
 
-    def replaced(self, code: ErrorCode) -> Self:
+    def replaced(self, code: ErrorCode, loads_again: bool) -> Self:
         """Return the answer to send instead of this one. Used if the shard is dropped before this
-        one is sent."""
+        one is sent. ``loads_again``: this process will load the shard again.
+        """
         return type(self)(code)
 
 

@@ -83,9 +83,10 @@ class ErrorCode(IntEnum):
         """The error of the answer, which is the code itself."""
         return self
 
-    def replaced(self, code: ErrorCode) -> ErrorCode:
+    def replaced(self, code: ErrorCode, loads_again: bool) -> ErrorCode:
         """Return the answer to send instead of this one. Used if the shard is dropped before this
-        one is sent."""
+        one is sent. ``loads_again``: this process will load the shard again.
+        """
         return code
 
 

@@ -14,10 +14,6 @@
 
 There is no error for the whole request: it is copied to every partition
 (docs/spec/admission.md#placement).
-
-NOT_COORDINATOR is never answered. Clients that look for the coordinator find this process again.
-librdkafka then fails its own repetition of the commit, looks again, and so on without end. It sends
-no heartbeat in this time, and loses its membership.
 """
 
 from __future__ import annotations
@@ -83,8 +79,6 @@ def render(result: OffsetCommitResult, exchange: Exchange) -> bytes:
         asked, shape = exchange.asked
         if shape is not None and not error:
             return shape.pack_accepted(exchange.correlation_id, throttle_time_ms, asked)
-        if error is ErrorCode.NOT_COORDINATOR:
-            exchange.error = error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return pack_offset_commit(version, exchange.correlation_id, throttle_time_ms, asked, error)
     exchange.error = next((e for _, _, rows in topics for _, e in rows if e), ErrorCode.NONE)
     return pack_offset_commit_results(version, exchange.correlation_id, throttle_time_ms, topics)

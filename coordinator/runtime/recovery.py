@@ -221,7 +221,8 @@ class Recovery:
         """Drop all slots before any refusal is sent. A client may send its next request from within
         its answer.
         """
-        for slot, refusals in [(slot, slot.drop()) for slot in slots]:
+        loads_again = not self.is_stopping
+        for slot, refusals in [(slot, slot.drop(loads_again)) for slot in slots]:
             slot.refuse(refusals)
 
     def _count_bug(self, slot: Slot, error: Exception, while_doing: str) -> None:

@@ -302,13 +302,13 @@ class Slot:
         for work, outcome in outcomes:
             self._work_done(shard, work, outcome)
 
-    def drop(self) -> list[Refusal]:
+    def drop(self, loads_again: bool) -> list[Refusal]:
         """Drop the state, so that the shard is LOADING. Return the refusals that the caller must
-        send.
+        send. ``loads_again``: this process will load the shard again.
 
         The waiting replies may depend on records that are not durable, and a parked request has
         lost its group. NOT_COORDINATOR makes clients look for the coordinator again and repeat the
-        request.
+        request. A commit is repeated without that, if the shard is loaded again.
         """
         self.shard = self.suspended = None
         self._outcomes.clear()
@@ -316,7 +316,7 @@ class Slot:
         refusals: list[Refusal] = []
         for reply in self.lane.forget(self):
             if type(reply.result) not in PARKED_RESULTS:  # those requests are in self._open
-                result = reply.result.replaced(ErrorCode.NOT_COORDINATOR)
+                result = reply.result.replaced(ErrorCode.NOT_COORDINATOR, loads_again)
                 refusals.append((cast("Ticket", reply.ticket), result))
         refusals += self.close_open()
         return refusals

@@ -78,7 +78,7 @@ class DescribeGroupResult(AnyResult, frozen=True):
     message: str | None = None
     waiting: Waiting | None = None
 
-    def replaced(self, code: ErrorCode) -> DescribeGroupResult:
+    def replaced(self, code: ErrorCode, loads_again: bool) -> DescribeGroupResult:
         """Return a refusal that keeps the group id."""
         return DescribeGroupResult(code, self.group_id)
 

@@ -113,7 +113,7 @@ class ConsumerGroupDescribeResult(AnyResult, frozen=True):
     waiting: Waiting | None = None
     """Only if it was asked for, and the group waits for members."""
 
-    def replaced(self, code: ErrorCode) -> ConsumerGroupDescribeResult:
+    def replaced(self, code: ErrorCode, loads_again: bool) -> ConsumerGroupDescribeResult:
         """Return a refusal that keeps the group id."""
         return ConsumerGroupDescribeResult(code, self.group_id)
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from groupkeeper.coordinator.core.declarations import AnyResult, GroupRead, GroupWrite, Result
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -28,6 +28,18 @@ class OffsetCommitResult(AnyResult, frozen=True, gc=False):
     """The answer to an OffsetCommit. If ``topics`` is None, every partition has its error."""
 
     topics: list[CommittedTopicResult] | None = None
+
+    def replaced(self, code: ErrorCode, loads_again: bool) -> Self:
+        """Return COORDINATOR_LOAD_IN_PROGRESS if this process loads the shard again: the client
+        then sends the commit here again.
+
+        After NOT_COORDINATOR it would look for the coordinator, and find this process again.
+        librdkafka then fails its own repetition of the commit, looks again, and so on without end.
+        It sends no heartbeat in this time, and loses its membership.
+        """
+        return super().replaced(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loads_again else code, loads_again
+        )
 
 
 class OffsetCommit(GroupWrite, frozen=True):

@@ -15,9 +15,9 @@ from groupkeeper.coordinator.core.wire_values import Int32
 class ClusterResult(AnyResult, frozen=True):
     """A result of a request to the cluster shard. In Kafka the controller answers such requests."""
 
-    def replaced(self, code: ErrorCode) -> Self:
+    def replaced(self, code: ErrorCode, loads_again: bool) -> Self:
         """Return the other answer with NOT_CONTROLLER instead of NOT_COORDINATOR."""
-        return super().replaced(_of_controller(code))
+        return super().replaced(_of_controller(code), loads_again)
 
 
 class ClusterRequest(AnyRequest, frozen=True):

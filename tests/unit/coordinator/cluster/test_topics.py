@@ -209,7 +209,7 @@ async def test_ends_are_kept_through_a_reload_and_take_in_what_it_finds() -> Non
         world.storage.script("load", slow(gate))
         lost = world.commit("h", 80)
         await world.until(lost)
-        assert lost.error is ErrorCode.NOT_COORDINATOR
+        assert lost.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert end_of(world) == 50
         gate.open()
         await world.until_ready()

@@ -21,7 +21,7 @@ from groupkeeper.coordinator.core.requests.consumer import (
     ConsumerGroupHeartbeatResult,
 )
 from groupkeeper.coordinator.core.requests.membership import JoinGroupResult, SyncGroupResult
-from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
+from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFetch
 from groupkeeper.coordinator.core.requests.request import PARKED_RESULTS, Request
 from groupkeeper.coordinator.core.requests.topics import ClusterRequest
 from groupkeeper.coordinator.core.shard import BEHAVIOUR_OF
@@ -162,12 +162,22 @@ def test_a_refusal_has_the_result_type_of_its_request(request_: Request) -> None
     of_cluster = request_.route is ShardRoute.CLUSTER
     expected = ErrorCode.NOT_CONTROLLER if of_cluster else ErrorCode.NOT_COORDINATOR
     for lost in (
-        refused.replaced(ErrorCode.NOT_COORDINATOR),
+        refused.replaced(ErrorCode.NOT_COORDINATOR, loads_again=False),
         request_.refused(ErrorCode.NOT_COORDINATOR),
     ):
         assert type(lost) is type(refused)
         assert lost.error is expected
         assert getattr(lost, "group_id", "g") == "g"
+
+
+@each_request
+def test_only_a_commit_is_repeated_without_a_look_for_the_coordinator(request_: Request) -> None:
+    """The shard is loaded again by the same process."""
+    answer = request_.refused(ErrorCode.NONE)
+    lost = answer.replaced(ErrorCode.NOT_COORDINATOR, loads_again=True)
+    is_commit = isinstance(request_, OffsetCommit)
+    is_loading = lost.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert is_loading is is_commit
 
 
 def test_a_fetch_that_requires_stable_offsets_is_not_told_14() -> None:

@@ -146,16 +146,6 @@ def test_commit_error_of_the_whole_is_copied_to_every_partition(version: int) ->
     ]
 
 
-@pytest.mark.parametrize("version", versions_of("offset_commit"))
-def test_a_commit_whose_shard_was_dropped_is_repeated_at_this_coordinator(version: int) -> None:
-    """NOT_COORDINATOR makes librdkafka look for the coordinator without end."""
-    result = OffsetCommitResult(ErrorCode.NOT_COORDINATOR)
-    reply = ask("offset_commit", version, lambda _: result, **COMMIT)
-    (topic,) = reply["topics"]
-    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert [p["error_code"] for p in topic["partitions"]] == [loading, loading]
-
-
 def fetch_values(version: int, topics: list[int] | None) -> dict[str, Any]:
     wire = None
     if topics is not None:

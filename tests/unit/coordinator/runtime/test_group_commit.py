@@ -361,7 +361,7 @@ async def test_a_lane_that_the_loop_cancels_ends_so_and_its_append_counts_as_fai
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert commit.error is ErrorCode.NOT_COORDINATOR
+        assert commit.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_who_flushes_a_lane_that_is_held_waits_and_does_not_turn_the_loop() -> None:
@@ -402,7 +402,7 @@ async def test_a_failed_append_drops_its_own_lane_alone() -> None:
         await turns(2)
         parked = pipeline.join(shard_id=1)
         await turns(6)
-        assert lost.error is ErrorCode.NOT_COORDINATOR
+        assert lost.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert parked.is_waiting
 
 
@@ -415,7 +415,9 @@ async def test_a_failure_answers_what_gathers_behind_it_too() -> None:
         await turns(4)
         gathered, read, parked = pipeline.commit(2), pipeline.fetch(), pipeline.join(1)
         await asyncio.sleep(5.1)  # the gate never opens: the append has timed out
-        assert {t.error for t in (first, gathered, read, parked)} == {ErrorCode.NOT_COORDINATOR}
+        loading, away = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
+        errors = [ticket.error for ticket in (first, gathered, read, parked)]
+        assert errors == [loading, loading, away, away]
 
 
 @virtual_time

@@ -199,7 +199,7 @@ async def test_a_group_that_a_recovery_cannot_use_does_not_hold_up_the_others() 
         store.inner.groups["g"] = {"orders": {0: None}}  # type: ignore[dict-item]
         store.inner.failures["store"] = 1
         await world.until(failed := world.commit("other", 6))
-        assert failed.error is ErrorCode.NOT_COORDINATOR
+        assert failed.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await world.until_ready()
         bad, fine = world.fetch("g"), world.fetch("other")
         await world.until(bad, fine)
@@ -303,7 +303,7 @@ async def test_a_failed_write_loads_what_was_named_with_its_members() -> None:
         store.inner.failures["store"] = 1
         lost = world.commit("g", 8)
         await world.until(lost)
-        assert lost.error is ErrorCode.NOT_COORDINATOR
+        assert lost.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await world.until_ready()
         fetch = world.fetch()
         alive = world.heartbeat("members", member, 1)
@@ -317,7 +317,7 @@ async def lose_a_write(world: World, store: AsyncDictStore) -> None:
     store.inner.failures["store"] = 1
     lost = world.commit("another", 1)
     await world.until(lost)
-    assert lost.error is ErrorCode.NOT_COORDINATOR
+    assert lost.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await world.until_ready()
 
 

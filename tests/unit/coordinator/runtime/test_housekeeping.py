@@ -167,7 +167,7 @@ async def test_a_renewal_finds_the_lost_lease_of_a_shard_that_is_being_loaded() 
         pipeline.storage.script("append", fail())
         failed = pipeline.commit(5, shard_id=1)
         await asyncio.sleep(0.5)
-        assert failed.error is ErrorCode.NOT_COORDINATOR
+        assert failed.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         lost = pipeline.owner.slots[1].lease
         pipeline.storage.fence(1)
         await asyncio.sleep(4)

@@ -44,7 +44,7 @@ async def _lose_the_store(world: World, storage: NamedGroups) -> None:
     storage.append_errors.append(StorageError("for once"))
     failed = world.commit("another", 1)
     await world.until(failed)
-    assert failed.error is ErrorCode.NOT_COORDINATOR
+    assert failed.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 @virtual_time

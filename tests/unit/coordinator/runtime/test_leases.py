@@ -112,7 +112,7 @@ async def test_an_append_that_fails_during_a_lapse_drops_the_suspended_shards() 
         storage.left_ms = 0
         await asyncio.sleep(6)
         answers = (commit.error, parked.error)
-        assert answers == (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)
+        assert answers == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
         await asyncio.sleep(60)
         assert pipeline.owner.loading_count() == 2, "a load does not answer for it"
         storage.left_ms = 1_000

@@ -267,8 +267,8 @@ async def test_a_bug_while_an_append_is_in_flight_answers_what_waits_once() -> N
         await turns(4)
         gathered = pipeline.commit(3, shard_id=0)
         pipeline.commit(4, shard_id=0, group_id="bug")
-        assert in_flight.error is ErrorCode.NOT_COORDINATOR
-        assert gathered.error is ErrorCode.NOT_COORDINATOR
+        assert in_flight.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert gathered.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         gate.open()
         await asyncio.sleep(1)
         assert beside.error is ErrorCode.NONE
@@ -364,7 +364,7 @@ async def test_a_load_that_ends_as_cancelled_by_itself_is_tried_again(call: str)
         storage.script(call, ended_by_itself())
         lost = world.commit("g", 5)
         await world.until(lost)
-        assert lost.error is ErrorCode.NOT_COORDINATOR
+        assert lost.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await world.until_ready()
         assert world.coordinator.stats.loads_failed == 2
         stored = world.commit("g", 6)

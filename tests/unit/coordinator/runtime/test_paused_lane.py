@@ -25,7 +25,7 @@ async def a_load_that_takes_its_time(pipeline: Pipeline) -> Gate:
     pipeline.storage.script("load", slow(gate))
     lost, kept = pipeline.commit(1, LOST), pipeline.commit(1, KEPT)
     await gate.reached.wait()
-    assert [lost.error, kept.error] == [ErrorCode.NOT_COORDINATOR, ErrorCode.NONE]
+    assert [lost.error, kept.error] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
     return gate
 
 
@@ -48,7 +48,9 @@ async def test_what_waits_for_a_load_of_others_is_told_in_time() -> None:
         await asyncio.sleep(4.9)
         assert all(ticket.is_waiting for ticket in (*waiting, parked))
         await asyncio.sleep(0.2)
-        assert {t.error for t in (*waiting, parked)} == {ErrorCode.NOT_COORDINATOR}
+        errors = [ticket.error for ticket in (*waiting, parked)]
+        away = ErrorCode.NOT_COORDINATOR
+        assert errors == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, away, away]
         gate.open()
         await assert_serves(pipeline)
 
@@ -75,7 +77,7 @@ async def test_what_comes_behind_it_does_not_make_the_first_one_wait_longer() ->
             commits.append(pipeline.commit(offset, KEPT))
             await asyncio.sleep(1)
         await asyncio.sleep(0.1)
-        assert {commit.error for commit in commits} == {ErrorCode.NOT_COORDINATOR}
+        assert {commit.error for commit in commits} == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
         gate.open()
         await assert_serves(pipeline)
 
@@ -104,7 +106,7 @@ async def test_a_lane_that_was_full_is_not_when_what_waited_is_dropped() -> None
         commits = [pipeline.commit(offset, KEPT) for offset in (1, 2, 3)]
         assert commits[2].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         await asyncio.sleep(5.1)
-        assert {commit.error for commit in commits[:2]} == {ErrorCode.NOT_COORDINATOR}
+        assert {commit.error for commit in commits[:2]} == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
         lane.end_pause()
         await assert_serves(pipeline)
 
@@ -144,7 +146,7 @@ async def test_the_append_that_came_before_counts() -> None:
         await asyncio.sleep(1.9)
         assert [in_flight.error, gathered.is_waiting] == [ErrorCode.NONE, True]
         await asyncio.sleep(0.2)
-        assert gathered.error is ErrorCode.NOT_COORDINATOR
+        assert gathered.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         load.open()
         await assert_serves(pipeline)
 
@@ -159,7 +161,7 @@ async def test_time_that_the_process_stands_still_does_not_count() -> None:
         await asyncio.sleep(6.9)
         assert commit.is_waiting
         await asyncio.sleep(0.2)
-        assert commit.error is ErrorCode.NOT_COORDINATOR
+        assert commit.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         gate.open()
         await assert_serves(pipeline)
 
@@ -207,7 +209,7 @@ async def test_an_append_that_was_about_to_start_waits_no_longer_than_others() -
         await asyncio.sleep(4.9)
         assert commit.is_waiting
         await asyncio.sleep(0.2)
-        assert commit.error is ErrorCode.NOT_COORDINATOR
+        assert commit.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         pipeline.owner.lanes[0].end_pause()
         await assert_serves(pipeline)
 

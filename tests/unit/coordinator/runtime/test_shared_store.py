@@ -50,7 +50,7 @@ async def test_others_write_while_a_shard_is_loaded() -> None:
             commit = pipeline.commit(offset, KEPT)
             await asyncio.sleep(10)
             assert commit.error is ErrorCode.NONE
-        assert lost.error is ErrorCode.NOT_COORDINATOR
+        assert lost.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert pipeline.owner.loading_count() == 1
         gate.open()
         await turns(8)

@@ -49,7 +49,7 @@ async def test_a_shard_that_was_loaded_since_does_not_get_the_outcome():
         commit = pipeline.commit(group_id="work")
         asked = pipeline.shard()
         await asyncio.sleep(1)
-        assert commit.error is ErrorCode.NOT_COORDINATOR
+        assert commit.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert pipeline.shard() is not asked
         ((_, done),) = workers.begun
         done([[1]])
