@@ -22,6 +22,7 @@ from groupkeeper.storage.connections.consul_errors import (
     ConsulRefused,
     ConsulUnavailable,
     SessionGone,
+    TransactionFailed,
 )
 
 LEAST_TTL_MS = 10_000
@@ -31,6 +32,9 @@ MOST_LOCK_DELAY_MS = 60_000
 """The longest lock delay. Consul silently shortens a longer one."""
 MOST_OPERATIONS = 64
 """The most operations in one transaction."""
+MOST_TRANSACTION_BYTES = 512 * 1024
+"""The largest body of a transaction, in which values are in base64 (``txn_max_req_len``)."""
+READING_VERBS = ("get", "get-tree")
 
 _ANSWER_S = 10.0
 """How long to wait for an answer. A write waits for a majority of servers, whose election takes
@@ -41,13 +45,14 @@ _BLOCK_S = 60.0
 
 class ConsulEntry(NamedTuple):
     """One key and its value. ``at_index`` is the index of its last change. ``session`` is the
-    session that has its lock, or None.
+    session that has its lock, or None. ``created_at`` is the index at which it was created.
     """
 
     key: str
     value: bytes
     at_index: int
     session: str | None
+    created_at: int = 0
 
 
 class ConsulView(NamedTuple):
@@ -116,11 +121,14 @@ class ConsulClient:
         # Consul's documentation: an index is above zero, otherwise the next query would not wait
         return ConsulView(max(1, int(answer.headers.get("x-consul-index", 1))), entries)
 
-    async def keys(self, prefix: str, separator: str) -> tuple[str, ...]:
-        """Return the names below a prefix. Each is cut off after the next separator, and is
-        returned once.
+    async def keys(
+        self, prefix: str, separator: str = "", *, consistent: bool = False
+    ) -> tuple[str, ...]:
+        """Return the names below a prefix, in order. With a separator, each is cut off after the
+        next one, and is returned once. With ``consistent`` the answer is up to date.
         """
-        params = {"keys": "", "separator": separator}
+        params = {"keys": ""} | ({"separator": separator} if separator else {})
+        params |= {"consistent": ""} if consistent else {}
         answer = await self._ask("GET", _path(prefix), params)
         return () if answer.status_code == 404 else tuple(answer.json())
 
@@ -172,13 +180,31 @@ class ConsulClient:
         """Execute all operations or none. Return the index of the last change, or None if one
         operation fails. Raises SessionGone if one of them acquires a lock for a session that has
         ended."""
-        body = [{"KV": {**each, **_encoded(each)}} for each in operations]
-        answer = await self._ask("PUT", "/v1/txn", json=body)
-        if answer.status_code == 409:
-            if "invalid session" in answer.text:
-                raise SessionGone(answer.text)
+        try:
+            return max(entry.at_index for entry in await self.execute(*operations))
+        except TransactionFailed as failed:
+            if "invalid session" in str(failed):
+                raise SessionGone(str(failed)) from failed
             return None
-        return max(int(each["KV"]["ModifyIndex"]) for each in answer.json()["Results"])
+
+    async def execute(self, *operations: Mapping[str, Any]) -> tuple[ConsulEntry, ...]:
+        """Execute all operations or none. Return the entries that they read or changed, in order.
+        A changed entry is returned without its value. If all operations are reads, the answer is
+        up to date.
+
+        Raises TransactionFailed if an operation fails, and then nothing has changed.
+        """
+        body = [{"KV": {**each, **_encoded(each)}} for each in operations]
+        only_reads = all(each["Verb"] in READING_VERBS for each in operations)
+        params = {"consistent": ""} if only_reads else {}
+        answer = await self._ask("PUT", "/v1/txn", params, json=body)
+        found = answer.json()
+        if answer.status_code == 409:
+            errors = {int(each["OpIndex"]): str(each["What"]) for each in found["Errors"]}
+            if any("Permission denied" in what for what in errors.values()):
+                raise ConsulRefused(f"permission denied: {'; '.join(errors.values())}")
+            raise TransactionFailed(errors)
+        return tuple(_entry(each["KV"]) for each in found["Results"])
 
     async def create_session(
         self, name: str, ttl_ms: int, lock_delay_ms: int, behavior: Literal["delete", "release"]
@@ -231,7 +257,8 @@ def _error(answer: httpx2.Response) -> ConsulError:
     said = f"{answer.status_code} {text}"
     if "invalid session" in text or "Session id" in text:
         return SessionGone(said)
-    if "must be between" in text or answer.status_code < 500:
+    # 429: the agent limits the rate, or the number of connections
+    if "must be between" in text or (answer.status_code < 500 and answer.status_code != 429):
         denied = "rpc error making call: Permission denied" in text or answer.status_code == 403
         return ConsulRefused(f"permission denied: {said}" if denied else said)
     return ConsulUnavailable(said)
@@ -242,14 +269,16 @@ def _path(key: str) -> str:
 
 
 def _entries(answer: httpx2.Response) -> tuple[ConsulEntry, ...]:
-    return tuple(
-        ConsulEntry(
-            each["Key"],
-            base64.b64decode(each["Value"] or ""),
-            each["ModifyIndex"],
-            each.get("Session"),
-        )
-        for each in answer.json()
+    return tuple(map(_entry, answer.json()))
+
+
+def _entry(found: Mapping[str, Any]) -> ConsulEntry:
+    return ConsulEntry(
+        found["Key"],
+        base64.b64decode(found["Value"] or ""),
+        found["ModifyIndex"],
+        found.get("Session"),
+        found["CreateIndex"],
     )
 
 

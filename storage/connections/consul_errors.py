@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class ConsulError(Exception):
     """The base class of all errors of Consul."""
@@ -17,3 +19,17 @@ class ConsulRefused(ConsulError):
 
 class SessionGone(ConsulError):
     """The session of the request does not exist any more."""
+
+
+class TransactionFailed(ConsulError):
+    """An operation of a transaction failed, so none was executed."""
+
+    def __init__(self, errors: Mapping[int, str]) -> None:
+        """``errors`` has the reasons by the position of the operation."""
+        super().__init__("; ".join(errors.values()))
+        self.positions = frozenset(errors)
+
+    @property
+    def position(self) -> int:
+        """The position of the first operation that failed."""
+        return min(self.positions)

@@ -26,7 +26,17 @@ from groupkeeper.storage.backends.journal.driver import (
     StoreLook,
     Value,
 )
-from groupkeeper.storage.backends.zookeeper.events import EventChunks, events_of
+from groupkeeper.storage.backends.journal.event_chunks import EventChunks, events_of
+from groupkeeper.storage.backends.journal.stored import (
+    FORMAT_VERSION,
+    end_data,
+    identity_data,
+    identity_of,
+    life_of,
+    node_data,
+    owners_of,
+    shards_data,
+)
 from groupkeeper.storage.backends.zookeeper.journal import (
     OwnLife,
     append_entry,
@@ -38,19 +48,7 @@ from groupkeeper.storage.backends.zookeeper.journal import (
 from groupkeeper.storage.backends.zookeeper.link import ZooKeeperLink
 from groupkeeper.storage.backends.zookeeper.mirror import ZooKeeperMirror
 from groupkeeper.storage.backends.zookeeper.names import plain_name
-from groupkeeper.storage.backends.zookeeper.nodes import (
-    FORMAT_VERSION,
-    ROOT,
-    StoreNodes,
-    end_data,
-    identity_data,
-    identity_of,
-    is_entry,
-    life_of,
-    node_data,
-    owners_of,
-    shards_data,
-)
+from groupkeeper.storage.backends.zookeeper.nodes import ROOT, StoreNodes, is_entry
 from groupkeeper.storage.backends.zookeeper.url import ZooKeeperUrl
 from groupkeeper.storage.backends.zookeeper.values import (
     FencedBatch,

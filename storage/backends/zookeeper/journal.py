@@ -6,16 +6,14 @@ import asyncio
 from dataclasses import dataclass
 
 from groupkeeper.storage.backends.journal.driver import JournalEnd, JournalEntry
-from groupkeeper.storage.backends.zookeeper.nodes import (
-    StoreNodes,
+from groupkeeper.storage.backends.journal.stored import (
     end_data,
     end_of,
     entry_of,
     entry_parts,
-    is_entry,
     parts_of_entry,
-    row_of,
 )
+from groupkeeper.storage.backends.zookeeper.nodes import PART_BYTES, StoreNodes, is_entry, row_of
 from groupkeeper.storage.backends.zookeeper.values import for_each
 from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.connections.zookeeper import RETRY_S, ZooKeeperSession
@@ -61,7 +59,7 @@ async def append_entry(
     """
     goes_on = CheckNode(nodes.node(own.life_id))
     end = JournalEnd(entry.log_id, entry.first_seq + entry.event_count, entry.ts_ms)
-    first, *rest = entry_parts(entry)
+    first, *rest = entry_parts(entry, PART_BYTES)
     others = [
         CreateNode(nodes.entry(own.life_id, entry.row, number), part)
         for number, part in enumerate(rest, 1)

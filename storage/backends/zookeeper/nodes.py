@@ -14,26 +14,16 @@ Below ``/groupkeeper``::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-import msgspec
-
-from groupkeeper.storage.backends.journal.driver import JournalEnd, JournalEntry, OwnedShard
 from groupkeeper.storage.backends.zookeeper.names import node_name
-from groupkeeper.storage.base import LeaseEpoch, ShardId, StorageError, StoreIdentity
-from groupkeeper.storage.leases.lives import NodeLife
+from groupkeeper.storage.base import ShardId
 
 ROOT: Final = "groupkeeper"
 """The node of the store, below the chroot."""
 
-FORMAT_VERSION: Final = 1
-
 PART_BYTES: Final = 900 * 1024
 """The longest value of one node. A server accepts less than 1 MiB in one request."""
-
-
-_T = TypeVar("_T")
 
 
 class StoreNodes(NamedTuple):
@@ -106,110 +96,3 @@ def row_of(name: str) -> int:
 def is_entry(name: str) -> bool:
     """Return False for a further part of an entry."""
     return "." not in name
-
-
-class _Identity(msgspec.Struct):
-    format: int
-    cluster_id: str
-    shards: int
-
-
-class _StoredNode(msgspec.Struct):
-    node_id: int
-    name: str
-
-
-class _StoredEnd(msgspec.Struct):
-    log_id: str | None
-    next_seq: int
-    ts_ms: int
-
-
-class _EntryHead(msgspec.Struct):
-    first_seq: int
-    event_count: int
-    log_id: str
-    ts_ms: int
-    parts: int
-
-
-def identity_data(identity: StoreIdentity) -> bytes:
-    """Encode the identity of a store."""
-    return msgspec.json.encode(_Identity(FORMAT_VERSION, identity.cluster_id, identity.shards))
-
-
-def identity_of(data: bytes) -> tuple[int, StoreIdentity]:
-    """Return the format and the identity of a store. Raises StorageError."""
-    found = _decoded(data, _Identity, "the identity of the store")
-    return found.format, StoreIdentity(found.cluster_id, found.shards)
-
-
-def node_data(life: NodeLife) -> bytes:
-    """Encode the node of a life, without its counter."""
-    return msgspec.json.encode(_StoredNode(life.node_id, life.name))
-
-
-def life_of(life_id: str, data: bytes, version: int) -> NodeLife:
-    """Return the life that a node describes. The version of the node is the counter."""
-    found = _decoded(data, _StoredNode, f"the node of life {life_id}")
-    return NodeLife(found.node_id, life_id, found.name, version)
-
-
-def end_data(end: JournalEnd) -> bytes:
-    """Encode the end of a log for its node."""
-    return msgspec.json.encode(_StoredEnd(*end))
-
-
-def end_of(data: bytes) -> JournalEnd:
-    """Decode the node with the end of a log. Raises StorageError."""
-    found = _decoded(data, _StoredEnd, "the end of the log")
-    return JournalEnd(found.log_id, found.next_seq, found.ts_ms)
-
-
-def shards_data(owners: Mapping[ShardId, OwnedShard]) -> bytes:
-    """Encode the owners of all shards for their node."""
-    return msgspec.json.encode(owners)
-
-
-def owners_of(data: bytes) -> dict[ShardId, OwnedShard]:
-    """Decode the node with the owners of all shards. Raises StorageError."""
-    if not data:
-        return {}
-    found = _decoded(data, dict[ShardId, tuple[str | None, LeaseEpoch]], "the owners of shards")
-    return {shard: OwnedShard(*owner) for shard, owner in found.items()}
-
-
-def entry_parts(entry: JournalEntry) -> list[bytes]:
-    """Split an entry into the values of its nodes. The first begins with a line about the entry."""
-    parts = split(entry.payload)
-    head = _EntryHead(entry.first_seq, entry.event_count, entry.log_id, entry.ts_ms, len(parts))
-    parts[0] = msgspec.json.encode(head) + b"\n" + parts[0]
-    return parts
-
-
-def parts_of_entry(first: bytes) -> int:
-    """Return the number of nodes of an entry."""
-    return _head_of(first).parts
-
-
-def entry_of(row: int, parts: list[bytes]) -> JournalEntry:
-    """Return the entry of the journal from the values of its nodes. Raises StorageError."""
-    head = _head_of(parts[0])
-    payload = b"".join([parts[0].partition(b"\n")[2], *parts[1:]])
-    return JournalEntry(row, head.first_seq, head.event_count, head.log_id, head.ts_ms, payload)
-
-
-def split(data: bytes) -> list[bytes]:
-    """Divide a value into parts that fit into a node: at least one."""
-    return [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)] or [b""]
-
-
-def _head_of(first: bytes) -> _EntryHead:
-    return _decoded(first.partition(b"\n")[0], _EntryHead, "an entry of the journal")
-
-
-def _decoded(data: bytes, kind: type[_T], what: str) -> _T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
-        raise StorageError(f"{what} cannot be read: {error}") from error

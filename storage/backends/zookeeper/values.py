@@ -12,7 +12,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from groupkeeper.storage.backends.zookeeper.nodes import PART_BYTES, split
+from groupkeeper.storage.backends.journal.stored import split
+from groupkeeper.storage.backends.zookeeper.nodes import PART_BYTES
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.connections.zookeeper import MAX_REQUEST_BYTES, ZooKeeperSession
 from groupkeeper.storage.connections.zookeeper_errors import NodeMissing
@@ -97,7 +98,7 @@ async def _write_parts(batch: FencedBatch, path: str, data: bytes, *, is_new: bo
     version = uuid.uuid4().hex
     if is_new:
         await batch.add(CreateNode(path, _IN_PARTS + f"{version} 0".encode()))
-    parts = split(data)
+    parts = split(data, PART_BYTES)
     for number, part in enumerate(parts):
         await batch.add(CreateNode(f"{path}/{version}.{number}", part))
     return _IN_PARTS + f"{version} {len(parts)}".encode()

@@ -10,22 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupkeeper.storage.backends.journal.driver import JournalEntry, LoggedEvent
-from groupkeeper.storage.backends.zookeeper.events import (
+from groupkeeper.storage.backends.journal.event_chunks import (
     CHUNK_BYTES,
     MAX_CHUNKS,
     EventChunks,
     events_of,
 )
+from groupkeeper.storage.backends.journal.stored import entry_of, entry_parts, parts_of_entry
 from groupkeeper.storage.backends.zookeeper.names import node_name, plain_name
-from groupkeeper.storage.backends.zookeeper.nodes import (
-    PART_BYTES,
-    StoreNodes,
-    entry_of,
-    entry_parts,
-    is_entry,
-    parts_of_entry,
-    row_of,
-)
+from groupkeeper.storage.backends.zookeeper.nodes import PART_BYTES, StoreNodes, is_entry, row_of
 from groupkeeper.storage.backends.zookeeper.url import parse_url
 from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.segment_lines import encode_line
@@ -92,7 +85,7 @@ def test_a_wrong_url_is_refused_with_what_is_right(url: str, words: str) -> None
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
 def test_an_entry_of_any_size_comes_back_from_its_parts(size: int) -> None:
     entry = JournalEntry(7, 12, 3, "log", 1_700_000_000_000, b"{\n" * (size // 2))
-    parts = entry_parts(entry)
+    parts = entry_parts(entry, PART_BYTES)
     assert max(map(len, parts)) < 1024 * 1024 - 4096
     assert parts_of_entry(parts[0]) == len(parts)
     assert entry_of(7, parts) == entry

@@ -1,6 +1,7 @@
-"""The event log of a store in ZooKeeper: compressed chunks. Only the newest ones are kept.
+"""The event log of a store of keys and values: compressed chunks. Only the newest ones are kept.
 
-ZooKeeper has all nodes in memory. So the log has a limit in addition to ``log.retention_minutes``.
+ZooKeeper and Consul have everything in memory. So the log has a limit in addition to
+``log.retention_minutes``.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ partitions."""
 
 _LINES_BYTES: Final = 512 * 1024
 """The size of the lines that are compressed together. With more, a chunk could be too large for one
-node."""
+value of ZooKeeper."""
 
 
 class EventChunks:
     """The names of the chunks of a store, oldest first, and the newest chunk."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(
+        self, names: Sequence[str], chunk_bytes: int = CHUNK_BYTES, max_chunks: int = MAX_CHUNKS
+    ) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._max_chunks = max_chunks
         self._names = deque(sorted(names))
         self._newest = b""
         """The content of the newest chunk, if events may be added to it."""
@@ -41,12 +46,12 @@ class EventChunks:
         """
         writes: dict[str, bytes | None] = {}
         for part in _portions(events):
-            if not self._newest or len(self._newest) > CHUNK_BYTES:
+            if not self._newest or len(self._newest) > self._chunk_bytes:
                 self._names.append(_name(part[0]))
                 self._newest = b""
             self._newest += gzip.compress(b"".join(event.line[1] for event in part), mtime=0)
             writes[self._names[-1]] = self._newest
-        while len(self._names) > MAX_CHUNKS:
+        while len(self._names) > self._max_chunks:
             writes[self._names.popleft()] = None
         return [*writes.items()]
 
