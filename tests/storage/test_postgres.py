@@ -317,3 +317,29 @@ async def test_a_value_that_cannot_be_read_is_named(site: PostgresSite) -> None:
     with pytest.raises(StoreRefused, match="the value of group 'bad' cannot be read"):
         await owner.read()
     assert ("group", 0, "good") in (await owner.read([0])).keys
+
+
+# --- large groups ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("may_stage", [True, False])
+async def test_a_large_group_is_sent_in_pieces_if_the_role_may_have_temporary_tables(
+    site: PostgresSite, monkeypatch: pytest.MonkeyPatch, may_stage: bool
+) -> None:
+    from groupkeeper.storage.backends.postgres import tables, values
+
+    if not may_stage:
+        monkeypatch.setattr(tables, "MAY_STAGE", "SELECT false")
+        monkeypatch.setattr(tables, "STAGE", "SELECT 1 / 0")
+    monkeypatch.setattr(values, "PIECE_BYTES", 10_007)  # cuts characters of two bytes
+    owner = await site.owner()
+    for offset in (1, 2):
+        await owner.append(0, [commit("g", offset, partitions=200, metadata="é" * 4_000)])
+        await owner.fold_all()
+        await owner.append(0, [commit("h", offset)])
+        await owner.fold_all()
+    expected = owner.model.keys
+    await owner.reload()
+    assert owner.model.keys == expected
+    sent = await site.sql("SELECT metadata FROM offsets WHERE group_id = 'g'")
+    assert [row["metadata"] for row in sent] == ["é" * 4_000] * 200

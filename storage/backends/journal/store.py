@@ -63,6 +63,13 @@ FOLD_EVERY_MS: Final = 250
 """An append begins a fold if the last one began at least so long ago. So a group that changes often
 is written four times a second, and not with every commit."""
 
+FOLD_PAUSES: Final = 10
+"""A fold that takes long begins that many times as rarely. A large group is written as a whole, so
+small commits to it would otherwise occupy the store all the time."""
+
+MOST_FOLD_PAUSE_MS: Final = 5_000
+"""The longest time between the begins of two folds because of ``FOLD_PAUSES``."""
+
 MAX_JOURNAL_REQUESTS: Final = 5_000
 """Appends wait while the journal has at least so many requests. If this life ends, another process
 must fold them all before anyone can load."""
@@ -129,6 +136,7 @@ class JournalStorage:
         self._unfolded = Unfolded()
         self._folding: asyncio.Task[None] | None = None
         self._folded_ms = 0
+        self._fold_pause_ms = FOLD_EVERY_MS
         self._fold_failures = 0
         self._set_backs = 0
 
@@ -420,7 +428,8 @@ class JournalStorage:
         """
         now_ms = self._timer_ms()
         is_full = self._unfolded.requests > MAX_JOURNAL_REQUESTS // 2
-        if self._folding is not None or not (is_full or now_ms - self._folded_ms >= FOLD_EVERY_MS):
+        is_time = now_ms - self._folded_ms >= self._fold_pause_ms
+        if self._folding is not None or not (is_full or is_time):
             return None
         self._folded_ms = now_ms
         return self._unfolded.take({item.shard: item.saved for item in items}, row)
@@ -439,11 +448,12 @@ class JournalStorage:
         it.
         """
         unfolded, life_id = self._unfolded, self._life_id
+        began_ms = self._timer_ms()
         gone = [entry for entry in self._entries if entry.row <= portion.trim_row]
         try:
             if life_id is None:
                 raise LifeOver("the life has ended")
-            fold = Fold(portion.values, portion.trim_row, await event_rows(gone))
+            fold = Fold(await portion.encoded(), portion.trim_row, await event_rows(gone))
             await self._driver.fold(life_id, life_id, fold)
             unfolded.succeeded(portion)
             if unfolded is self._unfolded:
@@ -464,6 +474,8 @@ class JournalStorage:
                     in_a_row=self._fold_failures,
                 )
         finally:
+            took_ms = self._timer_ms() - began_ms
+            self._fold_pause_ms = min(max(FOLD_EVERY_MS, FOLD_PAUSES * took_ms), MOST_FOLD_PAUSE_MS)
             self._folding = None
 
     async def _clean(self, life_id: str) -> None:

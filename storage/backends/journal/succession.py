@@ -61,7 +61,7 @@ async def _fold_of(driver: JournalDriver, entries: Sequence[JournalEntry]) -> Fo
     saved = {shard: keyed.saved for shard, keyed in shards.items()}
     values: list[Value] = []
     while unfolded.has_changes:
-        values += unfolded.take(saved, entries[-1].row).values
+        values += await unfolded.take(saved, entries[-1].row).encoded()
     return Fold(values, entries[-1].row, await event_rows(entries))
 
 

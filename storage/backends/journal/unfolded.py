@@ -9,7 +9,9 @@ from typing import Final, NamedTuple, TypeAlias
 from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.storage.backends.journal.driver import Value
 from groupkeeper.storage.backends.sqlite.fold import changes_of
+from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES, is_one_part
 from groupkeeper.storage.base import ShardAppend, ShardId
+from groupkeeper.storage.codec.group_pieces import encode_in_pieces, snapshot_of
 from groupkeeper.storage.codec.records import (
     WITH_OWN_KEY,
     PayloadItem,
@@ -36,6 +38,15 @@ class FoldPortion(NamedTuple):
     """For each value, the row of its oldest change that is not folded."""
     trim_row: int
     """When the values are written, the entries up to this row are folded."""
+    large: tuple[ShardId, SavedGroup] | None = None
+    """A snapshot of a group that takes too long to encode at once. It is a portion of its own."""
+
+    async def encoded(self) -> Sequence[Value]:
+        """Return the values. A large group is encoded now, and the loop turns during this."""
+        if self.large is None:
+            return self.values
+        shard, group = self.large
+        return [Value(shard, True, group.group_id, await encode_in_pieces(group))]
 
 
 class Unfolded:
@@ -79,16 +90,23 @@ class Unfolded:
         return [(shard, name) for shard, is_group, name in self._rows if is_group]
 
     def take(self, saved: Saved, row: int) -> FoldPortion:
-        """Encode the values of these shards whose changes are oldest. The caller has applied all
-        changes up to ``row``, and no later one.
+        """Encode the values of these shards whose changes are oldest, or take a snapshot of one
+        large group. The caller has applied all changes up to ``row``, and no later one.
         """
         taken: dict[Key, int] = {}
         values: list[Value] = []
+        large: tuple[ShardId, SavedGroup] | None = None
         size = 0
         for key, changed_row in self._rows.items():
             if key[0] not in saved:
                 continue
-            value = self._value(key, saved)
+            group = saved[key[0]](key[2]) if key[1] else None
+            if group is not None and not is_one_part(group, MAX_PART_BYTES):
+                if not taken:
+                    large = key[0], snapshot_of(group)
+                    taken[key] = changed_row
+                break
+            value = self._value(key, group)
             size += len(value.data or b"")
             if values and size > MAX_FOLD_BYTES:
                 break
@@ -97,13 +115,13 @@ class Unfolded:
         for key in taken:
             del self._rows[key]
             self._records.pop(key, None)
-        return FoldPortion(values, taken, min(self._rows.values(), default=row + 1) - 1)
+        trim_row = min(self._rows.values(), default=row + 1) - 1
+        return FoldPortion(values, taken, trim_row, large)
 
-    def _value(self, key: Key, saved: Saved) -> Value:
+    def _value(self, key: Key, group: SavedGroup | None) -> Value:
         shard, is_group, name = key
         if not is_group:
             return Value(shard, False, name, self._records[key])
-        group = saved[shard](name)
         return Value(shard, True, name, None if group is None else encode_saved(group))
 
     def succeeded(self, portion: FoldPortion) -> None:

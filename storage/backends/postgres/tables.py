@@ -131,6 +131,16 @@ REMOVE_GROUPS: Final = """DELETE FROM groups USING unnest($1::integer[], $2::tex
     WHERE shard = s AND key = k"""
 REMOVE_KEYED: Final = REMOVE_GROUPS.replace("groups", "keyed")
 
+MAY_STAGE: Final = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
+"""Nearly every role has this privilege. Without it, a large group is sent at once."""
+STAGE: Final = """CREATE TEMPORARY TABLE IF NOT EXISTS pieces_of_a_state
+    (number integer, piece text) ON COMMIT DELETE ROWS"""
+STAGE_PIECE: Final = "INSERT INTO pg_temp.pieces_of_a_state VALUES ($1, $2)"
+SAVE_STAGED: Final = """INSERT INTO groups (shard, key, group_id, state)
+    SELECT $1, $2, $3, string_agg(piece, '' ORDER BY number) FROM pg_temp.pieces_of_a_state
+    ON CONFLICT (shard, key) DO UPDATE SET state = excluded.state"""
+CLEAR_STAGE: Final = "DELETE FROM pg_temp.pieces_of_a_state"
+
 DELETE_EVENTS: Final = """DELETE FROM event_log
     WHERE day < (to_timestamp($1::bigint / 1000) AT TIME ZONE 'UTC')::date"""
 

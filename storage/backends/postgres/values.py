@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
+from typing import Final
 
 import asyncpg
 
@@ -10,10 +12,29 @@ from groupkeeper.storage.backends.journal.driver import Value
 from groupkeeper.storage.backends.postgres import tables
 from groupkeeper.storage.backends.postgres.names import escaped, key_of, unescaped
 
+PIECE_BYTES: Final = 1024 * 1024
+"""A group that is larger is sent in pieces of this size."""
+
 
 def value_of(row: asyncpg.Record, is_group: bool) -> Value:
     """Return the folded value in a row."""
     return Value(row["shard"], is_group, unescaped(row["name"]), row["state"].encode())
+
+
+async def _write_in_pieces(connection: asyncpg.Connection, groups: Sequence[Value]) -> None:
+    """Save large groups, and send them in pieces. One argument of tens of megabytes would hold the
+    loop for hundreds of milliseconds.
+    """
+    await connection.execute(tables.STAGE)
+    for group in groups:
+        data = group.data or b""
+        cut = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+        # A cut may be inside of a character.
+        for number, piece in enumerate(codecs.iterdecode(cut, "utf-8")):
+            await connection.execute(tables.STAGE_PIECE, number, piece)
+        name = key_of(group.key), escaped(group.key)
+        await connection.execute(tables.SAVE_STAGED, group.shard, *name)
+        await connection.execute(tables.CLEAR_STAGE)
 
 
 async def write_values(connection: asyncpg.Connection, values: Sequence[Value]) -> None:
@@ -24,6 +45,10 @@ async def write_values(connection: asyncpg.Connection, values: Sequence[Value]) 
     ):
         there = [each for each in values if each.is_group is is_group and each.data is not None]
         gone = [each for each in values if each.is_group is is_group and each.data is None]
+        large = [each for each in there if is_group and len(each.data or b"") > PIECE_BYTES]
+        if large and await connection.fetchval(tables.MAY_STAGE):
+            await _write_in_pieces(connection, large)
+            there = [each for each in there if each not in large]
         if there:
             await connection.execute(
                 save,

@@ -1,0 +1,147 @@
+"""Large groups in a store that several processes share: no fold of one holds the loop for long."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from itertools import pairwise
+
+from groupkeeper.coordinator.core.records import SavedGroup
+from groupkeeper.storage.backends.journal import unfolded
+from groupkeeper.storage.backends.journal.store import FOLD_EVERY_MS, JournalStorage
+from groupkeeper.storage.backends.journal.unfolded import FoldPortion, Unfolded
+from groupkeeper.storage.base import Batch, ShardAppend
+from groupkeeper.storage.codec import group_pieces
+from groupkeeper.storage.codec.records import encode_saved
+from tests.helpers.core.record_model import RecordModel
+from tests.helpers.core.records import commit
+from tests.helpers.runtime.virtual_loop import virtual_time
+from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
+from tests.helpers.storage.faulty_storage import Gate
+from tests.helpers.storage.storage_owner import Owner
+
+METADATA = "x" * 4_000
+PARTITIONS = 1_000
+
+
+class Changes:
+    """The changes of a shard, as an append notes them."""
+
+    def __init__(self) -> None:
+        self.model = RecordModel()
+        self.unfolded = Unfolded()
+        self.row = 0
+
+    def commit(self, group_id: str, offset: int, *, is_large: bool = False) -> None:
+        self.row += 1
+        size = (PARTITIONS, METADATA) if is_large else (1, "")
+        record = commit(group_id, offset, partitions=size[0], metadata=size[1])
+        self.model.apply_all(0, [record])
+        item = ShardAppend(0, 1, [Batch([record], [])], partial(self.model.saved, 0))
+        self.unfolded.note(self.row, [item])
+
+    def take(self) -> FoldPortion:
+        return self.unfolded.take({0: partial(self.model.saved, 0)}, self.row)
+
+    def saved(self, group_id: str) -> SavedGroup:
+        group = self.model.saved(0, group_id)
+        assert group is not None
+        return group
+
+
+async def test_a_large_group_is_a_portion_of_its_own_in_the_order_of_the_changes():
+    changes = Changes()
+    changes.commit("a", 1)
+    changes.commit("large", 1, is_large=True)
+    changes.commit("b", 1)
+    portions = []
+    while changes.unfolded.has_changes:
+        portions.append(changes.take())
+    named = [[value.key for value in await portion.encoded()] for portion in portions]
+    assert named == [["a"], ["large"], ["b"]]
+    assert [portion.trim_row for portion in portions] == [1, 2, 3]
+    (value,) = await portions[1].encoded()
+    assert value.data == encode_saved(changes.saved("large"))
+
+
+async def test_a_large_group_is_not_encoded_while_the_append_waits():
+    changes = Changes()
+    changes.commit("large", 1, is_large=True)
+    assert changes.take().values == []
+
+
+async def test_a_large_group_is_written_as_it_was_when_it_was_taken():
+    changes = Changes()
+    changes.commit("large", 1, is_large=True)
+    portion, before = changes.take(), encode_saved(changes.saved("large"))
+    encoding = asyncio.ensure_future(portion.encoded())
+    await asyncio.sleep(0)
+    changes.commit("large", 2, is_large=True)
+    (value,) = await encoding
+    assert value.data == before
+    assert changes.unfolded.groups() == [(0, "large")]
+
+
+def a_storage(server: FakeServer, pause=None) -> JournalStorage:
+    driver = FakeDriver(server) if pause is None else FakeDriver(server, pause)
+    now_ms = lambda: round(asyncio.get_running_loop().time() * 1000)  # noqa: E731
+    return JournalStorage(driver, node_id=1, name="host:1", lease_ttl_ms=2_000, timer_ms=now_ms)
+
+
+@virtual_time
+async def test_a_commit_while_a_large_group_is_encoded_is_loaded_again(monkeypatch) -> None:
+    server = FakeServer()
+    owner = await Owner(a_storage(server)).start()
+    reached, encode = Gate(), group_pieces.encode_in_pieces
+
+    async def held(group: SavedGroup) -> bytes:
+        await reached.wait()
+        return await encode(group)
+
+    monkeypatch.setattr(unfolded, "encode_in_pieces", held)
+    await owner.append(0, [commit("g", 1, partitions=PARTITIONS, metadata=METADATA)])
+    await reached.reached.wait()
+    await owner.append(0, [commit("g", 2, partitions=3)])
+    reached.open()
+    expected = owner.model.keys
+    await owner.reload()
+    assert owner.model.keys == expected
+    await owner.fold_all()
+    assert not owner.storage.unfolded()
+    await owner.reload()
+    assert owner.model.keys == expected
+    await owner.storage.close()
+
+
+@virtual_time
+async def test_the_journal_of_an_ended_life_with_a_large_group_is_folded() -> None:
+    server = FakeServer()
+    owner = await Owner(a_storage(server)).start()
+    await owner.append(0, [commit("g", 1)])
+    await owner.append(0, [commit("g", 2, partitions=PARTITIONS, metadata=METADATA)])
+    expected = owner.model.keys
+    await owner.storage.close()
+    successor = await Owner(a_storage(server)).start()
+    assert successor.model.keys == expected
+    await successor.storage.close()
+
+
+@virtual_time
+async def test_a_fold_that_takes_long_begins_more_rarely() -> None:
+    """Otherwise small commits to a large group would occupy the store all the time."""
+    begun: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def slow(call: str, is_done: bool) -> None:
+        if call == "fold" and not is_done:
+            begun.append(loop.time())
+            await asyncio.sleep(0.1)
+
+    owner = await Owner(a_storage(FakeServer(), slow)).start()
+    for number in range(40):
+        await owner.append(0, [commit("g", number)])
+        await asyncio.sleep(FOLD_EVERY_MS / 1000)
+    gaps = [later - earlier for earlier, later in pairwise(begun)]
+    assert len(gaps) > 3
+    assert min(gaps) >= 0.99
+    await owner.storage.close()
