@@ -76,7 +76,11 @@ class ForkServer:
             importlib.import_module(name)
         # No chance, no database shared by children, no deadline on a busy machine.
         hypothesis.settings.register_profile(
-            "mutants", derandomize=True, database=None, deadline=None
+            "mutants",
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=[hypothesis.HealthCheck.too_slow],
         )
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:

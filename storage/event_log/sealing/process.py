@@ -44,6 +44,10 @@ NICENESS: Final = 5
 
 END_S: Final = 0.5
 """How long the process may work after its orders have ended. It then exits in any case."""
+KILLED_S: Final = 5.0
+"""How long to wait for the end of a killed process. It ends at once, or in a second on a busy
+machine. If the kernel holds it, for example at a disk that hangs, it ends later.
+"""
 LOCK_S: Final = 1.0
 """How long to wait for the lock of an earlier process, which first has to notice that its daemon
 has ended. If that process hangs, the call fails and the daemon retries it.
@@ -140,7 +144,7 @@ class SealingProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(END_S)  # a process that hangs in the kernel ends later
+                process.wait(KILLED_S)
         process.stdout.close()
 
     def abandon(self) -> None:
