@@ -74,6 +74,11 @@ MAX_JOURNAL_REQUESTS: Final = 5_000
 """Appends wait while the journal has at least so many requests. If this life ends, another process
 must fold them all before anyone can load."""
 
+JOURNAL_ENTRIES: Final = 2
+"""Appends also wait while the journal has as many bytes as so many of the largest entries: one that
+is folded, and one that is written meanwhile. Large metadata would otherwise fill the memory of
+ZooKeeper's servers, and that of the process that takes over."""
+
 CLEAN_EVERY_MS: Final = 60_000
 """The interval at which old events are deleted."""
 
@@ -131,8 +136,11 @@ class JournalStorage:
         self._epochs: dict[ShardId, LeaseEpoch] = {}
         self._next_seq = 1
         self._last_row = 0
+        self._max_bytes = JOURNAL_ENTRIES * driver.max_entry_bytes
         self._entries: deque[JournalEntry] = deque()
         """The entries that may still be in the journal."""
+        self._entry_bytes = 0
+        """The size of their payloads."""
         self._unfolded = Unfolded()
         self._folding: asyncio.Task[None] | None = None
         self._folded_ms = 0
@@ -211,6 +219,7 @@ class JournalStorage:
         self._next_seq = begun.end.next_seq
         self._last_row = 0
         self._entries.clear()
+        self._entry_bytes = 0
         self._unfolded = Unfolded()
         self._epochs.clear()
         reason = LogReason.OLDER_STORE if is_set_back else LogReason.START
@@ -379,11 +388,11 @@ class JournalStorage:
             await self._only_fold(ours)
             return fenced
         entry = self._encode(ours)
-        portion = self._portion(ours, entry.row)
+        portion = self._portion(ours, entry)
         life_id = self._life_id
         self._is_in_doubt = True
         try:
-            if self._unfolded.requests > MAX_JOURNAL_REQUESTS:
+            if self._is_filled(1, len(entry.payload)):
                 await self._end_of_fold()
             await self._driver.append(life_id, entry)
         except LifeOver:
@@ -396,6 +405,7 @@ class JournalStorage:
         self._next_seq += entry.event_count
         self._last_row = entry.row
         self._entries.append(entry)
+        self._entry_bytes += len(entry.payload)
         self._log_clock.written()
         if portion is not None:
             self._begin_fold(portion)
@@ -422,17 +432,26 @@ class JournalStorage:
 
     # --- folding ----------------------------------------------------------------------------------
 
-    def _portion(self, items: Sequence[ShardAppend], row: int) -> FoldPortion | None:
+    def _portion(self, items: Sequence[ShardAppend], entry: JournalEntry) -> FoldPortion | None:
         """Encode the values that this append folds. Return None if a fold is in flight or has just
         begun.
         """
         now_ms = self._timer_ms()
-        is_full = self._unfolded.requests > MAX_JOURNAL_REQUESTS // 2
         is_time = now_ms - self._folded_ms >= self._fold_pause_ms
-        if self._folding is not None or not (is_full or is_time):
+        is_due = is_time or self._is_filled(0.5, len(entry.payload))
+        if self._folding is not None or not is_due:
             return None
         self._folded_ms = now_ms
-        return self._unfolded.take({item.shard: item.saved for item in items}, row)
+        return self._unfolded.take({item.shard: item.saved for item in items}, entry.row)
+
+    def _is_filled(self, share: float, more_bytes: int = 0) -> bool:
+        """Return True if the journal has more than this share of what it may hold, together with
+        ``more_bytes``.
+        """
+        return (
+            self._unfolded.requests > MAX_JOURNAL_REQUESTS * share
+            or self._entry_bytes + more_bytes > self._max_bytes * share
+        )
 
     def _begin_fold(self, portion: FoldPortion) -> None:
         self._folding = asyncio.get_running_loop().create_task(self._fold(portion))
@@ -457,8 +476,9 @@ class JournalStorage:
             await self._driver.fold(life_id, life_id, fold)
             unfolded.succeeded(portion)
             if unfolded is self._unfolded:
-                for _ in gone:
+                for entry in gone:
                     self._entries.popleft()
+                    self._entry_bytes -= len(entry.payload)
             self._fold_failures = 0
             await self._clean(life_id)
         except LifeOver:
@@ -501,7 +521,7 @@ class JournalStorage:
             "rows": len(self._entries),
             "unfolded": self._unfolded.requests,
             "fold_failures": self._fold_failures,
-            "journal_bytes": sum(len(entry.payload) for entry in self._entries),
+            "journal_bytes": self._entry_bytes,
             "lease_time_left_s": self.read_time_left_ms() / 1000,
             "set_backs": self._set_backs,
             **{ROUND_TRIPS + call: count for call, count in self._driver.round_trips.items()},

@@ -25,17 +25,22 @@ from groupkeeper.storage.event_log.lines import row_lines
 from groupkeeper.storage.keyed import KeyedRecords
 
 PORTION_ENTRIES: Final = 50
-"""One fold deletes so many entries. An entry may have many events."""
+"""One fold deletes at most so many entries. An entry may have many events."""
+
+PORTION_BYTES: Final = 4 * 1024 * 1024
+"""A fold takes no further entry if its entries have so many bytes. They are in memory together."""
 
 
 async def fold_ended(driver: JournalDriver, life_id: str, ended: str) -> None:
     """Fold the journal of ``ended`` under our own life, and free its shards."""
     portion: list[JournalEntry] = []
+    size = 0
     async for entry in driver.journal(ended):
         portion.append(entry)
-        if len(portion) == PORTION_ENTRIES:
+        size += len(entry.payload)
+        if len(portion) == PORTION_ENTRIES or size >= PORTION_BYTES:
             await driver.fold(life_id, ended, await _fold_of(driver, portion))
-            portion = []
+            portion, size = [], 0
     if portion:
         await driver.fold(life_id, ended, await _fold_of(driver, portion))
     await driver.free(life_id, ended)
