@@ -373,7 +373,6 @@ class ZooKeeperDriver:
             errors.append(self._freed(journal_of))
         values = [(self._nodes.value(*value[:3]), value.data) for value in fold.values]
         chunks = await self._event_chunks()
-        events = [(f"{self._nodes.events}/{name}", data) for name, data in chunks.add(fold.events)]
 
         async def write(session: ZooKeeperSession) -> None:
             await self._ensure_parents(session, fold.values)
@@ -386,6 +385,8 @@ class ZooKeeperDriver:
             await batch.send()
 
         try:
+            written = await chunks.add_in_turns(fold.events)
+            events = [(f"{self._nodes.events}/{name}", data) for name, data in written]
             await self._calls.run_until_done("fold", write, *errors, timeout_s=FOLD_TIMEOUT_S)
         except BaseException:
             self._chunks = None

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from groupkeeper.storage.backends.journal.stored import split
 from groupkeeper.storage.backends.zookeeper.nodes import PART_BYTES
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.connections.zookeeper import MAX_REQUEST_BYTES, ZooKeeperSession
@@ -28,6 +27,10 @@ from groupkeeper.storage.connections.zookeeper_transaction import (
 
 CALLS_AT_ONCE: Final = 64
 """The most reads that wait for an answer at the same time. An append waits behind them."""
+
+VALUE_PART_BYTES: Final = 128 * 1024
+"""The size of the parts of a large value. Each part is one request. A server has its last 500
+requests in memory, so parts of a megabyte would fill its heap."""
 
 READ_TRIES: Final = 3
 """How often a value is read again if its parts were replaced during the read."""
@@ -98,10 +101,11 @@ async def _write_parts(batch: FencedBatch, path: str, data: bytes, *, is_new: bo
     version = uuid.uuid4().hex
     if is_new:
         await batch.add(CreateNode(path, _IN_PARTS + f"{version} 0".encode()))
-    parts = split(data, PART_BYTES)
-    for number, part in enumerate(parts):
-        await batch.add(CreateNode(f"{path}/{version}.{number}", part))
-    return _IN_PARTS + f"{version} {len(parts)}".encode()
+    starts = range(0, len(data), VALUE_PART_BYTES)
+    for number, at in enumerate(starts):
+        await batch.add(CreateNode(f"{path}/{version}.{number}", data[at : at + VALUE_PART_BYTES]))
+        await batch.send()
+    return _IN_PARTS + f"{version} {len(starts)}".encode()
 
 
 async def read_value(session: ZooKeeperSession, path: str) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -138,6 +139,22 @@ def test_events_are_added_to_the_newest_chunk_until_it_is_full() -> None:
         assert len(data) < 2 * CHUNK_BYTES
         names.add(name)
     assert names - {first}
+
+
+async def test_the_loop_turns_while_many_events_are_compressed() -> None:
+    turns = []
+
+    async def turn() -> None:
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    turning = asyncio.create_task(turn())
+    events = [logged(seq, size=100_000) for seq in range(30)]
+    written = await EventChunks([]).add_in_turns(events)
+    turning.cancel()
+    assert len(turns) >= 4
+    assert [event["seq"] for _, data in written for event in events_of(data or b"")] == [*range(30)]
 
 
 def test_a_new_process_begins_a_chunk_of_its_own() -> None:
