@@ -372,6 +372,12 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Each one has a line leases_lapsed in the log. Look at the server of the store.",
     ),
     Definition(
+        "storage_mirror_lag_seconds",
+        "gauge",
+        "Age of the oldest change of a group that the mirror in ZooKeeper does not show yet.",
+        "Below a few seconds. Above: mirror_failed in the log, or another program has nodes there.",
+    ),
+    Definition(
         "storage_set_backs",
         "counter",
         "How often a shared store had lost durable appends.",

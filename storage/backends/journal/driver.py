@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from groupkeeper.storage.base import LeaseEpoch, ShardId, StorageError, StoreIdentity
 from groupkeeper.storage.leases.lives import NodeLife
@@ -100,6 +100,15 @@ class Fold(NamedTuple):
     events: Sequence[LoggedEvent]
     """The events of these entries. An earlier fold whose outcome is unknown may have written some
     of them. An event with the same log id and seq is the same event, and is written once."""
+
+
+@runtime_checkable
+class HasFigures(Protocol):
+    """A driver with figures of its own for ``stats`` of the store."""
+
+    def figures(self) -> Mapping[str, float]:
+        """Return figures by name. Called often, so it must not iterate over groups."""
+        ...
 
 
 class JournalDriver(Protocol):

@@ -21,6 +21,7 @@ import structlog
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.storage.backends.journal.driver import (
     Fold,
+    HasFigures,
     JournalDriver,
     JournalEntry,
     LifeOver,
@@ -516,7 +517,9 @@ class JournalStorage:
         return self._unfolded.requests
 
     def stats(self) -> dict[str, float]:
+        figures = self._driver.figures() if isinstance(self._driver, HasFigures) else {}
         return {
+            **figures,
             "last_seq": self._next_seq - 1,
             "rows": len(self._entries),
             "unfolded": self._unfolded.requests,

@@ -130,6 +130,10 @@ class ZooKeeperDriver:
         self._parents: set[str] = set()
         """Nodes that exist, so that values can be created below them."""
 
+    def figures(self) -> Mapping[str, float]:
+        """Return the lag of the mirror, if there is a mirror."""
+        return {} if self._mirror is None else {"mirror_lag_s": self._mirror.lag_s()}
+
     # --- opening and closing ----------------------------------------------------------------------
 
     async def open(self, identity: StoreIdentity) -> None:

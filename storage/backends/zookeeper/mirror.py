@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +18,7 @@ import structlog
 from groupkeeper.coordinator.core.records import TopicRecord
 from groupkeeper.storage.backends.journal.driver import Value
 from groupkeeper.storage.backends.zookeeper.link import CLOSE_S
+from groupkeeper.storage.backends.zookeeper.mirror_backlog import MirrorBacklog
 from groupkeeper.storage.backends.zookeeper.mirror_nodes import (
     EphemeralNodes,
     delete_empty,
@@ -77,15 +79,14 @@ class ZooKeeperMirror:
         settings: ZooKeeperSettings,
         *,
         clock: Callable[[], int] = wall_clock_ms,
+        timer_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._waiting: dict[str, bytes | None] = {}
-        """The newest values that are not mirrored yet."""
+        self._timer_s = timer_s
+        self._backlog = MirrorBacklog()
         self._wanted: dict[str, MirroredGroup] = {}
         self._written: dict[str, _Written] = {}
-        self._unfinished: set[str] = set()
-        """The groups whose nodes may not be up to date."""
         self._topic_names: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._session: ZooKeeperSession | None = None
@@ -101,9 +102,9 @@ class ZooKeeperMirror:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        for kept in (self._waiting, self._wanted, self._written, self._topic_names):
+        for kept in (self._wanted, self._written, self._topic_names):
             kept.clear()
-        self._unfinished.clear()
+        self._backlog.clear()
         session, self._session = self._session, None
         if session is not None:
             self._closing = asyncio.get_running_loop().create_task(session.close())
@@ -128,12 +129,16 @@ class ZooKeeperMirror:
         """Mirror these values soon."""
         for value in values:
             if value.is_group and is_node_name(value.key):
-                self._waiting[value.key] = value.data
+                self._backlog.changed(value.key, value.data, self._timer_s())
             elif not value.is_group and value.key.startswith(_TOPIC) and value.data is not None:
                 record = decode_record(value.data)
                 if isinstance(record, TopicRecord):
                     self._topic_names[record.topic_id] = record.name
         self._wake.set()
+
+    def lag_s(self) -> float:
+        """Return the age of the oldest change that is not mirrored; 0 if there is none."""
+        return self._backlog.lag_s(self._timer_s())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -153,20 +158,19 @@ class ZooKeeperMirror:
                     "mirror_failed", error=str(error) or repr(error), retry_s=round(pause_s, 1)
                 )
             await asyncio.sleep(max(pause_s, REST * (loop.time() - began_s)))
-            if self._unfinished:
+            if self._backlog:
                 self._wake.set()
 
     async def _round(self) -> None:
         """Mirror what has changed. Raises the last error of a group."""
         session = await self._opened()
-        for group_id in [*self._waiting]:
-            await self._want(group_id, self._waiting.pop(group_id))
-            self._unfinished.add(group_id)
+        for group_id in self._backlog.waiting():
+            await self._want(group_id, self._backlog.take(group_id))
         problem: ZooKeeperError | None = None
-        for group_id in [*self._unfinished]:
+        for group_id in self._backlog.unfinished():
             try:
                 if await self._write(session, group_id):
-                    self._unfinished.discard(group_id)
+                    self._backlog.written(group_id)
             except ZooKeeperError as error:
                 if session.why_ended is not None:
                     raise
@@ -182,7 +186,7 @@ class ZooKeeperMirror:
             await session.open()
             self._session = session
             self._written.clear()
-            self._unfinished |= self._wanted.keys()
+            self._backlog.lost(self._wanted, self._timer_s())
             ended = asyncio.ensure_future(session.wait_ended())
             ended.add_done_callback(lambda _: self._wake.set())
         return session

@@ -101,6 +101,11 @@ async def test_the_registry_sees_members_owners_and_offsets(owner, registry: Reg
     await until(group.fetch_all_offsets, {"orders": {0: 43, 1: 42, 2: 42}})
     assert (await instance.registration()).subscription == {"orders": 1, "clicks": 1}
 
+    async def lag_s() -> float:
+        return owner.storage.stats()["mirror_lag_s"]
+
+    await until(lag_s, 0.0)
+
 
 async def test_what_is_removed_disappears(owner, registry: Registry):
     group = registry.group("billing")
@@ -165,6 +170,7 @@ async def test_instances_of_a_registry_live_beside_members(owner, registry: Regi
     await store(owner, classic_group({"orders": [0, 1]}), commit("billing", 7))
     await until(group.owners, {"orders": {0: "mine", 1: "m-0"}})
     assert [each.id for each in await group.instances()] == ["m-0", "mine"]
+    assert owner.storage.stats()["mirror_lag_s"] > 0
     await mine.release_partition("orders", 0)
     await until(group.owners, {"orders": {0: "m-0", 1: "m-0"}})
     await store(owner, GroupRemoved("billing"))
@@ -185,6 +191,7 @@ async def test_without_a_mirror_nothing_is_written(servers, registry):
     await store(owner, classic_group({"orders": [0]}))
     await asyncio.sleep(0.2)
     assert await registry.groups() == ()
+    assert "mirror_lag_s" not in owner.storage.stats()
     await owner.storage.close()
 
 

@@ -1,0 +1,69 @@
+"""The changes that the mirror has not written yet, and how old the oldest one is (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class _Change(NamedTuple):
+    since_s: float
+    """When the oldest change came that this one includes."""
+    data: bytes | None
+
+
+class MirrorBacklog:
+    """The groups to mirror, those of the oldest changes first. Times are those of one clock."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Change] = {}
+        """The newest values that no round has taken yet."""
+        self._unfinished: dict[str, float] = {}
+        """The groups whose nodes may not be up to date, and since when."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._unfinished)
+
+    def changed(self, group_id: str, data: bytes | None, now_s: float) -> None:
+        """Add the newest value of a group."""
+        earlier = self._waiting.get(group_id)
+        since_s = now_s if earlier is None else earlier.since_s
+        self._waiting[group_id] = _Change(since_s, data)
+
+    def waiting(self) -> list[str]:
+        """Return the groups with a value that no round has taken yet."""
+        return [*self._waiting]
+
+    def take(self, group_id: str) -> bytes | None:
+        """Take the newest value of a group. The group is unfinished until ``written``."""
+        change = self._waiting.pop(group_id)
+        self._unfinished.setdefault(group_id, change.since_s)
+        return change.data
+
+    def unfinished(self) -> list[str]:
+        """Return the groups whose nodes may not be up to date."""
+        return [*self._unfinished]
+
+    def written(self, group_id: str) -> None:
+        """Note that the nodes of a group agree with the value that was taken last."""
+        del self._unfinished[group_id]
+
+    def lost(self, group_ids: Iterable[str], now_s: float) -> None:
+        """Note that the nodes of these groups disappeared with a session."""
+        for group_id in group_ids:
+            self._unfinished.setdefault(group_id, now_s)
+
+    def clear(self) -> None:
+        """Forget all groups."""
+        self._waiting.clear()
+        self._unfinished.clear()
+
+    def lag_s(self, now_s: float) -> float:
+        """Return the age of the oldest change that is not written; 0 if there is none. Groups are
+        added in the order of time, so the first ones are the oldest.
+        """
+        since_s = next(iter(self._unfinished.values()), now_s)
+        for change in self._waiting.values():
+            since_s = min(since_s, change.since_s)
+            break
+        return now_s - since_s
