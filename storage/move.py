@@ -6,10 +6,7 @@ already are not written again. At the end all values are read back and compared.
 
 from __future__ import annotations
 
-import asyncio
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from groupkeeper.coordinator.core.records import SavedGroup
@@ -25,7 +22,7 @@ from groupkeeper.storage.base import (
 )
 from groupkeeper.storage.codec.records import encode_record, encode_saved, own_key
 from groupkeeper.storage.keyed import KeyedRecords
-from groupkeeper.storage.leases.lives import NodeLife, beat_interval_ms
+from groupkeeper.storage.short_life import short_life
 
 PORTION_BYTES: Final = 1024 * 1024
 """About the size of the values that one transaction writes."""
@@ -58,7 +55,9 @@ async def move(
     wanted = await _read_source(source, identity)
     await target.open(identity)
     try:
-        async with _life(target, lease_ttl_ms) as life_id:
+        async with short_life(target, "move", lease_ttl_ms) as life_id:
+            for ended in await target.ended_lives():
+                await fold_ended(target, life_id, ended)
             found = await _read(target, identity)
             if strange := found.keys() - wanted.keys():
                 name = min(strange)[2]
@@ -122,32 +121,3 @@ def _portions(keys: list[Key], values: Values) -> Iterator[tuple[int, list[Value
         if size >= PORTION_BYTES or done == len(keys):
             yield done, portion
             portion, size = [], 0
-
-
-@asynccontextmanager
-async def _life(driver: JournalDriver, lease_ttl_ms: int) -> AsyncIterator[str]:
-    """Begin a life that beats until the end, so that no process can start with the store."""
-    life = NodeLife(0, f"move-{uuid.uuid4().hex}", "groupkeeper storage move", 0)
-    begun = await driver.begin_life(life)
-    if begun.others:
-        other = begun.others[0]
-        raise StoreRefused(
-            f"{driver.name}: is in use by node {other.node_id} ({other.name}): stop it first. "
-            "If it was killed, start and stop it once"
-        )
-    beating = asyncio.ensure_future(_beat(driver, life.life_id, lease_ttl_ms))
-    try:
-        for ended in await driver.ended_lives():
-            await fold_ended(driver, life.life_id, ended)
-        yield life.life_id
-    finally:
-        beating.cancel()
-        await asyncio.wait([beating])
-        await driver.end_life(life.life_id, None)
-
-
-async def _beat(driver: JournalDriver, life_id: str, lease_ttl_ms: int) -> None:
-    """Beat for ever. A beat that fails ends it: a later write is then refused, or repeated."""
-    while True:
-        await driver.beat(life_id)
-        await asyncio.sleep(beat_interval_ms(lease_ttl_ms) / 1000)

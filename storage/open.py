@@ -154,6 +154,30 @@ async def check_store(
     return await store_check.check_journal(driver, identity, measures_writes=measures_writes)
 
 
+async def repair_store(
+    url: str,
+    identity: StoreIdentity,
+    *,
+    append_timeout_ms: int,
+    password: str | None = None,
+    applies: bool,
+) -> list[str]:
+    """Return what there is to mend in the store of a URL, a line each. If ``applies``, also mend
+    it. Raises StoreRefused if a process uses the store, or if it is not on a server.
+    """
+    from groupkeeper.storage.store_repair import repair
+
+    if problem := url_error(url):
+        raise StoreRefused(problem)
+    if _scheme(url) not in _JOURNALS:
+        raise StoreRefused(
+            f"storage.url: there is nothing to repair in a {_scheme(url)} store; a start folds "
+            "what is left in its log"
+        )
+    driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
+    return await repair(driver, identity, applies=applies, lease_ttl_ms=DEFAULT_LEASE_TTL_MS)
+
+
 async def move_store(
     source: str,
     target: str,

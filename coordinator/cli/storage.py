@@ -37,6 +37,18 @@ def check_command(
             help="Also measure durable writes of a store on a server. No daemon may use it.",
         ),
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Also look for what interrupted writes left behind in a store on a server. "
+            "No daemon may use it.",
+        ),
+    ] = False,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Mend what --repair finds. Without this nothing is changed."),
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Read the whole store and measure it, while a daemon runs or not. Changes no group.
@@ -44,27 +56,39 @@ def check_command(
     Exits 1 if the store cannot be opened, or if a value of it cannot be read.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
-    from groupkeeper.storage.open import check_store
+    from groupkeeper.storage.open import check_store, repair_store
     from groupkeeper.storage.password_file import read_password
 
+    if apply and not repair:
+        fail("--apply is only for --repair", USAGE)
     settings = settings_of(config)
     identity = StoreIdentity(settings.kafka.cluster_id, settings.offsets.topic_num_partitions)
+    url, timeout_ms = settings.storage.url, settings.storage.append_timeout_ms
     try:
+        password = read_password(settings.storage.password_file)
+        left: list[str] | None = None
+        if repair:
+            left = asyncio.run(
+                repair_store(
+                    url, identity, append_timeout_ms=timeout_ms, password=password, applies=apply
+                )
+            )
         report = asyncio.run(
             check_store(
-                settings.storage.url,
+                url,
                 identity,
-                append_timeout_ms=settings.storage.append_timeout_ms,
-                password=read_password(settings.storage.password_file),
+                append_timeout_ms=timeout_ms,
+                password=password,
                 measures_writes=write,
             )
         )
     except StorageError as error:
         fail(str(error), FAILED)
     if output is Output.JSON:
-        print(json.dumps(asdict(report), indent=2))
+        shown = asdict(report) if left is None else {**asdict(report), "left_behind": left}
+        print(json.dumps(shown, indent=2))
     else:
-        for line in _lines(report):
+        for line in [*_lines(report), *_repair_lines(left, applied=apply)]:
             print(plain(line))
     if report.problems:
         fail("; ".join(report.problems), FAILED)
@@ -88,6 +112,18 @@ def _lines(report: StoreReport) -> Iterator[str]:
         slow = " (slow)" if report.write_ms > SLOW_WRITE_MS else ""
         yield f"a durable write: {report.write_ms:.1f} ms{slow}. Each commit waits for one"
     yield "everything can be read" if not report.problems else "not everything can be read"
+
+
+def _repair_lines(left: list[str] | None, *, applied: bool) -> Iterator[str]:
+    """Yield the lines to print about a repair; none if it was not asked for."""
+    if left is None:
+        return
+    for line in left:
+        yield f"{'mended' if applied else 'to mend'}: {line}"
+    if not left:
+        yield "there is nothing to mend"
+    elif not applied:
+        yield "nothing was changed: --apply mends it"
 
 
 @app.command("backup")

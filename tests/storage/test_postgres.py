@@ -15,6 +15,7 @@ from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 from groupkeeper.storage.move import Moved, move
+from groupkeeper.storage.store_repair import repair
 from tests.helpers.core.records import TOPIC_ID, commit, group_record
 from tests.helpers.storage.late_appends import TTL_MS, late_append, offset_after_load
 from tests.helpers.storage.postgres_site import PostgresSite
@@ -33,6 +34,26 @@ async def site(postgres: RealPostgres) -> AsyncIterator[PostgresSite]:
     yield site
     for owner in site.owners:
         await owner.storage.close()
+
+
+async def test_a_repair_removes_rows_of_ended_lives_and_nothing_else(site: PostgresSite) -> None:
+    for offset in range(3):
+        owner = await site.owner()
+        await owner.append(0, [commit("g", offset)])
+        await owner.storage.close()
+    await (await site.owner()).storage.close()  # folds the journal of the third life, and frees it
+    found = await repair(site.driver(), IDENTITY, applies=False, lease_ttl_ms=TTL_MS)
+    assert found == ["rows of ended lives of node 1: 3"]
+    assert len(await site.sql("SELECT * FROM lives")) == 4
+    await repair(site.driver(), IDENTITY, applies=True, lease_ttl_ms=TTL_MS)
+    rows = await site.sql("SELECT node_id FROM lives ORDER BY node_id")
+    assert [row["node_id"] for row in rows] == [0, 1]
+    assert await repair(site.driver(), IDENTITY, applies=False, lease_ttl_ms=TTL_MS) == []
+    owner = await site.owner()
+    await owner.append(0, [commit("g", 9)])
+    seqs = [event["seq"] async for event in owner.storage.history("g")]
+    assert seqs == sorted(set(seqs))
+    assert len(seqs) == 4
 
 
 # --- the end of a life beside an append -----------------------------------------------------------

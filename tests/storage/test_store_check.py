@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from groupkeeper.storage.backends.journal.store import JournalStorage
+from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.store_check import check_journal
+from groupkeeper.storage.store_repair import repair
 from tests.helpers.core.records import commit, group_record
 from tests.helpers.runtime.virtual_loop import virtual_time
-from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
+from tests.helpers.storage.fake_driver import DriverWithLeftovers, FakeDriver, FakeServer
 from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
 
@@ -41,3 +47,32 @@ async def test_writes_are_measured_only_if_they_are_asked_for_and_nobody_uses_th
     owner = await Owner(a_storage(server)).start()
     await owner.append(0, [commit("g", 1)])
     await owner.storage.close()
+
+
+@virtual_time
+async def test_a_repair_first_only_tells_what_it_would_do() -> None:
+    server = FakeServer()
+    owner = await Owner(a_storage(server)).start()
+    await owner.append(0, [commit("g", 1)])
+    await owner.fold_all()
+    await asyncio.sleep(1)
+    await owner.append(0, [commit("g", 2)])  # begins a fold
+    await owner.append(0, [commit("g", 3)])
+    with pytest.raises(StoreRefused, match=r"in use by node 1 \(host:1\): stop it first"):
+        await repair(FakeDriver(server), IDENTITY, applies=True, lease_ttl_ms=2_000)
+    await owner.storage.close()
+    (life,) = server.lives
+    server.leftovers.append("a leftover")
+    entries = len(server.lives[life].entries)
+    assert entries
+    told = [f"appends of the ended life {life} that are not folded: {entries}", "a leftover"]
+    for applies in (False, True):
+        driver = DriverWithLeftovers(server)
+        assert await repair(driver, IDENTITY, applies=applies, lease_ttl_ms=2_000) == told
+        assert bool(server.lives[life].entries) is not applies
+        assert not server.going_on()
+    driver = DriverWithLeftovers(server)
+    assert await repair(driver, IDENTITY, applies=False, lease_ttl_ms=2_000) == []
+    again = await Owner(a_storage(server)).start()
+    assert again.model.keys == owner.model.keys
+    await again.storage.close()

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from kazoo.exceptions import NoAuthError
@@ -14,6 +15,7 @@ from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.coordinator.core.records import GroupConfigs, GroupRemoved, TopicRecord
 from groupkeeper.storage.backends.zookeeper.values import VALUE_PART_BYTES
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
+from groupkeeper.storage.store_repair import repair
 from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.core.records import TOPIC_ID, commit, group_record
 from tests.helpers.storage.cut_proxy import CutProxy
@@ -189,6 +191,45 @@ async def test_a_large_group_is_in_parts_that_go_with_it(site: ZooKeeperSite) ->
     await owner.append(0, [GroupRemoved("g")])
     await owner.fold_all()
     assert await site.below("groups/0") == []
+
+
+async def test_a_repair_removes_what_interrupted_writes_left_and_nothing_else(
+    site: ZooKeeperSite,
+) -> None:
+    owner = await site.owner()
+    await owner.append(0, [commit("big", 5, metadata="x" * 3_000_000), commit("small", 1)])
+    await owner.fold_all()
+    wanted = owner.model.keys
+    with pytest.raises(StoreRefused, match="is in use by node 1"):
+        await repair(site.driver(), IDENTITY, applies=False, lease_ttl_ms=TTL_MS)
+    await owner.storage.close()
+    groups = f"{site.root}/groups/0"
+    valid = await site.below("groups/0/big")
+    old = "0" * 32
+
+    def interrupt(client: Any) -> None:
+        client.create(f"{groups}/big/{old}.0", b"x")
+        client.create(f"{groups}/big/{valid[0].partition('.')[0]}.{len(valid)}", b"x")
+        client.create(f"{groups}/small/{old}.0", b"x")
+        client.create(f"{groups}/new", f"parts {old} 0".encode())
+        client.create(f"{groups}/new/{old}.0", b"x")
+        client.create(f"{groups}/odd", b"parts of something else")
+        client.create(f"{groups}/odd/child", b"x")
+
+    await site.ask(interrupt)
+    for applies in (False, True):
+        found = await repair(site.driver(), IDENTITY, applies=applies, lease_ttl_ms=TTL_MS)
+        assert sorted(line.removeprefix(groups) for line in found) == [
+            "/big: parts of replaced values: 2",
+            "/new: has no value, its first write was interrupted",
+            "/small: parts of replaced values: 1",
+        ]
+    assert await site.below("groups/0") == ["big", "odd", "small"]
+    assert await site.below("groups/0/big") == valid
+    assert await site.below("groups/0/odd") == ["child"]
+    assert await repair(site.driver(), IDENTITY, applies=False, lease_ttl_ms=TTL_MS) == []
+    await site.ask(lambda client: client.delete(f"{groups}/odd", recursive=True))
+    assert (await site.owner()).model.keys == wanted
 
 
 async def test_an_append_larger_than_a_request_is_stored_whole_before_the_next_load(

@@ -111,6 +111,19 @@ class HasFigures(Protocol):
         ...
 
 
+@runtime_checkable
+class HasLeftovers(Protocol):
+    """A driver whose interrupted writes may leave something behind that nobody reads."""
+
+    async def leftovers(self) -> Sequence[str]:
+        """Return what is left behind, a line each. No life may go on meanwhile but our own."""
+        ...
+
+    async def remove_leftovers(self, life_id: str) -> None:
+        """Remove all of it under our own life. The journals of ended lives are folded."""
+        ...
+
+
 class JournalDriver(Protocol):
     """One shared store. ``beat`` and ``read`` may be called while any other call runs."""
 

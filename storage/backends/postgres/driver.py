@@ -1,4 +1,7 @@
-"""The calls of a journal in PostgreSQL (``storage.backends.journal.driver``)."""
+"""The calls of a journal in PostgreSQL (``storage.backends.journal.driver``).
+
+Long because every call of the journal is here.
+"""
 
 from __future__ import annotations
 
@@ -358,6 +361,21 @@ class PostgresDriver:
             [key_of(name) for _, name in groups],
         )
         return [value_of(row, is_group=True) for row in rows]
+
+    # --- leftovers --------------------------------------------------------------------------------
+
+    async def leftovers(self) -> Sequence[str]:
+        rows = await self._fetch("leftovers", tables.OLD_LIVES)
+        return [
+            f"rows of ended lives of node {row['node_id']}: {row['lives']}"
+            for row in rows
+        ]
+
+    async def remove_leftovers(self, life_id: str) -> None:
+        async def remove(connection: asyncpg.Connection) -> None:
+            await connection.execute(tables.DELETE_OLD_LIVES)
+
+        await self._write("remove_leftovers", life_id, self._folds, remove)
 
     # --- events -----------------------------------------------------------------------------------
 

@@ -141,6 +141,16 @@ SAVE_STAGED: Final = """INSERT INTO groups (shard, key, group_id, state)
     ON CONFLICT (shard, key) DO UPDATE SET state = excluded.state"""
 CLEAR_STAGE: Final = "DELETE FROM pg_temp.pieces_of_a_state"
 
+OLD_LIVES: Final = """SELECT node_id, count(*) AS lives FROM lives AS old
+    WHERE is_freed AND EXISTS (
+        SELECT 1 FROM lives WHERE lives.node_id = old.node_id AND lives.number > old.number)
+    GROUP BY node_id ORDER BY node_id"""
+"""The ended lives that no start needs. The newest life of a node has the end of its log."""
+
+DELETE_OLD_LIVES: Final = """DELETE FROM lives AS old
+    WHERE is_freed AND EXISTS (
+        SELECT 1 FROM lives WHERE lives.node_id = old.node_id AND lives.number > old.number)"""
+
 DELETE_EVENTS: Final = """DELETE FROM event_log
     WHERE day < (to_timestamp($1::bigint / 1000) AT TIME ZONE 'UTC')::date"""
 

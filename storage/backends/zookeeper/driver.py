@@ -45,6 +45,10 @@ from groupkeeper.storage.backends.zookeeper.journal import (
     folded_names,
     read_entry,
 )
+from groupkeeper.storage.backends.zookeeper.leftovers import (
+    remove_value_leftovers,
+    value_leftovers,
+)
 from groupkeeper.storage.backends.zookeeper.link import ZooKeeperLink
 from groupkeeper.storage.backends.zookeeper.mirror import ZooKeeperMirror
 from groupkeeper.storage.backends.zookeeper.names import plain_name
@@ -429,6 +433,37 @@ class ZooKeeperDriver:
         return [
             Value(*key, data) for key, data in zip(keys, found, strict=True) if data is not None
         ]
+
+    # --- leftovers --------------------------------------------------------------------------------
+
+    async def _value_parents(self) -> list[str]:
+        """Return all nodes below which values are."""
+        root = self._nodes.root
+        parents = [self._nodes.events]
+        for kind in (f"{root}/groups", f"{root}/keyed"):
+            names = await self._calls.run("leftovers", partial(_names_below, path=kind))
+            parents += [f"{kind}/{name}" for name in names]
+        return parents
+
+    async def leftovers(self) -> Sequence[str]:
+        found: list[str] = []
+        for parent in await self._value_parents():
+            look = partial(value_leftovers, parent=parent)
+            found += map(str, await self._calls.run("leftovers", look, FOLD_TIMEOUT_S))
+        return found
+
+    async def remove_leftovers(self, life_id: str) -> None:
+        for parent in await self._value_parents():
+
+            async def remove(session: ZooKeeperSession, parent: str = parent) -> None:
+                batch = FencedBatch(session, [CheckNode(self._nodes.node(life_id))])
+                for each in await value_leftovers(session, parent):
+                    await remove_value_leftovers(batch, each)
+                await batch.send()
+
+            await self._calls.run_until_done(
+                "remove_leftovers", remove, self._over(life_id), timeout_s=FOLD_TIMEOUT_S
+            )
 
     # --- events -----------------------------------------------------------------------------------
 

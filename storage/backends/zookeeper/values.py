@@ -35,7 +35,7 @@ requests in memory, so parts of a megabyte would fill its heap."""
 READ_TRIES: Final = 3
 """How often a value is read again if its parts were replaced during the read."""
 
-_IN_PARTS: Final = b"parts "
+IN_PARTS: Final = b"parts "
 """The beginning of a node whose value is in parts. No other value begins with it."""
 
 _T = TypeVar("_T")
@@ -88,7 +88,7 @@ async def write_values(batch: FencedBatch, values: Sequence[tuple[str, bytes | N
                 await batch.add(*old_parts, DeleteNode(path))
             continue
         is_new = names is None
-        if len(data) > PART_BYTES or data.startswith(_IN_PARTS):
+        if len(data) > PART_BYTES or data.startswith(IN_PARTS):
             data = await _write_parts(batch, path, data, is_new=is_new)
             is_new = False
         await batch.add(CreateNode(path, data) if is_new else SetNode(path, data), *old_parts)
@@ -100,12 +100,12 @@ async def _write_parts(batch: FencedBatch, path: str, data: bytes, *, is_new: bo
     """
     version = uuid.uuid4().hex
     if is_new:
-        await batch.add(CreateNode(path, _IN_PARTS + f"{version} 0".encode()))
+        await batch.add(CreateNode(path, IN_PARTS + f"{version} 0".encode()))
     starts = range(0, len(data), VALUE_PART_BYTES)
     for number, at in enumerate(starts):
         await batch.add(CreateNode(f"{path}/{version}.{number}", data[at : at + VALUE_PART_BYTES]))
         await batch.send()
-    return _IN_PARTS + f"{version} {len(starts)}".encode()
+    return IN_PARTS + f"{version} {len(starts)}".encode()
 
 
 async def read_value(session: ZooKeeperSession, path: str) -> bytes | None:
@@ -115,12 +115,12 @@ async def read_value(session: ZooKeeperSession, path: str) -> bytes | None:
     for _ in range(READ_TRIES):
         try:
             data = (await session.get(path)).data
-            if not data.startswith(_IN_PARTS):
+            if not data.startswith(IN_PARTS):
                 return data
         except NodeMissing:
             return None
         try:
-            version, count = data.removeprefix(_IN_PARTS).decode().split()
+            version, count = data.removeprefix(IN_PARTS).decode().split()
             parts = [f"{path}/{version}.{number}" for number in range(int(count))]
             found = await for_each(session.get, parts)
         except NodeMissing:

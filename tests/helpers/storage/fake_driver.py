@@ -60,6 +60,8 @@ class FakeServer:
         self.owners: dict[ShardId, OwnedShard] = {}
         self.values: dict[tuple[ShardId, bool, str], bytes] = {}
         self.event_log: list[EventDict] = []
+        self.leftovers: list[str] = []
+        """What ``DriverWithLeftovers`` finds and removes."""
         self.appended: Callable[[JournalEntry], None] = lambda entry: None
         """Called for each entry in the transaction that stores it."""
         self.acquired: Callable[[ShardId, LeaseEpoch], None] = lambda shard, epoch: None
@@ -261,3 +263,15 @@ class FakeDriver:
         for event in self.server.event_log:
             if event["group"] == group_id and event["ts_ms"] >= since_ms:
                 yield event
+
+
+class DriverWithLeftovers(FakeDriver):
+    """Removes leftovers only while its life goes on and no journal has entries."""
+
+    async def leftovers(self) -> list[str]:
+        return [*self.server.leftovers]
+
+    async def remove_leftovers(self, life_id: str) -> None:
+        self.server.check(life_id)
+        assert not [each for each in self.server.lives.values() if each.entries]
+        self.server.leftovers.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+from groupkeeper.storage.backends.journal.driver import JournalDriver
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from tests.helpers.storage.late_appends import TTL_MS
 from tests.helpers.storage.real_postgres import RealPostgres
@@ -19,18 +20,21 @@ class PostgresSite:
         self.schema = f"s{uuid.uuid4().hex}"
         self.owners: list[Owner] = []
 
-    def storage(
-        self, node_id: int = 1, port: int | None = None, timeout_ms: int = 5_000
-    ) -> JournalStorage:
+    def driver(self, port: int | None = None, timeout_ms: int = 5_000) -> JournalDriver:
         from groupkeeper.storage.backends.postgres.driver import PostgresDriver
         from groupkeeper.storage.backends.postgres.url import parse_url
 
         url = self.server.url.replace(str(self.server.port), str(port or self.server.port))
-        driver = PostgresDriver(
+        return PostgresDriver(
             parse_url(f"{url}{'&' if '?' in url else '?'}schema={self.schema}"),
             append_timeout_ms=timeout_ms,
             lease_ttl_ms=TTL_MS,
         )
+
+    def storage(
+        self, node_id: int = 1, port: int | None = None, timeout_ms: int = 5_000
+    ) -> JournalStorage:
+        driver = self.driver(port, timeout_ms)
         return JournalStorage(driver, node_id=node_id, name=f"host:{node_id}", lease_ttl_ms=TTL_MS)
 
     async def owner(

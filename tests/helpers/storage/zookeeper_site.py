@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from typing import Any
 
+from groupkeeper.storage.backends.journal.driver import JournalDriver
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.storage.late_appends import TTL_MS
@@ -22,16 +23,19 @@ class ZooKeeperSite:
         self.owners: list[Owner] = []
         self.user = ""
 
-    def storage(
-        self, node_id: int = 1, port: int | None = None, timeout_ms: int = 5_000
-    ) -> JournalStorage:
+    def driver(self, port: int | None = None, timeout_ms: int = 5_000) -> JournalDriver:
         from groupkeeper.storage.backends.zookeeper.driver import ZooKeeperDriver
         from groupkeeper.storage.backends.zookeeper.url import parse_url
 
         url = f"zookeeper://{self.user}127.0.0.1:{port or self.server.port}{self.chroot}"
-        driver = ZooKeeperDriver(
+        return ZooKeeperDriver(
             parse_url(url, {}), append_timeout_ms=timeout_ms, lease_ttl_ms=TTL_MS
         )
+
+    def storage(
+        self, node_id: int = 1, port: int | None = None, timeout_ms: int = 5_000
+    ) -> JournalStorage:
+        driver = self.driver(port, timeout_ms)
         return JournalStorage(driver, node_id=node_id, name=f"host:{node_id}", lease_ttl_ms=TTL_MS)
 
     async def owner(

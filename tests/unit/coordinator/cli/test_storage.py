@@ -13,8 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from groupkeeper.coordinator.cli.main import app
+from groupkeeper.storage import open as stores
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.core.records import commit, group_record
+from tests.helpers.storage.fake_driver import DriverWithLeftovers, FakeServer
 from tests.helpers.storage.storage_owner import Owner
 
 
@@ -113,3 +115,32 @@ def test_a_store_in_memory_has_nothing_to_look_at(
     result = run(*command)
     assert result.exit_code in (1, 2)
     assert result.stderr.startswith("groupkeeper: ")
+
+
+def test_a_repair_tells_what_it_would_mend_and_mends_it_only_when_told_to(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FakeServer()
+    server.leftovers.append("an old part")
+    monkeypatch.setenv("GROUPKEEPER_STORAGE__URL", "postgresql://me@h/db")
+    monkeypatch.setattr(stores, "url_error", lambda url: None)
+    monkeypatch.setattr(stores, "journal_driver", lambda *_: DriverWithLeftovers(server))
+    told = run("check", "--repair")
+    assert told.exit_code == 0, told.output
+    assert "to mend: an old part\nnothing was changed: --apply mends it\n" in told.output
+    assert json.loads(run("check", "--repair", "-o", "json").stdout)["left_behind"] == [
+        "an old part"
+    ]
+    assert server.leftovers
+    assert "mended: an old part\n" in run("check", "--repair", "--apply").output
+    assert not server.leftovers
+    assert "there is nothing to mend" in run("check", "--repair").output
+    assert "mend" not in run("check").output
+
+
+def test_a_repair_is_for_stores_on_a_server(store: Path) -> None:
+    asyncio.run(offsets(store))
+    refused = run("check", "--repair")
+    assert (refused.exit_code, "nothing to repair in a sqlite store" in refused.stderr) == (1, True)
+    alone = run("check", "--apply")
+    assert (alone.exit_code, "--apply is only for --repair" in alone.stderr) == (2, True)

@@ -1,0 +1,43 @@
+"""The life of a command that writes to a store which several processes share."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from groupkeeper.storage.backends.journal.driver import JournalDriver
+from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.leases.lives import NodeLife, beat_interval_ms
+
+
+@asynccontextmanager
+async def short_life(driver: JournalDriver, command: str, lease_ttl_ms: int) -> AsyncIterator[str]:
+    """Begin a life that beats until the end, so that no process can start with the store.
+
+    Raises StoreRefused if a process uses the store.
+    """
+    name = f"groupkeeper storage {command}"
+    life = NodeLife(0, f"{command}-{uuid.uuid4().hex}", name, 0)
+    begun = await driver.begin_life(life)
+    if begun.others:
+        other = begun.others[0]
+        raise StoreRefused(
+            f"{driver.name}: is in use by node {other.node_id} ({other.name}): stop it first. "
+            "If it was killed, start and stop it once"
+        )
+    beating = asyncio.ensure_future(_beat(driver, life.life_id, lease_ttl_ms))
+    try:
+        yield life.life_id
+    finally:
+        beating.cancel()
+        await asyncio.wait([beating])
+        await driver.end_life(life.life_id, None)
+
+
+async def _beat(driver: JournalDriver, life_id: str, lease_ttl_ms: int) -> None:
+    """Beat for ever. A beat that fails ends it: a later write is then refused, or repeated."""
+    while True:
+        await driver.beat(life_id)
+        await asyncio.sleep(beat_interval_ms(lease_ttl_ms) / 1000)

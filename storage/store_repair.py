@@ -1,0 +1,57 @@
+"""Mend a store that several processes share, for ``groupkeeper storage check --repair``.
+
+Only what nobody can need is removed: the nodes and rows that interrupted writes and ended lives
+have left behind. What is in journals of ended lives is folded, as a start does. A value that cannot
+be read stays, and so do nodes of the mirror: they may belong to another program.
+"""
+
+from __future__ import annotations
+
+from groupkeeper.storage.backends.journal.driver import HasLeftovers, JournalDriver
+from groupkeeper.storage.backends.journal.succession import fold_ended
+from groupkeeper.storage.base import StoreIdentity, StoreRefused
+from groupkeeper.storage.short_life import short_life
+
+
+async def repair(
+    driver: JournalDriver, identity: StoreIdentity, *, applies: bool, lease_ttl_ms: int
+) -> list[str]:
+    """Return what there is to mend, a line each. If ``applies``, also mend it.
+
+    Raises StoreRefused if a process uses the store: what it writes looks like a leftover until it
+    is written completely.
+    """
+    await driver.open(identity)
+    try:
+        if lives := await driver.lives():
+            raise StoreRefused(
+                f"{driver.name}: is in use by node {lives[0].node_id} ({lives[0].name}): stop it "
+                "first. If it was killed, start and stop it once"
+            )
+        if not applies:
+            return [*await _unfolded(driver), *await _leftovers(driver)]
+        async with short_life(driver, "check", lease_ttl_ms) as life_id:
+            found = await _unfolded(driver)
+            for ended in await driver.ended_lives():
+                await fold_ended(driver, life_id, ended)
+            found += await _leftovers(driver)
+            if isinstance(driver, HasLeftovers):
+                await driver.remove_leftovers(life_id)
+            return found
+    finally:
+        await driver.close()
+
+
+async def _unfolded(driver: JournalDriver) -> list[str]:
+    found = []
+    for ended in await driver.ended_lives():
+        entries = 0
+        async for _ in driver.journal(ended):
+            entries += 1
+        if entries:
+            found.append(f"appends of the ended life {ended} that are not folded: {entries}")
+    return found
+
+
+async def _leftovers(driver: JournalDriver) -> list[str]:
+    return [*await driver.leftovers()] if isinstance(driver, HasLeftovers) else []
