@@ -33,6 +33,8 @@ class OffsetAndMetadata:
     Other negative offsets are normal offsets."""
     metadata: str = ""
     commit_time_ms: int = NO_TIMESTAMP
+    """-1 means that the time is unknown. Such an offset does not expire before its next commit, or
+    before its group has had members and is Empty for as long as offsets are kept."""
     expire_time_ms: int = NO_TIMESTAMP
     """-1 means that the coordinator's retention applies."""
     leader_epoch: int = NO_LEADER_EPOCH

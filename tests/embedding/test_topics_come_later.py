@@ -25,6 +25,7 @@ from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage, StorageError, StorageLimits
 from groupkeeper.storage.offset_store import OffsetStore
 from tests.helpers.runtime.coordinator import CLIENT
+from tests.helpers.runtime.virtual_loop import VirtualClock, virtual_time
 from tests.helpers.storage.dict_store import DictStore
 from tests.helpers.storage.faulty_storage import Fault, FaultyStorage, Gate
 
@@ -193,3 +194,23 @@ async def test_a_hosts_own_store_is_never_written_because_a_topic_is_missing() -
     await asyncio.sleep(0.05)
     await coordinator.stop()
     assert store.groups["billing"] == before
+
+
+@pytest.mark.parametrize("topics", [None, TOPICS])
+@virtual_time
+async def test_a_hosts_offset_without_a_commit_time_is_kept_however_often_it_is_read(
+    topics,
+) -> None:
+    """A host that stores no times counted as one whose offsets are fifty years old."""
+    store = DictStore()
+    store.store("billing", "orders", 0, OffsetAndMetadata(17))
+    storage, clock = PersistentOffsetStorage(store), VirtualClock()
+    coordinator = GroupCoordinator(storage, topics=topics, clock=clock)
+    await coordinator.start()
+    for _ in range(3):
+        assert await fetched(coordinator) == {("orders", 0): 17}
+        clock.monotonic_offset_ms += coordinator.config.retention_check_interval_ms
+        await coordinator.clock_moved()
+    await coordinator.stop()
+    assert store.groups == {"billing": {"orders": {0: OffsetAndMetadata(17)}}}
+    assert store.calls.keys() == {"store", "fetch_all"}

@@ -224,6 +224,7 @@ async def test_an_append_is_one_round_trip(site: PostgresSite) -> None:
     owner = await site.owner()
     for offset in range(20):
         await owner.append(0, [commit("g", offset)])
+    await owner.fold_all()
     stats = owner.storage.stats()
     assert stats["round_trips.append"] == 20
     assert stats["round_trips.fold"] > 0

@@ -94,6 +94,9 @@ def _is_expired(
         # The retention of the commit itself (v2-4) overrides every rule of the group.
         return offset.expire_time_ms <= wall_ms
     since_ms = offset.commit_time_ms if rule.since_ms is None else rule.since_ms
+    if since_ms < 0:
+        # A host's store that keeps no commit times. Nobody knows how old the offset is.
+        return False
     return wall_ms - since_ms >= retention_ms
 
 
