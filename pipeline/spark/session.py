@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from groupkeeper.pipeline.spark.class_archive import ClassArchive
 from groupkeeper.pipeline.spark.launch import start
 from groupkeeper.pipeline.spark.user_settings import user_settings
 
@@ -67,6 +68,7 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
 }
 
+_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 # a batch job need not avoid pauses, for which G1 uses a tenth of the processor time
 _LARGE_JVM: Final = "-XX:+UseParallelGC"
 # the second compiler needs longer than a small job; its code fills the usual 48 MB
@@ -80,6 +82,7 @@ def spark_session(
     driver_memory: str = DEFAULT_DRIVER_MEMORY,
     input_bytes: int | None = None,
     settings: Mapping[str, str] | None = None,
+    archive: ClassArchive | None = None,
 ) -> SparkSession:
     """Return the session, and create it if there is none.
 
@@ -87,6 +90,7 @@ def spark_session(
     this machine are used. ``driver_memory`` is used only if this call starts the JVM.
     ``input_bytes`` is the size of the input, if it is known. ``settings`` are settings of Spark.
     They override ours, and so do those of ``spark-submit`` and of ``spark-defaults.conf``.
+    ``archive`` has the classes of a JVM on this machine.
 
     Raises SparkNotStarted if there is no Java, or the JVM cannot start.
     """
@@ -98,6 +102,8 @@ def spark_session(
     ours = our_settings(is_here=is_here, is_small=is_small)
     if not is_submitted:
         ours["spark.driver.memory"] = driver_memory
+        if archive is not None and is_here:
+            ours[_JVM_OPTIONS] += f" {archive.jvm_options()}"
     users = user_settings(is_submitted=is_submitted)
     if driver_memory != DEFAULT_DRIVER_MEMORY:  # the user has chosen it for this run
         users.pop("spark.driver.memory", None)
@@ -146,7 +152,7 @@ def our_settings(*, is_here: bool, is_small: bool) -> dict[str, str]:
     chosen = {**_SETTINGS, **(_SMALL if is_small else _LARGE)}
     if is_here:
         chosen |= _LOCAL
-        chosen["spark.driver.extraJavaOptions"] = _SMALL_JVM if is_small else _LARGE_JVM
+        chosen[_JVM_OPTIONS] = _SMALL_JVM if is_small else _LARGE_JVM
     return chosen
 
 

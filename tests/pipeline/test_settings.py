@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from groupkeeper.pipeline.spark import session
+from groupkeeper.pipeline.spark.class_archive import ClassArchive
 from groupkeeper.pipeline.spark.session import SMALL_BYTES, our_settings, spark_session
 from groupkeeper.pipeline.spark.user_settings import user_settings
 from tests.pipeline.restore.conftest import command
@@ -80,6 +81,18 @@ def test_a_large_or_unknown_input_is_compiled_in_many_parts(settings, input_byte
 
 def test_a_cluster_has_its_own_jvm_options(settings):
     assert JVM not in settings(master="spark://host:7077", input_bytes=0)
+
+
+def test_the_archive_of_classes_is_for_a_jvm_that_this_process_starts(
+    settings, monkeypatch, tmp_path
+):
+    archive = ClassArchive(tmp_path)
+    assert JVM not in settings(master="spark://host:7077", archive=archive)
+    for input_bytes in (0, SMALL_BYTES):
+        found = settings(input_bytes=input_bytes, archive=archive)[JVM]
+        assert archive.jvm_options() in found
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {JVM}=-Xss4m shell")
+    assert settings(archive=archive)[JVM] == "-Xss4m"
 
 
 def test_settings_of_the_user_win(settings, monkeypatch, tmp_path):

@@ -21,11 +21,17 @@ from groupkeeper.coordinator.cli.pipeline.options import (
     TABLES_OR_OUT,
     BoundsOption,
     ConfOption,
+    JvmCacheOption,
     MasterOption,
     MemoryOption,
     as_settings,
 )
-from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
+from groupkeeper.coordinator.cli.pipeline.spark import (
+    archive_in,
+    failures_told,
+    keep_classes,
+    start_spark,
+)
 from groupkeeper.coordinator.cli.pipeline.tables import input_bytes_of, reports_folder, scope_of
 
 if TYPE_CHECKING:
@@ -92,6 +98,7 @@ def incidents_command(  # noqa: PLR0913  the options of a command
     master: MasterOption = None,
     memory: MemoryOption = "2g",
     conf: ConfOption = None,
+    jvm_cache: JvmCacheOption = None,
 ) -> None:
     """Look for incidents in the tables, and write them as a page, Parquet, CSV and JSON.
 
@@ -101,8 +108,9 @@ def incidents_command(  # noqa: PLR0913  the options of a command
     """
     folder = reports_folder(tables, to, master)
     hook = _webhook(webhook)
+    archive, input_bytes = archive_in(jvm_cache), input_bytes_of(tables, master)
     scope = scope_of(
-        start_spark("incidents", master, memory, input_bytes_of(tables, master), as_settings(conf)),
+        start_spark("incidents", master, memory, input_bytes, as_settings(conf), archive),
         tables,
         (since.date() if since else None, None),
         group,
@@ -121,6 +129,7 @@ def incidents_command(  # noqa: PLR0913  the options of a command
             write_report(page.of(found), scope, folder)
     except NoTables as error:
         fail(str(error), NOTHING_MATCHED)
+    keep_classes(archive)
     for each in found.open:
         print(line(each))
     if textfile is not None:

@@ -61,6 +61,15 @@ MemoryOption = Annotated[
     str,
     typer.Option("--memory", metavar="SIZE", help="The memory that Spark may use on this machine."),
 ]
+JvmCacheOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--jvm-cache",
+        metavar="DIR",
+        help="Where to keep the classes that Spark's JVM has loaded (200 MB). The first command "
+        "writes them, and later ones start faster.",
+    ),
+]
 ConfOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -6,12 +6,16 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from groupkeeper.coordinator.cli.failing import FAILED, fail
 from groupkeeper.coordinator.cli.stopping import signals_kept
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.spark.class_archive import ClassArchive
 
 
 def start_spark(
@@ -20,6 +24,7 @@ def start_spark(
     memory: str,
     input_bytes: int | None = None,
     settings: Mapping[str, str] | None = None,
+    archive: ClassArchive | None = None,
 ) -> Any:
     """Return a Spark session. If Spark cannot start, print one line that says why, and exit."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
@@ -38,11 +43,32 @@ def start_spark(
                 driver_memory=memory,
                 input_bytes=input_bytes,
                 settings=settings,
+                archive=archive,
             )
     except SparkNotStarted as error:
         fail(f"{error} ({', '.join(each for each in given if each)})", FAILED)
     except SPARK_ERRORS as error:
         fail(f"Spark cannot start: {why(error)} ({', '.join(filter(None, given))})", FAILED)
+
+
+def archive_in(folder: Path | None) -> ClassArchive | None:
+    """Return the archive of Java classes in a folder. Exit if the folder cannot be made."""
+    if folder is None:
+        return None
+    from groupkeeper.pipeline.spark.class_archive import ClassArchive
+
+    try:
+        return ClassArchive(folder)
+    except OSError as error:
+        fail(f"{folder}: Java classes cannot be kept there: {error.strerror}", FAILED)
+
+
+def keep_classes(archive: ClassArchive | None) -> None:
+    """End Spark, if its classes are to be kept and are not yet."""
+    if archive is not None:
+        from groupkeeper.pipeline.spark.class_archive import end_spark
+
+        end_spark(archive)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from groupkeeper.coordinator.cli.pipeline.options import (
     BoundsOption,
     ClientConfigOption,
     ConfOption,
+    JvmCacheOption,
     KeepVersionsOption,
     MasterOption,
     MemoryOption,
@@ -35,7 +36,12 @@ from groupkeeper.coordinator.cli.pipeline.options import (
     first_and_last,
     literal,
 )
-from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
+from groupkeeper.coordinator.cli.pipeline.spark import (
+    archive_in,
+    failures_told,
+    keep_classes,
+    start_spark,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +79,7 @@ def run_command(  # noqa: PLR0913  the options of a command
     master: MasterOption = None,
     memory: MemoryOption = "2g",
     conf: ConfOption = None,
+    jvm_cache: JvmCacheOption = None,
     continuous: Annotated[
         bool, typer.Option("--continuous", help="Keep running, once a minute.")
     ] = False,
@@ -118,6 +125,7 @@ def run_command(  # noqa: PLR0913  the options of a command
         fail(f"{log_dir} does not exist", FAILED)
     if data is not None and continuous:
         fail("--continuous takes no --data: run `sample-ends --every 60` beside it", USAGE)
+    archive = archive_in(jvm_cache)
     is_sampled = sampled(data, log_dir, client_config)
     accepted = [moment.date() for moment in accept_gap or ()]
     with the_only_writer(out):
@@ -134,7 +142,7 @@ def run_command(  # noqa: PLR0913  the options of a command
             _say_again(nothing_new.lines, is_sound=nothing_new.is_sound and is_sampled)
             return
         input_bytes = bytes_to_read(last, saw, out)
-        spark = start_spark("pipeline", master, memory, input_bytes, as_settings(conf))
+        spark = start_spark("pipeline", master, memory, input_bytes, as_settings(conf), archive)
         from groupkeeper.pipeline.run import run
 
         with failures_told():
@@ -150,6 +158,7 @@ def run_command(  # noqa: PLR0913  the options of a command
                 saw=saw,
                 say=_say,
             )
+    keep_classes(archive)
     if not (whole and is_sampled):
         raise typer.Exit(FAILED)
 
@@ -178,13 +187,15 @@ def report_command(  # noqa: PLR0913  the options of a command
     master: MasterOption = None,
     memory: MemoryOption = "2g",
     conf: ConfOption = None,
+    jvm_cache: JvmCacheOption = None,
 ) -> None:
     """Write reports: a page for people, and Parquet, CSV and JSON.
 
     Exits 4 if there is nothing to report.
     """
     folder = reports_folder(tables, to, master)
-    spark = start_spark("report", master, memory, input_bytes_of(tables, master), as_settings(conf))
+    archive, input_bytes = archive_in(jvm_cache), input_bytes_of(tables, master)
+    spark = start_spark("report", master, memory, input_bytes, as_settings(conf), archive)
     days = since.date() if since else None, until.date() if until else None
     scope = scope_of(spark, tables, days, group, bounds)
     from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
@@ -195,6 +206,7 @@ def report_command(  # noqa: PLR0913  the options of a command
             written = write_reports(scope, names or list(REPORTS), folder, _say)
     except NoTables as error:
         fail(str(error), NOTHING_MATCHED)
+    keep_classes(archive)
     for path in written:
         print(path)
     if not written:
