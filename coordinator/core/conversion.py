@@ -260,7 +260,6 @@ def _upgrade(
     assert isinstance(converted, ConsumerGroup), "the record has made it"
     for each in converted.members.values():
         heartbeat.restart_session(shard, converted, each)
-    shard.report_groups()
     return converted
 
 
@@ -324,7 +323,6 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
         classic.set_protocols(member, trial.members[member.member_id].protocols)
         shard.restart_session(member)
     classic.subscribed_topics = rebalance.subscribed_topics(classic)
-    shard.report_groups()
     shard.event(
         GroupConverted(
             group_id=group.group_id,

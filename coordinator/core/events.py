@@ -20,11 +20,6 @@ MAX_REASON_LENGTH = 255
 """A client's reason is cut to so many characters. Clients cut it to the same length (KIP-800)."""
 
 
-def quoted_reason(reason: str | None) -> str | None:
-    """Return a client's reason, cut to ``MAX_REASON_LENGTH``."""
-    return None if reason is None else quoted(reason)
-
-
 def quoted(text: str) -> str:
     """Return a text, cut to ``MAX_REASON_LENGTH``."""
     return text[:MAX_REASON_LENGTH]
@@ -322,14 +317,3 @@ Event: TypeAlias = (
     | AdminAction
     | LogStarted
 )
-
-
-def text_length(event: Event) -> int:
-    """Return the length of the texts in an event that come from its client, without reasons.
-
-    Each may be up to 32,767 bytes long. Reasons are cut (``quoted_reason``).
-    """
-    length = len(event.group_id) + len(event.member_id) + len(event.group_instance_id or "")
-    if type(event) is MemberJoin:
-        length += sum([len(protocol) for protocol in event.protocols])
-    return length + len(event.client_id)

@@ -175,7 +175,7 @@ class Shard(ShardState):
         self.step = step = Step()
         for group in list(self.groups.values()):
             self._restore(group)
-        self.report_groups()
+        self.census.count(self.shard_id, self.tally)
         retention.arm(self)
         topic_sweep.start_sweep(self)
         return step
@@ -204,7 +204,6 @@ class Shard(ShardState):
         group = self.groups.get(group_id)
         if group is not None:
             self._restore(group)
-            self.report_groups()
             topic_sweep.sweep_also(self, group_id)
         return step
 

@@ -16,7 +16,12 @@ from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadl
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.group_type import GroupType
-from groupkeeper.coordinator.core.groups.census import Census, Tally
+from groupkeeper.coordinator.core.groups.census import (
+    SMALL_ASSIGNMENT_BYTES,
+    SMALL_METADATA_BYTES,
+    Census,
+    Tally,
+)
 from groupkeeper.coordinator.core.groups.group import (
     SAVED_OFFSET_BYTES,
     Group,
@@ -122,6 +127,22 @@ class ShardState:
             return TopicInfo(name or topic_id, "", ANY_PARTITION)
         return image.by_id.get(topic_id) if by_id else image.by_name.get(name)
 
+    # --- limits of all shards ---
+
+    def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
+        """Return whether a member may have metadata of ``size_bytes``, ``added_bytes`` more than
+        before. The metadata of other members never limits small metadata.
+        """
+        is_free = size_bytes <= SMALL_METADATA_BYTES or added_bytes <= 0
+        return is_free or self.census.admits_metadata(size_bytes, added_bytes)
+
+    def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
+        """Return whether a group may have assignments of ``size_bytes``, ``added_bytes`` more than
+        before. The assignments of other groups never limit small ones.
+        """
+        is_free = size_bytes <= SMALL_ASSIGNMENT_BYTES or added_bytes <= 0
+        return is_free or self.census.admits_assignment(size_bytes, added_bytes)
+
     # --- effects ---
 
     def reply(self, ticket: Ticket, result: Result, waits: bool = True) -> None:
@@ -148,7 +169,6 @@ class ShardState:
         for deadline in group.deadlines():
             self.deadlines.clear(deadline)
         self.record(GroupRemoved(group.group_id))
-        self.report_groups()
 
     def record_removed(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
         """Record the deletion of offsets."""
@@ -272,30 +292,13 @@ class ShardState:
     def enter(self, group: Group) -> None:
         """Add a new group to the shard."""
         self.groups[group.group_id] = group
-        self.tally.by_state[group.group_type, group.state_name()] += 1
+        group.count()
 
     def _remove(self, group_id: str) -> None:
         group = self.groups.pop(group_id, None)
         if group is not None:
             self.offsets_held -= group.offset_count()
             group.uncount()
-
-    def report_groups(self) -> None:
-        """Report the number of groups to the census. Call it after each change outside a load."""
-        self.census.set_groups(self.shard_id, len(self.groups))
-        self.report_metadata()
-        self.report_assigned()
-
-    def report_metadata(self) -> None:
-        """Report the size of the members' metadata to the census. Call it after each
-        change of it.
-        """
-        self.census.set_metadata(self.shard_id, self.tally.metadata_bytes)
-
-    def report_assigned(self) -> None:
-        """Report the size of the assignments to the census. Call it before each question to the
-        census about assignments, and after each load."""
-        self.census.set_assigned(self.shard_id, self.tally.assigned_bytes)
 
     def _apply_commit(self, record: OffsetsCommitted) -> None:
         group = self.groups.get(record.group_id)

@@ -43,7 +43,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     A member repeats such a heartbeat again and again. So the request of the last one is used again
     if version, body and client are the same.
     """
-    offset = exchange.offset
+    offset = exchange.body_at
     body = exchange.frame[offset : offset + _MOST_BYTES]
     exchange.render = render
     last = exchange.last.consumer_heartbeat
@@ -67,7 +67,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 def _read_steady(exchange: Exchange) -> ConsumerGroupHeartbeat | None:
     """Read a heartbeat that states nothing new. Return None for any other."""
-    read = read_steady_heartbeat(exchange.version, exchange.frame, exchange.offset)
+    read = read_steady_heartbeat(exchange.version, exchange.frame, exchange.body_at)
     if read is None:
         return None
     exchange.blocks = False

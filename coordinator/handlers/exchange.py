@@ -127,6 +127,7 @@ class Exchange:
         "asked",
         "begun_s",
         "blocks",
+        "body_at",
         "channel",
         "client",
         "correlation_id",
@@ -136,7 +137,6 @@ class Exchange:
         "group_id",
         "key",
         "last",
-        "offset",
         "on_closed",
         "render",
         "reply",
@@ -151,7 +151,7 @@ class Exchange:
         correlation_id: int,
         client: Client,
         frame: bytes,
-        offset: int,
+        body_at: int,
         last: LastRequests,
     ) -> None:
         self.channel = channel
@@ -160,8 +160,8 @@ class Exchange:
         self.correlation_id = correlation_id
         self.client = client
         self.frame = frame
-        self.offset = offset
-        """The position of the body in ``frame``. It is not a committed offset."""
+        self.body_at = body_at
+        """The position of the body in ``frame``."""
         self.last = last
         """The last requests of the connection."""
         self.render: Render = _not_set
@@ -187,14 +187,15 @@ class Exchange:
         """Called when the connection closes before the answer, to cancel work for this request."""
 
     def read(self, services: Services) -> Any:
-        """Read the body as kio's class of its version. The frame is released, because a parked join
-        does not need it.
+        """Return the body of the request, read as kio's class of its version.
 
-        Requests of the hot path are read by ``protocol.packed`` instead. Raises ProtocolError.
+        The exchange then drops the frame, because a parked join does not need it. For the requests
+        of the hot path, handlers call ``protocol.packed`` instead. Raises ProtocolError if the body
+        is not valid.
         """
         key, version = self.key, self.version
         max_elements = services.max_request_elements // ELEMENT_WEIGHTS.get(key, 1)
-        entity = read_entity(request_class(key, version), self.frame, self.offset, max_elements)
+        entity = read_entity(request_class(key, version), self.frame, self.body_at, max_elements)
         self.frame = b""
         return entity
 
@@ -212,10 +213,11 @@ class Exchange:
         """
         return write_elements(self.key, self.version, path, items)
 
-    def release(self) -> None:
-        """Forget the request and its closed connection, so that they hold no memory.
+    def detach(self) -> None:
+        """Detach the exchange from its closed connection, so that no memory is held for them.
 
-        The core may still answer: it keeps the ticket of a parked join as long as its member.
+        The core may still answer a detached exchange, because it keeps the ticket of a parked join
+        as long as its member. The answer is discarded.
         """
         on_closed, self.on_closed = self.on_closed, None
         if on_closed is not None:
@@ -226,8 +228,8 @@ class Exchange:
         self.asked = self.reply = None
 
     @property
-    def is_released(self) -> bool:
-        """True if the connection is closed."""
+    def is_detached(self) -> bool:
+        """True if the connection is closed and ``detach`` was called."""
         return self.channel is _CLOSED
 
     def resolve(self, result: Any) -> None:

@@ -103,5 +103,5 @@ class Gather:
             exchange.on_closed = exchange.channel.later(0, self.begin)
         else:
             exchange.channel.grew(exchange, self._bytes)  # the copy of the parts in the reply
-            if not exchange.is_released:
+            if not exchange.is_detached:
                 exchange.send(self._finish(self._parts))

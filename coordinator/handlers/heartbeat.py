@@ -33,7 +33,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     A member sends the same heartbeat again and again. If version, body and client are those of the
     last heartbeat, its request is submitted again and nothing is parsed.
     """
-    offset = exchange.offset
+    offset = exchange.body_at
     body = exchange.frame[offset : offset + _MOST_BYTES]
     exchange.blocks = False
     exchange.render = render
@@ -53,7 +53,7 @@ def _read(exchange: Exchange, services: Services) -> Heartbeat:
     group_id, generation_id, member_id, instance_id = read_heartbeat(
         exchange.version,
         exchange.frame,
-        exchange.offset,
+        exchange.body_at,
         services.max_request_elements,
         exchange.last,
     )

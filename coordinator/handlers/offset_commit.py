@@ -44,7 +44,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     group_id, generation_id, member_id, instance_id, retention_ms, topics = read_offset_commit(
         version,
         exchange.frame,
-        exchange.offset,
+        exchange.body_at,
         services.max_request_elements,
         exchange.last,
     )

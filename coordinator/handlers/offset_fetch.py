@@ -51,13 +51,13 @@ TOPIC_IDS = 10
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit one request per group."""
     version = exchange.version
-    body = exchange.frame[exchange.offset : exchange.offset + MAX_REPEATED_BYTES + 1]
+    body = exchange.frame[exchange.body_at : exchange.body_at + MAX_REPEATED_BYTES + 1]
     last = exchange.last.fetch
     if last is not None and last.body == body and last.version == version:
         request: OffsetFetch = last.request
     else:
         groups, require_stable = read_offset_fetch(
-            version, exchange.frame, exchange.offset, services.max_request_elements
+            version, exchange.frame, exchange.body_at, services.max_request_elements
         )
         if len(groups) != 1:
             _submit_many(exchange, services, groups, require_stable)

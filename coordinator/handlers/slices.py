@@ -67,7 +67,7 @@ class PartInSlices:
             exchange.channel.refused(exchange, REPLY_TOO_LARGE)
             return
         exchange.channel.grew(exchange, len(part))
-        if exchange.is_released:  # the budget has closed this connection
+        if exchange.is_detached:  # the budget has closed this connection
             return
         if is_last:
             self.end(self._made)
@@ -85,5 +85,5 @@ class SlicedReply(PartInSlices):
     def end(self, made: bytearray) -> None:
         """Hand over the bytes, if there is room for them and their copy."""
         self._exchange.channel.grew(self._exchange, len(made))
-        if not self._exchange.is_released:
+        if not self._exchange.is_detached:
             super().end(made)

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from groupkeeper.coordinator.core.events import text_length
 from groupkeeper.coordinator.runtime.slot import Slot, Write
+from groupkeeper.coordinator.runtime.stats import names_length
 from groupkeeper.storage.base import Batch, OffsetStorage, ShardAppend, ShardId
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Lane:
         append = self._gathering
         if append is None:
             append = self._gathering = Append()
-        charge = sum([1 + text_length(event) // CHARS_AN_EVENT for event in events])
+        charge = sum([1 + names_length(event) // CHARS_AN_EVENT for event in events])
         if append.events + charge > self._config.max_riding_events:
             self._stats.events_dropped += len(events)
             return

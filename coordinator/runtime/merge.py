@@ -19,8 +19,8 @@ from groupkeeper.coordinator.core.events import (
     Event,
     MemberFenced,
     PatternRefused,
-    text_length,
 )
+from groupkeeper.coordinator.runtime.stats import names_length
 from groupkeeper.storage.base import ShardId
 
 _OfMember: TypeAlias = CommitRejected | MemberFenced
@@ -101,7 +101,7 @@ class RefusalMerger:
     def _is_repeat(self, shard: ShardId, event: Event, now_ms: int) -> bool:
         if not isinstance(event, _Refusal):
             return False
-        if text_length(event) > MAX_KEPT_CHARS:
+        if names_length(event) > MAX_KEPT_CHARS:
             return False
         key = _key(event)
         window = self._windows.get(key)

@@ -117,9 +117,9 @@ class Slot:
     __slots__ = (
         "_alarm",
         "_host",
-        "_open",
         "_outcomes",
         "_stats",
+        "_unanswered",
         "alarm_ms",
         "lane",
         "lease",
@@ -147,7 +147,7 @@ class Slot:
         self._host = host
         self._alarm = host.alarm
         self._stats = host.stats
-        self._open: dict[int, tuple[Ticket, Callable[[ErrorCode], Result]]] = {}
+        self._unanswered: dict[int, tuple[Ticket, Callable[[ErrorCode], Result]]] = {}
         """The unanswered requests that the core may park, by the identity of their ticket. The
         value is the ticket with a function that makes its refusal. So each request is answered
         exactly once, even if the shard is dropped. The request itself is not kept: its metadata or
@@ -191,7 +191,7 @@ class Slot:
                     self.unfinished.replies.append(reply)
         else:
             if request.parks:
-                self._open[id(ticket)] = (ticket, request.result)
+                self._unanswered[id(ticket)] = (ticket, request.result)
             self.carry_out(step)
         if step.sets_alarm:
             self._alarm.set(self, shard.next_deadline())
@@ -272,7 +272,7 @@ class Slot:
         """Resolve the ticket of one reply. If its request may park and was already answered, this
         is a bug: it is logged, and the ticket is not resolved again."""
         ticket, result = reply.ticket, reply.result
-        if type(result) in PARKED_RESULTS and not self._open.pop(id(ticket), None):
+        if type(result) in PARKED_RESULTS and not self._unanswered.pop(id(ticket), None):
             self.ticket_failed(AssertionError(f"answered twice: {result!r}"))
         else:
             self._resolve(ticket, result)  # type: ignore[arg-type]
@@ -315,25 +315,25 @@ class Slot:
         self.unfinished = None
         refusals: list[Refusal] = []
         for reply in self.lane.forget(self):
-            if type(reply.result) not in PARKED_RESULTS:  # those requests are in self._open
+            if type(reply.result) not in PARKED_RESULTS:  # those requests are in self._unanswered
                 result = reply.result.replaced(ErrorCode.NOT_COORDINATOR, loads_again)
                 refusals.append((cast("Ticket", reply.ticket), result))
-        refusals += self.close_open()
+        refusals += self.close_unanswered()
         return refusals
 
     def close_parked(self) -> list[Refusal]:
         """Return a refusal for each parked request. Waiting answers are still sent."""
         answered = {id(reply.ticket) for reply in self.lane.waiting(self)}
-        parked = {key: call for key, call in self._open.items() if key not in answered}
+        parked = {key: call for key, call in self._unanswered.items() if key not in answered}
         for key in parked:
-            del self._open[key]
+            del self._unanswered[key]
         return [_not_coordinator(*call) for call in parked.values()]
 
-    def close_open(self) -> list[Refusal]:
+    def close_unanswered(self) -> list[Refusal]:
         """Return a refusal for each request that may park and has no answer yet, parked or not."""
-        still_open = list(self._open.values())
-        self._open.clear()
-        return [_not_coordinator(*call) for call in still_open]
+        unanswered = list(self._unanswered.values())
+        self._unanswered.clear()
+        return [_not_coordinator(*call) for call in unanswered]
 
     def refuse(self, refusals: list[Refusal]) -> None:
         """Resolve each ticket with its refusal."""
@@ -342,7 +342,7 @@ class Slot:
 
     def forget(self, ticket: Ticket) -> None:
         """Forget a ticket to which the caller itself sends the answer."""
-        self._open.pop(id(ticket), None)
+        self._unanswered.pop(id(ticket), None)
 
     def ticket_failed(self, error: Exception) -> None:
         """Count and log a ticket that raised in ``resolve``. Its exception is not raised again."""

@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.events import (
     Event,
     GroupConverted,
     MemberEvicted,
+    MemberJoin,
     OffsetExpired,
     PatternRefused,
     RebalanceEnd,
@@ -122,6 +123,16 @@ class Stats:
                 _count(self.conversions, event.to_type)
             elif isinstance(event, OffsetExpired):
                 self.offsets_expired += sum(len(topic.partitions) for topic in event.topics)
+
+
+def names_length(event: Event) -> int:
+    """Return the length of the names in an event that a client chose. Each may be up to 32,767
+    bytes long. The reasons in an event do not count, because they are cut.
+    """
+    length = len(event.group_id) + len(event.member_id) + len(event.group_instance_id or "")
+    if type(event) is MemberJoin:
+        length += sum([len(protocol) for protocol in event.protocols])
+    return length + len(event.client_id)
 
 
 def _count(counts: dict[str, int], key: str) -> None:

@@ -496,7 +496,7 @@ class Connection:
         self._account()
         owed, self._owed = self._owed, []
         for exchange in owed:
-            exchange.release()
+            exchange.detach()
 
     def _balance(self) -> None:
         """Read only if there is room for more frames and the budget allows it."""

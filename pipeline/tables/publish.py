@@ -37,8 +37,8 @@ from groupkeeper.pipeline.tables.pointer import (
 from groupkeeper.pipeline.tables.versions import (
     KEEP_VERSIONS_HOURS,
     begin,
-    forget_dev3,
     read_pointer,
+    remove_old_layout,
     successor,
     sweep,
     switch,
@@ -90,7 +90,7 @@ def publish(  # noqa: PLR0913  the options of a run
     coverage = contents.coverage
     found = read_pointer(spark, lake)
     if found.version:
-        forget_dev3(spark, lake)  # a run may have died before it did
+        remove_old_layout(spark, lake)  # a run may have died before it did
     write_view_files(spark, lake, found)  # they may name what is now removed
     valid = sweep(spark, lake, found, keep_versions_hours, _ms(clock))
     noted = valid.days
@@ -137,7 +137,7 @@ def publish(  # noqa: PLR0913  the options of a run
         now = successor(valid, wanted, known, version, _ms(clock))
         switch(spark, lake, now)
         write_view_files(spark, lake, now)
-        forget_dev3(spark, lake)
+        remove_old_layout(spark, lake)
     events = sum(coverage.events(day) for day in days)
     stale = frozenset(day for day in held if wanted[day].state == STALE)
     late = [day for day, note in removed.items() if coverage.events(day) != note.events]

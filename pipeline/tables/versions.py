@@ -47,7 +47,7 @@ def read_pointer(spark: SparkSession, lake: Lake) -> Pointer:
     one with the days that are published in them.
     """
     content = read_file(spark, lake.pointer)
-    return _of_dev3(spark, lake) if content is None else from_json(content)
+    return _pointer_of_old_layout(spark, lake) if content is None else from_json(content)
 
 
 def read_valid(
@@ -150,7 +150,7 @@ def _remove(spark: SparkSession, lake: Lake, folder: str) -> None:
 # --- tables from before 0.2.0.dev5 ----------------------------------------------------------------
 
 
-def _of_dev3(spark: SparkSession, lake: Lake) -> Pointer:
+def _pointer_of_old_layout(spark: SparkSession, lake: Lake) -> Pointer:
     """Return a pointer for tables from before 0.2.0.dev5. They have one folder for each day, and
     their notes in a table. Folders that no published day needs are removed after a run has written
     the pointer.
@@ -158,7 +158,7 @@ def _of_dev3(spark: SparkSession, lake: Lake) -> Pointer:
     notes = read_table(spark, lake.publications, NOTE_SCHEMA).collect()
     if not notes:
         return Pointer()
-    folders = _folders_of_dev3(spark, lake)
+    folders = _folders_of_old_layout(spark, lake)
     days = {}
     accepted: set[Span] = set()
     for row in notes:
@@ -173,7 +173,7 @@ def _of_dev3(spark: SparkSession, lake: Lake) -> Pointer:
     return Pointer(0, dict(sorted(days.items())), frozenset(accepted), replaced)
 
 
-def _folders_of_dev3(spark: SparkSession, lake: Lake) -> dict[str, dict[str, str]]:
+def _folders_of_old_layout(spark: SparkSession, lake: Lake) -> dict[str, dict[str, str]]:
     """Return the folder of each table, for each day."""
     found: dict[str, dict[str, str]] = {}
     pattern, file_system = hadoop_path(
@@ -193,7 +193,7 @@ def take_over(spark: SparkSession, lake: Lake) -> None:
     finish_replacing(spark, lake.publications, lake.new_publications)
 
 
-def forget_dev3(spark: SparkSession, lake: Lake) -> None:
+def remove_old_layout(spark: SparkSession, lake: Lake) -> None:
     """Remove the notes and the files of the stream from before 0.2.0.dev5. The pointer replaces
     them, and they would soon be out of date.
     """

@@ -87,7 +87,7 @@ def new_client(settings: ZooKeeperSettings, negotiated: Callable[[int], None]) -
         handler=_Handler(),
         **secured,
     )
-    _shake_hands(client, negotiated)
+    _watch_handshakes(client, negotiated)
     return client
 
 
@@ -102,7 +102,7 @@ class _Handler(kazoo.handlers.threading.SequentialThreadingHandler):  # type: ig
         return super().create_connection(*args, timeout=_patience_s(timeout), **named)
 
 
-def _shake_hands(client: Any, negotiated: Callable[[int], None]) -> None:
+def _watch_handshakes(client: Any, negotiated: Callable[[int], None]) -> None:
     """Limit the time of each later handshake of this client.
 
     ``negotiated`` is called with the session timeout that the server has chosen. kazoo does not

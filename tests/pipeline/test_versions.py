@@ -312,7 +312,7 @@ def test_a_taking_over_that_dies_is_done_again(two_days, tmp_path, monkeypatch):
         site.run(progress=dies_at(12))
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
     with monkeypatch.context() as patch:
-        patch.setattr(publish, "forget_dev3", dies_on(1, publish.forget_dev3))
+        patch.setattr(publish, "remove_old_layout", dies_on(1, publish.remove_old_layout))
         with pytest.raises(Killed):
             site.run()
     assert rates(site) == [(FIRST, 10), (SECOND, 20)]

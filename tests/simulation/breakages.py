@@ -111,12 +111,12 @@ def answered_twice(patch: Patch) -> None:
 
 
 def dropped_and_not_answered(patch: Patch) -> None:
-    patch.setattr(Slot, "close_open", lambda self: [])
+    patch.setattr(Slot, "close_unanswered", lambda self: [])
 
 
 def parked_at_a_stop_and_not_answered(patch: Patch) -> None:
     patch.setattr(Slot, "close_parked", lambda self: [])
-    patch.setattr(Slot, "close_open", lambda self: [])
+    patch.setattr(Slot, "close_unanswered", lambda self: [])
 
 
 def generation_goes_back(patch: Patch) -> None:

@@ -19,14 +19,12 @@ from groupkeeper.coordinator.core.classic.transitions import (
 from groupkeeper.coordinator.core.consumer_records import ConsumerGroupRecord
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberFields, of_client
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Tally
-from groupkeeper.coordinator.core.groups.group import Group, OffsetExpiry
+from groupkeeper.coordinator.core.groups.group import Group, Member, OffsetExpiry
 from groupkeeper.coordinator.core.records import GroupMetadata, GroupRecord, SavedGroup
 from groupkeeper.coordinator.core.requests.admin import ListedGroup
-from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
     JoinedMember,
@@ -111,7 +109,7 @@ class ClassicGroup(Group):
     def transition_to(self, state: GroupState, wall_ms: int) -> None:
         """Enter a state. The table says from which states this is allowed."""
         assert self.state in PREDECESSORS[state], f"{self.state} -> {state}"
-        self.tally.move(GroupType.CLASSIC, self.state, state)
+        self.count_state(self.state, state)
         self.state = state
         self.state_timestamp_ms = wall_ms
 
@@ -247,25 +245,15 @@ class ClassicGroup(Group):
             for m in self.members.values()
         )
 
-    def event_fields(self, member: ClassicMember, client: Client) -> MemberFields:
-        """Return the fields of an event that name a member. ``client`` is the client that caused
-        the event.
-        """
-        return {
-            "group_id": self.group_id,
-            "group_type": self.group_type,
-            "generation_id": self.generation_id,
-            "member_id": member.member_id,
-            "group_instance_id": member.group_instance_id,
-            **of_client(client),
-        }
-
     # --- what every type of groups implements ---
 
     def state_name(self) -> GroupState:
         return self.state
 
     def epoch(self) -> int:
+        return self.generation_id
+
+    def epoch_of(self, member: Member) -> int:
         return self.generation_id
 
     def is_empty(self) -> bool:

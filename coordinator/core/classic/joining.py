@@ -19,7 +19,7 @@ from groupkeeper.coordinator.core.classic.transitions import (
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberJoin, quoted_reason
+from groupkeeper.coordinator.core.events import MemberJoin, quoted
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
@@ -68,7 +68,6 @@ def _create(shard: ShardState, group: ClassicGroup, request: JoinGroup) -> None:
     """
     group.state_timestamp_ms = shard.now.wall_ms
     shard.enter(group)
-    shard.report_groups()
     record_group(shard, group)
     add_created_event(shard, request)
 
@@ -83,7 +82,7 @@ def _join(shard: ShardState, group: ClassicGroup, request: JoinGroup, ticket: Ti
         # Refuse before any change: the group's record would be too large to store
         # (docs/design.md#bounds).
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
-    elif not shard.census.admits_metadata(
+    elif not shard.admits_metadata(
         metadata_bytes(protocols), _added_bytes(group, request, protocols)
     ):
         # On this error clients find the coordinator again and repeat the join after their back-off.
@@ -237,7 +236,6 @@ def _add(
     if not group.members:
         group.protocol_type = request.protocol_type
     group.add(member)
-    shard.report_metadata()
     if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_rebalance:
         group.new_member_added = True
     group.park_join(member, ticket)
@@ -262,7 +260,7 @@ def _add_join_event(
             session_timeout_ms=member.session_timeout_ms,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             replaces=replaces,
-            reason=quoted_reason(request.reason),
+            reason=request.reason and quoted(request.reason),
         )
     )
 
@@ -289,7 +287,6 @@ def _rejoin(
         shard.reply(ticket, rebalance.generation_result(group, member))
         return
     _update(group, member, request, protocols)
-    shard.report_metadata()
     superseded = group.park_join(member, ticket)
     if superseded is not None:
         # The client gave up waiting and asked again: only one of the two joins may succeed.
@@ -361,7 +358,6 @@ def _take_over(
     shard.restart_session(member)
     member.session_timeout_ms = request.session_timeout_ms
     group.replace(old, member)
-    shard.report_metadata()
     _add_join_event(shard, group, member, request, replaces=old.member_id)
     return member
 

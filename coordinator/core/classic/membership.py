@@ -20,7 +20,7 @@ from groupkeeper.coordinator.core.classic.transitions import (
 )
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberLeave, quoted_reason
+from groupkeeper.coordinator.core.events import MemberLeave, quoted
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
@@ -154,8 +154,7 @@ def _fits(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> bool:
 def _has_room(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> bool:
     """Return whether the assignments of all groups leave room for these."""
     assigned = _assigned_bytes(group, request)
-    shard.report_assigned()
-    return shard.census.admits_assignment(assigned, assigned - group.assigned_bytes)
+    return shard.admits_assignment(assigned, assigned - group.assigned_bytes)
 
 
 def _assigned_bytes(group: ClassicGroup, request: SyncGroup) -> int:
@@ -176,7 +175,6 @@ def _store_assignment(shard: ShardState, group: ClassicGroup, request: SyncGroup
         member.assignment = assigned.get(member.member_id, b"")
     group.transition_to(GroupState.STABLE, shard.now.wall_ms)
     record_group(shard, group)
-    shard.report_assigned()
     shard.event(assignment_event(group, shard.limits.max_step_bytes))
     for member in group.members.values():
         if member.parked_sync is not None:
@@ -235,7 +233,7 @@ def _leave(
     shard.event(
         MemberLeave(
             **group.event_fields(member, request.client),
-            reason=quoted_reason(leaving.reason),
+            reason=leaving.reason and quoted(leaving.reason),
         )
     )
     rebalance.remove_member(shard, group, member)

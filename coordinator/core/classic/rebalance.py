@@ -325,7 +325,6 @@ def remove_member(shard: ShardState, group: ClassicGroup, member: ClassicMember)
     if ticket is not None:
         shard.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member)
-    shard.report_metadata()
 
 
 def fence_parked(shard: ShardState, group: ClassicGroup, member: ClassicMember) -> None:

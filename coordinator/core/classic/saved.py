@@ -5,7 +5,6 @@ from __future__ import annotations
 from groupkeeper.coordinator.core.classic.group import ClassicGroup
 from groupkeeper.coordinator.core.classic.member import ClassicMember, encoded_bytes
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.records import GroupRecord, SavedMember
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
@@ -64,5 +63,5 @@ def restore(group: ClassicGroup) -> None:
         group.add(member)
     group.leader_id = saved.leader_id
     state = GroupState.STABLE if group.members else GroupState.EMPTY
-    group.tally.move(GroupType.CLASSIC, group.state, state)
+    group.count_state(group.state, state)
     group.state = state

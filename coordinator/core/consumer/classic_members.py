@@ -28,7 +28,7 @@ from groupkeeper.coordinator.core.consumer_records import (
 )
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberJoin, MemberLeave, quoted_reason
+from groupkeeper.coordinator.core.events import MemberJoin, MemberLeave, quoted
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.request_events import add_refused_event
 from groupkeeper.coordinator.core.requests.membership import (
@@ -145,7 +145,7 @@ def _has_room(shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFie
     fits = group.size_bytes + added_bytes <= most_bytes and group.subscriptions.admits(
         fields.subscribed_topic_names
     )
-    return fits and shard.census.admits_metadata(size_bytes, added_bytes)
+    return fits and shard.admits_metadata(size_bytes, added_bytes)
 
 
 def _join(
@@ -176,7 +176,6 @@ def _join(
             ConsumerMember(group.group_id, fields),
             fields_bytes(fields) + names_bytes(fields.subscribed_topic_names),
         )
-        shard.report_metadata()
     member = group.members[fields.member_id]
     member.client = request.client
     if before is None or replaced is not None:
@@ -251,7 +250,7 @@ def _add_join_event(
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             replaces=replaced,
-            reason=quoted_reason(request.reason),
+            reason=request.reason and quoted(request.reason),
         )
     )
 
@@ -389,6 +388,6 @@ def _leave(
     error = static_members.identity_error(group, known, instance_id)
     if not error and known not in gone:
         member = gone[known] = group.members[known]
-        reason = quoted_reason(entry.reason)
+        reason = entry.reason and quoted(entry.reason)
         shard.event(MemberLeave(**group.event_fields(member, request.client), reason=reason))
     return LeftMember(member_id, instance_id, error)

@@ -40,7 +40,6 @@ from groupkeeper.coordinator.core.consumer_records import (
 )
 from groupkeeper.coordinator.core.deadlines import Deadline
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberFields, of_client
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Tally
@@ -52,7 +51,6 @@ from groupkeeper.coordinator.core.groups.group import (
 )
 from groupkeeper.coordinator.core.records import GroupMetadata, SavedGroup
 from groupkeeper.coordinator.core.requests.admin import ListedGroup
-from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFetch
 from groupkeeper.coordinator.core.step import Ticket
 
@@ -230,7 +228,7 @@ class ConsumerGroup(Group):
         else:
             state = GroupState.STABLE
         if state is not self.state:
-            self.tally.move(self.group_type, self.state, state)
+            self.count_state(self.state, state)
             self.state = state
         metadata_bytes = self._fields_bytes + self.subscriptions.size_bytes
         size_bytes = GROUP_OVERHEAD_BYTES + 6 * len(self.group_id) + metadata_bytes
@@ -284,19 +282,6 @@ class ConsumerGroup(Group):
 
     # --- members ---
 
-    def event_fields(self, member: ConsumerGroupMember, client: Client) -> MemberFields:
-        """Return the fields of an event that name a member. ``client`` is the client that caused
-        the event.
-        """
-        return {
-            "group_id": self.group_id,
-            "group_type": self.group_type,
-            "generation_id": member.current.epoch,
-            "member_id": member.member_id,
-            "group_instance_id": member.group_instance_id,
-            **of_client(client),
-        }
-
     def assignor(self, default: str) -> str:
         """Return the assignor that most members name. If several have equal votes, return the first
         by name.
@@ -315,6 +300,9 @@ class ConsumerGroup(Group):
 
     def epoch(self) -> int:
         return self.epochs.group
+
+    def epoch_of(self, member: ConsumerGroupMember) -> int:
+        return member.current.epoch
 
     def is_empty(self) -> bool:
         return not self.members

@@ -185,7 +185,6 @@ def _create(shard: ShardState, request: ConsumerGroupHeartbeat) -> ConsumerGroup
         for deadline in replaced.deadlines():
             shard.deadlines.clear(deadline)
     shard.record(ConsumerGroupRecord(group_id))
-    shard.report_groups()
     if replaced is None:
         shard.event(
             GroupCreated(
@@ -217,7 +216,6 @@ def _accept(
     if fields != before:
         size_bytes = fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
         shard.record(ConsumerMember(group.group_id, fields), size_bytes)
-        shard.report_metadata()
     member = group.members[request.member_id]
     member.client = request.client
     if before is None or replaced is not None:

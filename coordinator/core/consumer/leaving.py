@@ -64,8 +64,6 @@ def remove(
         assignment_events.add_all_lost(shard, group, member, reason)
         shard.record(ConsumerMemberRemoved(group.group_id, member.member_id))
         forget_pattern(shard, group, member.subscription.pattern)
-    shard.report_metadata()
-    shard.report_assigned()
     if not shard.members_removed(group):
         rebalance.bump(shard, group, reason, members[0].member_id)
 

@@ -205,7 +205,6 @@ def record_target(
     size_bytes = sum([SMALL_RECORD_BYTES + target_bytes(target) for target in changed.values()])
     record = ConsumerTarget(group.group_id, epoch, computed_ms, changed)
     shard.record(record, SMALL_RECORD_BYTES + size_bytes)
-    shard.report_assigned()
 
 
 # --- members that follow ---

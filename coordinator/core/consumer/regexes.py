@@ -86,7 +86,6 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
                 continue
             changed = changed or topics != (() if known is None else known.topics)
             shard.record(ResolvedPattern(group.group_id, pattern, resolved), size_bytes)
-    shard.report_metadata()
     failure_events.add_not_resolved(shard, group, unusable, "this process cannot use it")
     failure_events.add_not_resolved(shard, group, too_large, "the group has no room for its topics")
     if changed:

@@ -38,28 +38,24 @@ Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
 class Tally:
     """The counts of one shard, which its groups report.
 
-    They are: the groups by state, the members, the bytes of their metadata and assignments, and the
-    topics that they subscribe to.
+    They are: the groups, also by state, the members, the bytes of their metadata and assignments,
+    and the topics that they subscribe to.
     """
 
     def __init__(self) -> None:
         self.by_state: dict[tuple[GroupType, GroupState], int] = dict.fromkeys(
             [(group_type, state) for group_type, states in STATES_OF.items() for state in states], 0
         )
+        self.groups = 0
         self.members = 0
         self.metadata_bytes = 0
         self.assigned_bytes = 0
         """Size of the saved assignments, encoded."""
         self.subscribers = Subscribers()
 
-    def move(self, group_type: GroupType, old: GroupState, new: GroupState) -> None:
-        """Count a group that changed its state."""
-        self.by_state[group_type, old] -= 1
-        self.by_state[group_type, new] += 1
-
 
 class Census:
-    """Counts of all shards of one coordinator, which share this object, and their limits.
+    """The limits of all shards of one coordinator together, and the sums of their tallies.
 
     A group costs about 2 KB of memory, and any client can create groups. A member's metadata may
     have megabytes, and stays until its session ends, even after its connection is closed.
@@ -75,52 +71,47 @@ class Census:
         self._on_refusal = on_refusal
         self.max_groups = max_groups
         self.max_metadata_bytes = max_metadata_bytes
-        self.metadata_bytes = 0
-        self._metadata_of_shard: dict[int, int] = {}
-        self.assigned_bytes = 0
-        self._assigned_of_shard: dict[int, int] = {}
-        self.groups = 0
         self.refused = 0
         """Requests refused because ``max_groups`` was reached."""
-        self.groups_of: dict[int, int] = {}
-        """Shard -> its last known number of groups."""
+        self.tallies: dict[int, Tally] = {}
+        """Shard -> the tally that counts for it."""
 
-    def set_groups(self, shard_id: int, groups: int) -> None:
-        """Set the number of groups of one shard.
+    def count(self, shard_id: int, tally: Tally) -> None:
+        """Count this tally for the shard from now on. Call this when the shard is loaded.
 
-        While a shard loads again, its last number still counts, because its groups still exist.
+        Until then its last tally counts, because its groups still exist.
         """
-        self.groups += groups - self.groups_of.get(shard_id, 0)
-        self.groups_of[shard_id] = groups
+        self.tallies[shard_id] = tally
 
-    def set_metadata(self, shard_id: int, metadata_bytes: int) -> None:
-        """Set the size of all members' metadata in one shard."""
-        self.metadata_bytes += metadata_bytes - self._metadata_of_shard.get(shard_id, 0)
-        self._metadata_of_shard[shard_id] = metadata_bytes
+    @property
+    def groups(self) -> int:
+        """The number of groups."""
+        return sum([tally.groups for tally in self.tallies.values()])
+
+    @property
+    def metadata_bytes(self) -> int:
+        """The size of the metadata of all members."""
+        return sum([tally.metadata_bytes for tally in self.tallies.values()])
+
+    @property
+    def assigned_bytes(self) -> int:
+        """The size of the saved assignments of all groups, encoded."""
+        return sum([tally.assigned_bytes for tally in self.tallies.values()])
 
     def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
         """Return whether a member may have metadata of ``size_bytes``, ``added_bytes`` more than
-        before.
+        before. Small metadata is not limited: see ``ShardState.admits_metadata``.
         """
-        if size_bytes <= SMALL_METADATA_BYTES or added_bytes <= 0:
-            return True
         share = 1.0 if size_bytes <= LARGE_METADATA_BYTES else LARGE_SHARE
         if self.metadata_bytes + added_bytes <= self.max_metadata_bytes * share:
             return True
         self._on_refusal(self, "metadata", size_bytes)
         return False
 
-    def set_assigned(self, shard_id: int, assigned_bytes: int) -> None:
-        """Set the size of all assignments in one shard."""
-        self.assigned_bytes += assigned_bytes - self._assigned_of_shard.get(shard_id, 0)
-        self._assigned_of_shard[shard_id] = assigned_bytes
-
     def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
         """Return whether a group may have assignments of ``size_bytes``, ``added_bytes`` more than
-        before.
+        before. Small ones are not limited: see ``ShardState.admits_assignment``.
         """
-        if size_bytes <= SMALL_ASSIGNMENT_BYTES or added_bytes <= 0:
-            return True
         share = 1.0 if size_bytes <= LARGE_ASSIGNMENT_BYTES else LARGE_SHARE
         if self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share:
             return True

@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.consumer_records import ConsumerChange
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import HANDLERS, Handler
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberFields
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Tally
@@ -163,9 +164,21 @@ class Group(ABC):
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
 
+    def count_state(self, old: GroupState, new: GroupState) -> None:
+        """Count in the tally that the group moves from one state to another."""
+        by_state = self.tally.by_state
+        by_state[self.group_type, old] -= 1
+        by_state[self.group_type, new] += 1
+
+    def count(self) -> None:
+        """Add the group to the tally."""
+        self.tally.groups += 1
+        self.tally.by_state[self.group_type, self.state_name()] += 1
+
     def uncount(self) -> None:
         """Remove the group from the tally. The group must not be used any more."""
         tally = self.tally
+        tally.groups -= 1
         tally.by_state[self.group_type, self.state_name()] -= 1
         tally.assigned_bytes -= self.assigned_bytes
         tally.members -= len(self.members)
@@ -176,6 +189,21 @@ class Group(ABC):
         self.offsets = group.offsets
         self.offset_bytes = group.offset_bytes
         self.offset_metadata_bytes = group.offset_metadata_bytes
+
+    def event_fields(self, member: Member, client: Client) -> MemberFields:
+        """Return the fields of an event that name a member. ``client`` is the client that caused
+        the event.
+        """
+        return {
+            "group_id": self.group_id,
+            "group_type": self.group_type,
+            "generation_id": self.epoch_of(member),
+            "member_id": member.member_id,
+            "group_instance_id": member.group_instance_id,
+            "client_id": client.client_id,
+            "client_host": client.client_host,
+            "principal": client.principal,
+        }
 
     # --- what each type implements ---
 
@@ -202,6 +230,10 @@ class Group(ABC):
     @abstractmethod
     def epoch(self) -> int:
         """Return the number that events call the generation of the group."""
+
+    @abstractmethod
+    def epoch_of(self, member: Any) -> int:
+        """Return the number that events about a member call the generation."""
 
     @abstractmethod
     def is_empty(self) -> bool:

@@ -375,8 +375,6 @@ def _store(
     )
     lowered = lowered_ends(shard, record) if checked.lowers else []
     shard.record(record, checked.size_bytes)
-    if group is None:
-        shard.report_groups()
     for end in lowered:
         shard.record(end)
 

@@ -69,8 +69,9 @@ def _check_counts(shard: ShardState) -> None:
         for each, of_type in STATES_OF.items()
         for state in of_type
     }, f"{where}: {shard.tally.by_state} is counted, {states} are held"
-    known = shard.census.groups_of.get(shard.shard_id, 0)
-    assert known == len(shard.groups), f"{where}: the census has {known} of {len(shard.groups)}"
+    known = shard.tally.groups
+    assert known == len(shard.groups), f"{where}: {known} of {len(shard.groups)} groups are counted"
+    assert shard.census.tallies[shard.shard_id] is shard.tally, f"{where}: another tally counts"
     members = sum(len(group.members) for group in shard.groups.values())
     assert shard.tally.members == members, (
         f"{where}: {shard.tally.members} members are counted, {members} are held"

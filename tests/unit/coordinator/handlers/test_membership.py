@@ -178,7 +178,7 @@ def test_a_sync_whose_assignments_are_too_large_is_answered_later(error: ErrorCo
 def test_a_refusal_of_a_sync_is_not_sent_to_a_connection_that_has_closed() -> None:
     services = make_services(lambda _: SyncGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     exchange, channel = begin(services, "sync_group", 5, **SYNC)
-    exchange.release()
+    exchange.detach()
     assert (channel.timers, channel.replies) == ([], [])
 
 

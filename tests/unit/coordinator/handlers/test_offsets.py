@@ -274,7 +274,7 @@ def test_nothing_more_is_asked_once_the_connection_has_closed() -> None:
     services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, []))
     groups = [{"group_id": f"g{i}", "topics": None} for i in range(150)]
     exchange, channel = begin(services, "offset_fetch", 9, groups=groups)
-    exchange.release()
+    exchange.detach()
     assert channel.timers == [], "the next window is not waited for"
     channel.run_timers()
     assert len(services.coordinator.requests) == 64  # type: ignore[attr-defined]
@@ -285,7 +285,7 @@ def test_answers_that_come_after_the_connection_has_closed_are_heard_by_nobody()
     topics = [{"name": "orders", "partition_indexes": [0]}]
     groups = [{"group_id": f"g{i}", "topics": topics} for i in range(70)]
     exchange, channel = begin(services, "offset_fetch", 9, groups=groups)
-    exchange.release()
+    exchange.detach()
     coordinator = services.coordinator
     assert isinstance(coordinator, FakeCoordinator)
     for ticket in coordinator.tickets:

@@ -162,7 +162,7 @@ def test_what_is_not_served_closes_the_connection(asked: tuple[int, int]) -> Non
 
 def test_another_fallback_is_given_what_is_not_served_whole() -> None:
     def elsewhere(exchange: Exchange, services: Services) -> None:
-        assert exchange.frame[exchange.offset :] == b"body"
+        assert exchange.frame[exchange.body_at :] == b"body"
         exchange.send(b"theirs")
 
     routes = Routes(APIS_SERVED, fallback=elsewhere)

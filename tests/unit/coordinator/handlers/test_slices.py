@@ -103,7 +103,7 @@ def test_a_reply_that_becomes_too_large_ends_before_the_rest_is_made() -> None:
 def test_nothing_more_is_made_for_a_connection_that_has_closed() -> None:
     services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, large(7)))
     exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
-    exchange.release()
+    exchange.detach()
     assert channel.timers == []
     assert channel.replies == []
 
@@ -138,7 +138,7 @@ def test_a_connection_that_a_slice_closes_gets_no_further_slice() -> None:
 
     services = make_services()
     exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
-    channel.grew = lambda exchange, _: exchange.release()  # type: ignore[method-assign]
+    channel.grew = lambda exchange, _: exchange.detach()  # type: ignore[method-assign]
     SlicedReply(exchange, services, slices(), lambda _: None).advance()
     run(channel)
     assert made == [0]

@@ -7,7 +7,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.groups.census import Census
+from groupkeeper.coordinator.core.groups.census import Census, Tally
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.coordinator.embed.messages import OffsetCommitRequest
 from groupkeeper.coordinator.runtime.limit_log import WINDOW_S, LimitLog
@@ -50,7 +50,9 @@ async def test_a_store_with_more_groups_than_the_limit_is_served(tmp_path: Path)
 def test_each_limit_is_logged_once_a_minute() -> None:
     now_s = 0.0
     census = Census(1, 10_000, LimitLog(lambda: now_s).refused)
-    census.set_groups(0, 1)
+    tally = Tally()
+    tally.groups = 1
+    census.count(0, tally)
     with capture_logs() as lines:
         for _ in range(100):
             assert not census.admits()

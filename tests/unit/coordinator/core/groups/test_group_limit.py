@@ -8,6 +8,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.shard import Shard
@@ -97,11 +98,14 @@ def test_more_groups_than_the_limit_are_loaded_and_served_and_none_is_created(
 def test_the_limit_counts_the_groups_of_all_shards() -> None:
     limits, census, now = CoreLimits(max_groups=3), Census(3), Now(0, 0)
     one, two = (Shard(number, limits, IMAGE, census) for number in range(2))
-    one.loaded(now)
-    two.loaded(now)
-    census.set_groups(0, 2)
+    for shard in (one, two):
+        shard.loaded(now)
+    one.apply(SavedGroup("a", None, {}))
+    one.apply(SavedGroup("b", None, {}))
     assert census.admits()
-    census.set_groups(1, 1)
+    two.apply(SavedGroup("c", None, {}))
     assert not census.admits()
-    Shard(1, limits, IMAGE, census)  # loaded again: until that is done its groups count as before
+    again = Shard(1, limits, IMAGE, census)  # until it is loaded, its groups count as before
     assert not census.admits()
+    again.loaded(now)
+    assert census.groups == 2
