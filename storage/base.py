@@ -1,7 +1,16 @@
 """The contract between the coordinator and a storage backend.
 
 A backend stores records and events. It looks only at the keys that a record sets and clears, not at
-its values.
+its values. Some words of this contract:
+
+- A *shard* has a part of the groups. Every record and event belongs to one shard.
+- A *step* is the result of one request or timer: its replies, records and events.
+- A *lane* is a queue of appends, of which one at a time is in flight.
+- To *fold* a group is to write its whole present state. A load then need not read the group's
+  earlier records.
+- A *lease* is the right to write a shard. Its *epoch* rises with each acquisition, so a store can
+  refuse a late append of an earlier owner.
+- The *seq* of an event is its number in the event log.
 """
 
 from __future__ import annotations
@@ -19,12 +28,13 @@ ShardId: TypeAlias = int
 LeaseEpoch: TypeAlias = int
 
 CLUSTER_SHARD: ShardId = -1
-"""The shard of records that belong to no group: topics, their ids, and configs."""
+"""The shard of the records that belong to no group: topics, their ids, and configs."""
 
 
 ROUND_TRIPS: Final = "round_trips."
-"""``OffsetStorage.stats`` of a store on a server has keys of this prefix and the name of a call:
-the number of requests to the server."""
+"""The beginning of some keys in ``OffsetStorage.stats``. A store on a server counts, for each of
+its calls, the requests that the call sent to the server. The key is this prefix with the name of
+the call."""
 
 
 class StorageError(Exception):
@@ -69,21 +79,22 @@ class StorageLimits(msgspec.Struct, frozen=True):
     max_step_bytes: int
     """Largest encoded size of one batch. The core refuses a request that would write more."""
     one_lane: bool
-    """True: one append writes all shards of the process. Every backend here does this. False: an
-    append writes one shard, so each shard has a lane of its own."""
+    """True: one append writes all shards of the process, so the process has one queue of appends.
+    Every backend here does this. False: an append writes one shard, and each shard has a queue of
+    its own."""
     fold_after_requests: int = 0
-    """An append folds groups only if more requests than this are unfolded. Otherwise the caller
-    passes only the shards that write.
-    """
+    """The number of requests up to which nothing is folded. If more written requests than this are
+    not folded yet, the caller passes all shards to an append, and the append also writes the
+    present state of some groups. Otherwise the caller passes only the shards that have something to
+    write."""
     sole_owner: bool = False
-    """True: a lock keeps every other writer out while the store is open (SQLite). A fenced append
-    then means that the lock was circumvented, and the runtime stops for good. Otherwise two owners
-    would acquire the lease in turns, and both would acknowledge requests.
-    """
+    """True: a lock keeps every other process out while the store is open (SQLite). If such a store
+    fences an append, a second process must have circumvented the lock. The runtime then stops for
+    good. Otherwise the two processes would acquire the lease in turns, and both would acknowledge
+    requests."""
     keeps_topics: bool = True
-    """True: the store keeps topics and their ids when the process ends. False: a missing topic may
-    exist in Kafka, so its offsets are never deleted.
-    """
+    """True: the store still has the topics and their ids after the process has ended. False: a
+    topic that is missing here may exist in Kafka, so its offsets are never deleted."""
     max_group_bytes: int | None = None
     """Largest encoded size of the saved state of a group. The core refuses a request that would
     exceed it. None: the backend has no limit of its own."""
@@ -94,7 +105,9 @@ class StorageLimits(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """The records and events of one step. They are written together or not at all, in order."""
+    """The records and events of one step, which is the result of one request or timer. The store
+    writes all of them, in this order, or none.
+    """
 
     records: Sequence[Record]
     events: Sequence[Event]
@@ -106,16 +119,19 @@ class ShardAppend(NamedTuple):
     shard: ShardId
     fence: LeaseEpoch
     batches: Sequence[Batch]
-    """If it is empty, nothing is written for this shard, but its groups may be folded. An append
-    folds the oldest groups of all its shards."""
+    """The changes to write. If there are none, the append writes nothing new for this shard. It may
+    still fold groups of the shard: an append folds those groups of its shards that changed longest
+    ago."""
     saved: Callable[[str], SavedGroup | None]
-    """Returns the saved state of a group, or None if the group does not exist. The state contains
-    exactly the records of this append and of all earlier ones. The backend must call it before the
-    append first suspends, never later."""
+    """A function that returns the saved state of a group, or None if the group does not exist. This
+    state contains exactly the records of this append and of all earlier ones. So the backend must
+    call the function before the append first suspends, never later."""
 
 
 class Lease(NamedTuple):
-    """The right to write a shard. The epoch proves it."""
+    """The right to write a shard. Its epoch is a number that rises with each acquisition. With it
+    the store recognizes late appends of an earlier owner.
+    """
 
     shard: ShardId
     owner: str
@@ -123,7 +139,9 @@ class Lease(NamedTuple):
 
 
 class LeaseStore(Protocol):
-    """The leases of shards. A backend with one lane has a single epoch for all shards."""
+    """The leases of shards. A backend that writes all shards in one append has a single epoch for
+    all of them.
+    """
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Acquire the shards that are free or already ours, each under a new, durable epoch.
@@ -156,55 +174,63 @@ class OffsetStorage(LeaseStore, Protocol):
         ...
 
     async def close(self) -> None:
-        """Release everything. A second call does nothing. Any other call after the first raises an
-        error.
+        """Close the store, and release its leases and locks. A second call does nothing. After the
+        first call, any other call raises an error.
         """
         ...
 
     def load(self, shards: Collection[ShardId]) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Yield all durable records of the shards, in order within a group.
+        """Yield all durable records of the shards. The records of each group are in order.
 
-        A folded group comes first, as one SavedGroup. If it is large, further SavedOffsets follow.
-        Later records may repeat changes that these contain. To apply a change again has no effect.
+        If a group was folded, its state comes first, as one SavedGroup. If the group is large,
+        further SavedOffsets follow. The later records may repeat changes that this state already
+        contains. Applying a change twice has no effect.
 
         A backend with one lane is loaded as a whole after every ``acquire``. The runtime appends
         nothing to a lane while the lane is loaded.
 
-        A shared store (``StorageLimits.shared``) is loaded shard by shard. The runtime appends
-        other shards at the same time, and nothing for the shards that it loads. If a stored value
-        cannot be read, such a store raises StoreRefused. The runtime then loads each of the shards
-        by itself, so that only the shard with this value stays LOADING.
+        A shared store (``StorageLimits.shared``) is loaded shard by shard. The runtime appends to
+        other shards at the same time, and nothing to the shards that it loads. If such a store
+        cannot read a stored value, it raises StoreRefused. The runtime then loads each of the
+        shards alone, so that only the shard with this value stays LOADING.
         """
         ...
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Write records and events durably, in order. After the return they survive a crash.
+        """Write records and events durably, in order. After this call has returned, they survive a
+        crash.
 
-        Each batch is written whole or not at all. Unless the store is shared, so is each item. A
-        shared store may split an append, but keeps the order of the batches of a shard. Returns the
-        fenced shards: a newer lease exists for them, and nothing of their items was stored. The
-        caller makes one append at a time.
+        Each batch is written whole or not at all. Each item is too, unless the store is shared. A
+        shared store may split an append, but keeps the order of the batches of a shard. The caller
+        makes one append at a time.
 
-        Raises StorageError, or any exception, if it is unknown whether the items were stored. The
-        caller then drops its state, acquires the shards and loads them again. It does the same
-        after it cancels an append.
+        Returns the fenced shards. For these a newer lease exists, and nothing of their items was
+        stored.
+
+        Raises StorageError, or another exception, if it is unknown whether the items were stored.
+        The caller then drops its state, acquires the shards and loads them again. The caller does
+        the same after it has cancelled an append.
         """
         ...
 
     def unfolded(self) -> int:
-        """Return the number of written requests that are not folded yet; 0 without folds."""
+        """Return how many written requests are not yet part of a folded state; 0 if the store does
+        not fold.
+        """
         ...
 
     def stats(self) -> dict[str, float]:
-        """Return numbers for the metrics endpoint: bytes, rows, the last seq. Never blocks."""
+        """Return numbers for the metrics endpoint: the size in bytes, the number of rows, the
+        number of the last event (seq). Never blocks.
+        """
         ...
 
     async def check_after_unclean_end(self) -> str | None:
-        """Check the store if its last user did not close it. Return a line that says what is wrong,
-        or None.
+        """Check the store if the process that used it last did not close it. Return a line that
+        says what is wrong with the store, or None.
 
-        The check may take long, and other calls may run at the same time. The runtime starts it
-        when all shards are loaded.
+        The check may take long, and other calls may run at the same time. The runtime starts the
+        check when all shards are loaded.
         """
         ...
 
@@ -214,18 +240,21 @@ class LoadsGroups(Protocol):
     """Optional part of the contract, for a store that can read a group by its id but cannot list
     its groups.
 
-    ``load`` then yields only the groups that the store can find without an id. After a failed
-    append it yields every group loaded so far, except groups whose data is unusable. Any other
-    group is read when a request first names it. Requests for this group wait until it is read.
+    The ``load`` of such a store yields only the groups that the store can find without an id. After
+    a failed append, ``load`` yields every group loaded so far, except groups whose data is
+    unusable. The runtime reads any other group when a request first names it. Requests for this
+    group wait until then.
     """
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
-        """Return the records of one group, or none if the store has none.
+        """Return the records of one group; an empty sequence if the store has none.
 
-        The runtime calls it when all appends of the group's shard are durable. It may call it for
-        several groups at once, and during an append of other shards. Raises StoreRefused if the
-        data of the group is unusable: the waiting requests get UNKNOWN_SERVER_ERROR, which clients
-        do not retry. After any other exception they get an error that clients retry.
+        The runtime calls this when all appends of the group's shard are durable. It may call this
+        for several groups at once, and during an append of other shards.
+
+        Raises StoreRefused if the data of the group is unusable. The waiting requests then get
+        UNKNOWN_SERVER_ERROR, which clients do not retry. After any other exception they get an
+        error that clients retry.
         """
         ...
 
@@ -235,21 +264,22 @@ class LimitsReads(Protocol):
     """Optional part of the contract, for a store whose leases end by themselves after some time.
 
     Another process may acquire the shards while this process is suspended, or cannot reach the
-    store. The store then refuses our writes. But reads do not reach the store, so the runtime must
-    stop answering them in time.
+    store. The store then refuses the writes of this process. But the runtime answers reads from
+    memory, without the store. So it must stop answering them in time.
     """
 
     def read_time_left_ms(self) -> int:
-        """Return how long loaded shards may still answer reads. 0 means that they must wait until
-        the store has confirmed the leases. Cheap: it is called in each turn of the loop.
+        """Return how long loaded shards may still answer reads. 0 means that reads must wait until
+        the store has confirmed the leases. This must be cheap, because it is called in each turn of
+        the loop.
         """
         ...
 
     def lost(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Return the shards whose lease is not ours any more, as far as this process knows.
+        """Return the shards whose lease this process has lost, as far as it knows.
 
-        If there is read time left, and a lease is not lost, nobody else has owned its shard since
-        the lease was acquired.
+        If a lease is not among them, and there is read time left, no other process has owned the
+        shard since this lease was acquired.
         """
         ...
 
@@ -261,10 +291,10 @@ class CanBeMoved(Protocol):
     """
 
     async def check_place(self) -> None:
-        """Raise StoreRefused if a file is no longer the one that was opened.
+        """Raise StoreRefused if a file of the store is no longer the one that was opened.
 
-        After the first failure, every later call raises it too, and every append and acquire is
-        refused. The runtime calls it each second.
+        After the first failure every later call raises StoreRefused too, and the store refuses
+        every append and acquire. The runtime calls this each second.
         """
         ...
 
@@ -274,7 +304,8 @@ class KeepsEvents(Protocol):
     """Optional part of the contract, for a store that can read its own event log."""
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
-        """Yield the durable events of a group from ``since_ms`` on (by ``ts_ms``), oldest first.
+        """Yield the durable events of a group, oldest first, from the time ``since_ms`` on
+        (compared with ``ts_ms`` of the event).
 
         Events that retention has deleted are missing.
         """

@@ -20,9 +20,9 @@ def is_cancelled() -> bool:
 async def unless_cancelled(call: Awaitable[_T]) -> _T:
     """Return the result of a call to the store.
 
-    Raises StorageError if the call raises CancelledError although the current task was not
-    cancelled. This happens, for example, if the call waits for a connection, and the task that
-    opens the connection is cancelled.
+    A store may raise CancelledError by itself, although nobody cancelled the current task. For
+    example, the call may wait for a connection, and the task that opens the connection is
+    cancelled. This function then raises StorageError instead.
     """
     try:
         return await call

@@ -2,10 +2,12 @@
 
 A lock is ``flock`` on a descriptor. Two rules of the kernel shape this file:
 
-- A forked child shares the descriptor, and with it the lock. So the child closes it at once.
-- If a process closes any descriptor of a file, it loses all its POSIX locks on the file. SQLite
-  locks its database with those. So this process closes no descriptor of a database while it has a
-  connection to it: the descriptor waits in ``_spare`` until the last connection closes.
+- A forked child shares the descriptor, and with it the lock. So the child closes the descriptor at
+  once.
+- If a process closes any descriptor of a file, it loses all its POSIX locks on this file. SQLite
+  locks its database with POSIX locks. So while this process has a connection to a database, it
+  closes no other descriptor of the database. Such a descriptor waits in ``_spare`` until the last
+  connection is closed.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from weakref import WeakSet
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""The errors of a full disk and of a used-up quota."""
+"""The errors of the operating system for a full disk and a used-up quota."""
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-"""The errors of a file that this user may not write."""
+"""The errors of the operating system for a file that this user may not write."""
 _HELD_ELSEWHERE: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 
@@ -47,7 +49,7 @@ class LockHeld(Exception):
     """The lock is held by another process or by this one."""
 
     def __init__(self, holder: str, *, is_ours: bool) -> None:
-        """``holder`` is the text in the file. ``is_ours`` is True if this process holds the
+        """``holder`` is the text in the locked file. ``is_ours`` is True if this process holds the
         lock.
         """
         super().__init__(holder)
@@ -69,7 +71,9 @@ class LockedFile:
             _held[self.identity] = self
 
     def write(self, text: str) -> None:
-        """Replace the content. Errors are ignored, because only error messages use the content."""
+        """Replace the content of the file. Errors are ignored, because the content is only used for
+        error messages.
+        """
         data = text.encode()
         with suppress(OSError):
             # Write before truncating: on a full disk this needs no new block if the old text was as
@@ -112,16 +116,18 @@ class FileLock:
         self.identity = self._file.identity
 
     def release(self) -> None:
-        """Release the lock. The file stays: without it, two processes could hold the lock."""
+        """Release the lock, and keep the file. If the file were deleted, another process could lock
+        a new file of this name while a third one still holds the old one.
+        """
         self._file.release()
 
 
 def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> LockedFile:
     """Lock a file for a store.
 
-    Raises StoreRefused if the lock is held, and StorageError (StoreBusy if a retry may help) if the
-    file cannot be opened or locked. ``whose`` gets the text in the file. It returns the part of the
-    message that says which other process holds the lock.
+    Raises StoreRefused if the lock is held. Raises StorageError if the file cannot be opened or
+    locked, and its subclass StoreBusy if a retry may help. ``whose`` is called with the text in the
+    locked file. It returns the part of the message that names the other process.
     """
     try:
         return LockedFile(path)
@@ -244,7 +250,7 @@ def _close_spare(identity: FileIdentity) -> None:
 
 
 def _forget_all() -> None:
-    """Close all descriptors in a forked child. Its parent keeps the locks."""
+    """Close all descriptors in a forked child. The parent process keeps the locks."""
     for file in _held.values():
         file.forget()
     for fds in _spare.values():

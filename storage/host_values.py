@@ -1,10 +1,10 @@
-"""Check that objects from a host fit into Kafka's protocol.
+"""Check that objects from a host program fit into Kafka's protocol.
 
-A host may pass any Python object. If one that does not fit were stored, no reply to a client could
-contain it. Values from a client always fit, because they were decoded from the protocol.
+A host may pass any Python object. If an object that does not fit were stored, no reply to a client
+could contain it. Values from a client always fit, because they were decoded from the protocol.
 
-This module checks objects that contain others. ``coordinator/core/wire_values`` checks single
-values.
+This module checks objects that contain other objects. ``coordinator/core/wire_values`` checks
+single values.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ _T = TypeVar("_T")
 _UNFIT: Final = (msgspec.ValidationError, UnicodeEncodeError)
 _BYTES: Final = (bytes, bytearray, memoryview)
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
-"""One step of a path in msgspec's messages, such as `$.offsets[...][0]`."""
+"""One step of the path in an error message of msgspec, such as `[...]` in `$.offsets[...][0]`."""
 
 
 def checked(value: object, kind: type[_T], name: str = "") -> _T:
-    """Return a value as a type that msgspec knows.
+    """Return a value, converted to types that msgspec knows. ``name`` is the name of the value in
+    error messages.
 
     Buffers become bytes, numbers of numpy become plain numbers, and other collections become lists.
-    Raises TypeError for a part of another type, and ValueError for a number or a text that does not
-    fit into the protocol. The message names that part.
+    Raises TypeError for a part of another type. Raises ValueError for a number or a text that does
+    not fit into the protocol. The message names that part.
     """
     name = name or kind.__name__
     try:
@@ -77,10 +78,10 @@ def collection_of_texts(name: str, value: object) -> list[str]:
 
 
 def _misfit(name: str, value: object, kind: Any) -> Exception | None:
-    """Return the error that names the part which msgspec refuses. Return None if the part is not
-    found.
+    """Return the error that names the part of the value which msgspec refuses; None if this part is
+    not found.
 
-    If the value contains an iterator, it is already consumed, so a problem in its elements is not
+    An iterator in the value was consumed by the first check. So a problem in its elements is not
     found.
     """
     plain = msgspec.to_builtins(value, builtin_types=_BYTES, enc_hook=_shown)

@@ -27,10 +27,10 @@ class JobThread:
     def submit(
         self, work: Callable[[], _T], then: Callable[[], None] | None = None
     ) -> asyncio.Future[_T]:
-        """Queue a job. The future gets the job's result or its exception.
+        """Queue a job. The returned future gets the job's result or its exception.
 
-        If the job did not raise, ``then`` runs on the thread after the result was sent to the loop.
-        ``then`` must not raise.
+        If the job did not raise, the thread also calls ``then``, after it has sent the result to
+        the loop. ``then`` must not raise.
         """
         future: asyncio.Future[_T] = self._loop.create_future()
         self._jobs.put((work, future, then))

@@ -1,7 +1,8 @@
 """Keeps the last value of each key from a sequence of records (pure).
 
-Records have keys, and the last write wins (``coordinator.core.records``). A backend may keep only
-these last values. A load of them must lead to the same state as a load of all records.
+A record sets or clears keys, and the last write of a key is valid (``coordinator.core.records``). A
+backend may keep only these last values. A load of them must lead to the same state as a load of all
+records.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Group:
 
 
 class KeyedRecords:
-    """The records of one shard, compacted."""
+    """The records of one shard, reduced to the last value of each key."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}

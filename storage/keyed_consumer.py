@@ -78,7 +78,7 @@ class KeyedConsumerGroup:
                     self._patterns[record.pattern] = record.resolved
 
     def record(self) -> ConsumerGroupRecord:
-        """Return the whole group."""
+        """Return the whole group as one record."""
         positions: dict[tuple[str, ...], int] = {}
         members = []
         for member_id, fields in self._members.items():
@@ -108,12 +108,14 @@ KeptMetadata: TypeAlias = GroupRecord | KeyedConsumerGroup | None
 
 
 def kept_metadata(metadata: GroupMetadata | None) -> KeptMetadata:
-    """Return the metadata of a record in the form to which later records can be applied."""
+    """Return the metadata of a record in a form to which later records can be applied."""
     return KeyedConsumerGroup(metadata) if isinstance(metadata, ConsumerGroupRecord) else metadata
 
 
 def changed_metadata(before: KeptMetadata, record: MetadataRecord) -> KeptMetadata:
-    """Return the kept metadata after a record. ``before`` may be changed in place."""
+    """Apply a record to the kept metadata of a group, and return the result. ``before`` may be
+    changed in place.
+    """
     if isinstance(record, GroupRecord | ConsumerGroupRecord):
         return kept_metadata(record)
     if isinstance(before, KeyedConsumerGroup):

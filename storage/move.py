@@ -1,7 +1,7 @@
-"""Copy the groups of a store into one on a server, for ``groupkeeper storage move``.
+"""Copy the groups of a store into a store on a server, for ``groupkeeper storage move``.
 
-Nobody may use either store. The copy can be repeated after an interruption: values that are there
-already are not written again. At the end all values are read back and compared.
+Nobody may use either store during the copy. The copy can be repeated after an interruption: values
+that the target has already are not written again. At the end all values are read back and compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from groupkeeper.storage.keyed import KeyedRecords
 from groupkeeper.storage.short_life import short_life
 
 PORTION_BYTES: Final = 1024 * 1024
-"""About the size of the values that one transaction writes."""
+"""The approximate size of the values that one transaction writes."""
 
 Key = tuple[ShardId, bool, str]
 Values = dict[Key, bytes]
@@ -36,7 +36,7 @@ class Moved(NamedTuple):
 
     groups: int
     written: int
-    """Values that were not in the target."""
+    """The number of values that were missing in the target, and were written."""
 
 
 async def move(
@@ -47,10 +47,11 @@ async def move(
     lease_ttl_ms: int,
     progress: Callable[[int, int], None] = lambda done, all_: None,
 ) -> Moved:
-    """Copy every group, topic and config. Events stay where they are: the target begins a new log.
+    """Copy every group, topic and config from ``source`` to ``target``. The events are not copied:
+    the target begins a new log.
 
     Raises StoreRefused if a process uses one of the stores, or if the target has groups that the
-    source does not have. Raises StorageError if the copy differs at the end.
+    source does not have. Raises StorageError if the two stores differ at the end.
     """
     wanted = await _read_source(source, identity)
     await target.open(identity)

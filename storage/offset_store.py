@@ -1,8 +1,9 @@
 """Store and fetch offsets without a coordinator, over any backend.
 
-This is for programs without Kafka clients, and for tools. It acquires the lease like any owner, so
-it cannot use a store that a coordinator has open. Its writes are ordinary commits, so the event log
-has them. If a store cannot list its groups (``LoadsGroups``), a group is loaded on first use.
+This is for programs without Kafka clients, and for tools. An OffsetStore acquires the lease of the
+store like a coordinator does. So it cannot use a store that a coordinator has open. Its writes are
+ordinary commits, so the event log contains them. If a store cannot list its groups
+(``LoadsGroups``), a group is loaded at its first use.
 
     async with OffsetStore(SqliteOffsetStorage("groups.db")) as offsets:
         await offsets.store_offset("billing", "orders", 0, OffsetAndMetadata(17, leader_epoch=3))
@@ -51,10 +52,11 @@ _Named: TypeAlias = tuple[str, Int32]
 NO_OFFSET = -1
 
 NO_GENERATION = -1
-"""The generation of a commit outside a group's membership."""
+"""The generation in a commit whose sender is no member of the group."""
 
 DEFAULT_IDENTITY: Final = StoreIdentity("groupkeeper", 50)
-"""The identity of a store that a daemon or a host created with default settings."""
+"""The cluster id and the number of shards of a store that a daemon or a host created with default
+settings."""
 
 
 class OffsetStore:
@@ -86,9 +88,9 @@ class OffsetStore:
         self._turn = asyncio.Lock()
         self._shards: dict[ShardId, KeyedRecords] = {}
         self._named: set[str] = set()
-        """Groups that were loaded by name since the last load of the store."""
+        """The groups that were read by their id since the last load of the store."""
         self._epoch: LeaseEpoch | None = None
-        """None if the store has to be loaded before the next call."""
+        """The epoch of our lease. None: the store has to be loaded before the next call."""
 
     async def open(self) -> None:
         """Open the store and load it. Raises StoreRefused while a coordinator uses it.
@@ -209,7 +211,7 @@ class OffsetStore:
                 )
 
     def _deleted(self, group_id: str, lost: Sequence[StoredOffset], is_all: bool) -> list[Event]:
-        """Return the events of a deletion. They are the same as through a coordinator."""
+        """Return the events for a deletion of offsets: the same ones that a coordinator writes."""
         who: dict[str, Any] = {
             "group_id": group_id,
             "generation_id": NO_GENERATION,
@@ -262,8 +264,8 @@ class OffsetStore:
 
 
 def _given(offset: Any, metadata: str) -> OffsetAndMetadata:
-    """Return the offset to store. Invalid values are refused, because every later fetch would
-    return them.
+    """Return the offset to store, with its metadata. Raises an error for invalid values, because
+    every later fetch would return them.
     """
     if isinstance(offset, OffsetAndMetadata):
         if metadata:

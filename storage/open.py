@@ -31,19 +31,20 @@ if TYPE_CHECKING:
     from groupkeeper.storage.store_check import StoreReport
 
 ENTRY_POINTS: Final = "groupkeeper.storage"
-"""The group of entry points that packages use. The name of one is the scheme of its URLs. Its
-object is called with the URL, ``append_timeout_ms`` and ``clock``, and returns an OffsetStorage."""
+"""The name of the group of entry points by which other packages add backends. The name of an entry
+point is the scheme of its URLs. Its object is called with the URL, ``append_timeout_ms`` and
+``clock``, and returns an OffsetStorage."""
 
 _MEMORY = "memory:"
 SQLITE: Final = "sqlite:///"
-"""The beginning of the URL of a file."""
+"""The beginning of the URL of a SQLite file."""
 _POSTGRES = ("postgresql", "postgres")
 _ZOOKEEPER = "zookeeper"
 _NOT_YET = ("consul", "kafka")
 _NO_DATABASE = "storage.url: use postgresql://USER@HOST/DATABASE?schema=SCHEMA"
 _JOURNALS = (*_POSTGRES, _ZOOKEEPER)
 _OURS = ("memory", "sqlite", *_JOURNALS, *_NOT_YET)
-"""The schemes that no package can replace."""
+"""The schemes of our own backends. No package can replace them."""
 
 
 def open_storage(  # noqa: PLR0913 - each is a setting
@@ -60,14 +61,14 @@ def open_storage(  # noqa: PLR0913 - each is a setting
 ) -> OffsetStorage:
     """Create the backend of a URL. The caller still has to open it.
 
-    ``seal`` has the settings of sealing; without it all events stay in the store. With
-    ``seal_in_process`` a thread of this process seals. Otherwise a separate process seals a store
-    on disk. A store without an EventSource cannot be sealed. It is refused, or, with
-    ``seal_if_possible``, its events stay in the store.
+    To seal is to move old events from the store into files. ``seal`` has the settings for this.
+    Without it, all events stay in the store. With ``seal_in_process`` a thread of this process
+    seals. Otherwise a separate process seals a store on disk. A store without an EventSource cannot
+    be sealed: it is refused, or, with ``seal_if_possible``, its events stay in the store.
 
     ``node_id`` and ``lease_ttl_ms`` are for stores that several processes share: the id of this
-    node, and the time after which another process may end its leases. ``password`` is that of the
-    user in the URL. Without it the password comes from the environment, or from the URL.
+    process, and the time after which another process may end its leases. ``password`` belongs to
+    the user in the URL. Without it, the password comes from the environment, or from the URL.
 
     ``sqlite:///PATH`` is relative to the working directory, ``sqlite:////PATH`` is absolute. Raises
     StoreRefused with a message of one line if the URL has no backend.
@@ -141,7 +142,9 @@ async def check_store(
     password: str | None = None,
     measures_writes: bool = False,
 ) -> StoreReport:
-    """Read the whole store of a URL, and measure it. Raises StorageError if it cannot be opened."""
+    """Read the whole store of a URL, and measure its speed. Raises StorageError if the store cannot
+    be opened. See ``storage.store_check``.
+    """
     from groupkeeper.storage import store_check
 
     if problem := url_error(url):
@@ -187,7 +190,8 @@ async def move_store(
     password: str | None = None,
     progress: Callable[[int, int], None],
 ) -> Moved:
-    """Copy the groups of one URL to another one. ``password`` is that of both users.
+    """Copy the groups from the store of one URL to the store of another. ``password`` belongs to
+    the users of both URLs.
 
     Raises StoreRefused if a URL has no backend, or if a process uses one of the stores.
     """
@@ -249,7 +253,8 @@ def _added_store(
 
 
 def rows_of(store: str | Path) -> OpenRows:
-    """Return a function that opens the rows of a store, even while another process uses the store.
+    """Return a function that opens the event log of a store for reading, as rows. It works even
+    while another process uses the store.
 
     ``store`` is a path, or a URL as in ``storage.url``. Raises StoreRefused for a URL whose rows no
     other process can read.
@@ -267,7 +272,8 @@ def rows_of(store: str | Path) -> OpenRows:
 def read_events(
     store: str | Path, after_seq: int = 0, **asked: Unpack[Asked]
 ) -> Generator[EventDict, None, None]:
-    """Yield the events of a store above a seq, oldest first, from one consistent view. Blocks.
+    """Yield the events of a store above a sequence number, oldest first. The events are those of
+    the moment of the call. Blocks.
 
     Any process of the same user may call this at any time. ``storage.event_log.reader.read_events``
     describes the other arguments and the errors.
@@ -278,7 +284,7 @@ def read_events(
 
 
 def url_error(url: str) -> str | None:
-    """Return why a URL has no backend. Return None if it has one."""
+    """Return the reason why a URL has no backend; None if it has one."""
     if url == _MEMORY or (url.startswith(SQLITE) and len(url) > len(SQLITE)):
         return None
     if _scheme(url) in _POSTGRES:
@@ -298,7 +304,7 @@ def url_error(url: str) -> str | None:
 
 
 def without_password(url: str) -> str:
-    """Return a URL for people, with *** instead of a password."""
+    """Return a URL for messages, with *** instead of its password."""
     url = re.sub(r"(?<=[?&])(\w*password=)[^&#]*", r"\1***", url)
     head, at, rest = url.partition("://")[2].rpartition("@")
     user, colon, _ = head.partition(":")

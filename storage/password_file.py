@@ -1,4 +1,4 @@
-"""The password of a store's user in a file (``storage.password_file``)."""
+"""Reads the password of a store's user from a file (setting ``storage.password_file``)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Encode an event as one line of a segment, and decode it (pure).
+"""Encode an event as one line of a segment, and decode it (pure). A segment is a file of the event
+log.
 
-A line is the flat dict of ``docs/reference/events.md`` as JSON, except for commits, which are most
-of the events. In a commit the partitions of a topic are ``rows``: lists without names, in the order
-of ``ROW_FIELDS``. That halves the length of a line. It also lets ``storage.event_log.lines`` copy
-the bytes that the loop encoded for the store.
+A line is the flat dict of ``docs/reference/events.md`` as JSON. Commits, which are most of the
+events, differ in one field. The partitions of a topic are in ``rows``: lists without names, in the
+order of ``ROW_FIELDS``. That halves the length of a line. It also lets ``storage.event_log.lines``
+copy the bytes that were encoded for the store.
 
 In files of schema version 1, commits too have ``partitions`` with names.
 """
@@ -17,12 +18,12 @@ import msgspec
 EventDict: TypeAlias = dict[str, Any]
 
 EventLine: TypeAlias = tuple[str, bytes]
-"""The group of an event, and its line with its newline."""
+"""The id of an event's group, and the event as a line with its newline."""
 
 COMMIT_KIND: Final = "commit"
 
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
-"""The fields of a row of a commit, in order."""
+"""The names of the values in a row, in order. A row is one partition of a commit."""
 
 _COMMIT: Final = b'"kind":"commit"'
 _NAMED_PARTITIONS: Final = b'"partitions":['

@@ -1,4 +1,4 @@
-"""Read a whole store and measure it, for ``groupkeeper storage check``. Changes no group."""
+"""Read a whole store and measure its speed, for ``groupkeeper storage check``. Changes no group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MEASURED_CALLS: Final = 20
 SLOW_WRITE_MS: Final = 20.0
-"""A commit waits for one write, so slower writes are named."""
+"""The report names a durable write that takes longer, because each commit waits for one."""
 
 _T = TypeVar("_T")
 
@@ -30,22 +30,26 @@ class StoreReport:
     """The findings of a check of a whole store."""
 
     used_by: str = ""
-    """The process that uses the store; empty if there is none, or if nobody can know."""
+    """The process that uses the store; empty if no process uses it, or if this cannot be found out.
+    """
     groups: int = 0
     offsets: int = 0
     unfolded: int = 0
-    """Requests in the log of a file that a start has to fold."""
+    """The number of requests that a start has to read from the log of a SQLite file, because no
+    later write contains their result."""
     largest_group: str = ""
     largest_offsets: int = 0
     read_ms: float = 0.0
     round_trip_ms: float | None = None
-    """The median of a call that only reads. None for a file."""
+    """The median duration of a call that only reads. None for a file."""
     write_ms: float | None = None
-    """The median of a durable write. None if it was not measured."""
+    """The median duration of a durable write. None if it was not measured."""
     problems: list[str] = field(default_factory=list)
 
     def add(self, record: Record) -> None:
-        """Count a record of a load. The parts of a large group follow its first record."""
+        """Count a record that a load returned. The parts of a large group follow the group's first
+        record.
+        """
         if isinstance(record, SavedGroup):
             self.groups += 1
         elif not isinstance(record, SavedOffsets):
@@ -57,7 +61,7 @@ class StoreReport:
 
 
 async def check_sqlite(path: Path) -> StoreReport:
-    """Check the file of a store. A daemon may use it at the same time."""
+    """Read and check the file of a SQLite store. A daemon may use the store at the same time."""
     from groupkeeper.storage.backends.sqlite.check import SqliteCheck
     from groupkeeper.storage.backends.sqlite.fold import FoldMap
     from groupkeeper.storage.backends.sqlite.load import SqliteLoad
@@ -85,7 +89,7 @@ async def check_sqlite(path: Path) -> StoreReport:
 
 
 class _EveryShard(frozenset[ShardId]):
-    """Contains every shard: a file knows how many there are."""
+    """A set that contains every shard. Only the file itself knows how many shards there are."""
 
     def __contains__(self, shard: object) -> bool:
         return True
@@ -94,10 +98,10 @@ class _EveryShard(frozenset[ShardId]):
 async def check_journal(
     driver: JournalDriver, identity: StoreIdentity, *, measures_writes: bool = False
 ) -> StoreReport:
-    """Check the folded values of a store that several processes share.
+    """Read and check the values of a store that several processes share.
 
-    To measure writes, a life begins, beats and ends. No process can start with the store in this
-    time, so nothing is written if a process uses it.
+    To measure writes, the check registers as a user of the store for a moment. No process can start
+    with the store in this time. So nothing is written if a process uses the store.
     """
     report = StoreReport()
     await driver.open(identity)

@@ -1,9 +1,10 @@
-"""Committed offsets in a store of the host, which needs only four methods over any database.
+"""Committed offsets in a store of the host program, which needs only four methods over any
+database.
 
 The host's store promises less than a database of ours, so this backend promises less than the
 others:
 
-- Only offsets are stored. The process remembers the members of a group. They survive a failed
+- Only offsets are stored. The members of a group are kept only in memory. They survive a failed
   write, but after a restart every group is Empty and its members join again.
 - Groups cannot be listed: ``list_groups`` returns the groups that were named since the start. A
   group is read when a request first names it (``storage.base.LoadsGroups``). So the offsets of a
@@ -11,7 +12,7 @@ others:
 - A commit of several partitions is several calls of ``store``. A crash between them leaves only the
   first offsets stored. The client got no success for that commit, so it retries.
 - A write that lasts too long is not cancelled, because the coordinator could not know when it ends.
-  Until it has ended, its group is neither written nor read. Other groups continue.
+  Until then, its group is neither written nor read. Other groups continue.
 - There is no fence: two processes over one store overwrite each other. Run only one.
 - Topics are not stored. A configured topic is created at every start, under a new id. Offsets
   belong to the topic's name. The end of a partition is the largest offset of the groups named so
@@ -78,8 +79,8 @@ from groupkeeper.storage.keyed_consumer import (
 MAX_STEP_BYTES: Final = 16 * 1024 * 1024
 
 MAX_CALLS: Final = 32
-"""An append writes at most so many groups at the same time, and a load reads at most so many. The
-offsets of one group are written one after the other."""
+"""How many groups an append writes, or a load reads, at the same time. The offsets of one group are
+written one after the other."""
 
 READ_TIMEOUT_MS: Final = 5_000
 """The time limit for reading one group during a load. It equals the default of
@@ -92,7 +93,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _GroupWrite:
-    """The calls of the store that one append needs for one group.
+    """The calls of the host's store that one append needs for one group.
 
     First all offsets are deleted if ``deletes`` is True. Then each offset in ``puts`` is stored.
     """
@@ -104,13 +105,15 @@ class _GroupWrite:
 
 
 class PersistentOffsetStorage:
-    """Keeps offsets in the host's ``MetadataStore``. The head of this file lists its promises."""
+    """Keeps offsets in the host's ``MetadataStore``. The docstring of this file says what this
+    backend promises.
+    """
 
     def __init__(self, store: MetadataStore, *, read_timeout_ms: int = READ_TIMEOUT_MS) -> None:
         """Raises TypeError if the store lacks one of the four methods, or is a class, not an
         object.
 
-        ``read_timeout_ms`` is how long a load after a failed write waits for one group.
+        ``read_timeout_ms`` limits the time for reading one group, in a load after a failed write.
         """
         if isinstance(store, type):
             raise TypeError(f"store must be an object: {store.__name__}(...), not the class itself")
@@ -132,9 +135,11 @@ class PersistentOffsetStorage:
         """Groups that have offsets or members, with the last record of their members."""
         self._shard_of: dict[str, ShardId] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
-        """Groups with an unfinished call of the store; its append may have failed long ago."""
+        """Groups for which a call that writes has not ended. The append that made the call may have
+        failed long ago."""
         self._reading: dict[str, asyncio.Task[Any]] = {}
-        """Groups with an unfinished ``fetch_all``, even if nobody waits for it any more."""
+        """Groups for which a ``fetch_all`` has not ended, even if nobody waits for its result any
+        more."""
         self._cluster = KeyedRecords()
         self._ends: dict[ShardId, KeyedRecords] = {}
 
@@ -159,7 +164,7 @@ class PersistentOffsetStorage:
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Acquire all shards under a new epoch. Return nothing if another owner has them.
 
-        The epoch fences only late appends of this process.
+        The epoch is known only to this process. So it only keeps out late appends of this process.
         """
         self._check_open()
         if self._owner not in (None, owner):
@@ -180,10 +185,10 @@ class PersistentOffsetStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Yield the records that this process knows: none at a start; all known groups after a
-        failed append.
+        """Yield the records that this process knows: none at a start, and those of all known groups
+        after a failed append.
 
-        A group is left out if its write is unfinished, or if it cannot be read in time.
+        A group is left out if its write has not ended, or if it cannot be read in time.
         """
         self._check_open()
         wanted = set(shards)
@@ -231,10 +236,10 @@ class PersistentOffsetStorage:
         return [SavedGroup(group_id, metadata, offsets)]
 
     async def _fetch_all(self, group_id: str) -> Any:
-        """Fetch all offsets of a group.
+        """Fetch all offsets of a group from the host's store.
 
-        If the caller is cancelled, the call is cancelled too. The caller does not wait for its end,
-        and a later result is ignored.
+        If the caller is cancelled, the fetch is cancelled too. The caller does not wait for its
+        end, and a later result is ignored.
         """
         found = ask(self._store.fetch_all, group_id)
         if not inspect.isawaitable(found):
@@ -248,7 +253,9 @@ class PersistentOffsetStorage:
         return call.result()
 
     def _offsets(self, group_id: str, found: Any) -> dict[str, dict[int, SavedOffset]]:
-        """Check the offsets that the host's store returned for a group. Raises StoreRefused."""
+        """Check the offsets that the host's store returned for a group, and convert them. Raises
+        StoreRefused if one is not valid.
+        """
         where = ""
         try:
             offsets: dict[str, dict[int, SavedOffset]] = {}
@@ -288,7 +295,7 @@ class PersistentOffsetStorage:
     # --- Writing ----------------------------------------------------------------------------------
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Write the last value of each offset of the append, several groups at a time."""
+        """Write the last value of each offset in the append, for several groups at a time."""
         self._check_open()
         fenced = [item.shard for item in items if item.fence != self._epoch]
         writes: dict[str, _GroupWrite] = {}
@@ -333,7 +340,7 @@ class PersistentOffsetStorage:
                 self._ends.setdefault(shard, KeyedRecords()).apply(record)
 
     def _forget(self, writes: Mapping[str, _GroupWrite]) -> None:
-        """Forget deleted groups. This must not happen before the delete succeeds: after a failed
+        """Forget deleted groups. Call this only after the delete has succeeded: after a failed
         delete, a load must read the group again.
         """
         for group_id, write in writes.items():
@@ -347,10 +354,10 @@ class PersistentOffsetStorage:
     async def _write_all(self, writes: Mapping[str, _GroupWrite]) -> None:
         """Write several groups at a time.
 
-        If one fails, wait until the running writes have ended. If the append is cancelled, the
-        running writes still continue to their end: a cancelled thread would continue in any case,
-        and could overwrite the result of the client's next request. Groups whose write has not
-        begun are not written.
+        If one write fails, wait until the running writes have ended. If the append is cancelled,
+        the running writes still continue to their end. A cancelled thread would continue in any
+        case, and could overwrite the result of the client's next request. Groups whose write has
+        not begun are not written.
         """
         waiting = deque(writes.items())
         under_way: set[asyncio.Task[None]] = set()

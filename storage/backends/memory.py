@@ -1,7 +1,7 @@
 """A store in the memory of the process, for tests and trials. It does not survive the process.
 
-Leases, epochs, fencing, order and atomicity follow the storage contract. Closing keeps the content:
-a second coordinator can open the same object and load what the first one wrote.
+Leases, epochs, fencing, order and atomicity follow the storage contract. ``close`` keeps the
+content: a second coordinator can open the same object and load what the first one wrote.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ MAX_STEP_BYTES = 16 * 1024 * 1024
 LOAD_SLICE_RECORDS = 500
 
 HISTORY_SLICE_EVENTS = 5_000
-"""The number of events that one turn of the loop visits."""
+"""``history`` visits so many events in one turn of the loop."""
 
 
 class KeptEvent(NamedTuple):
-    """One event of the ring, which is rendered only when it is read."""
+    """One event that is kept in memory. It is encoded only when somebody reads it."""
 
     stamp: Stamp
     seq: int
@@ -55,7 +55,7 @@ class KeptEvent(NamedTuple):
 
 
 class MemoryOffsetStorage:
-    """Keeps the last value of every key, and the newest events in a ring."""
+    """Keeps the last value of every key. Of the events it keeps the newest ones, in a ring."""
 
     def __init__(
         self, *, clock: Callable[[], int] = wall_clock_ms, max_events: int = MAX_EVENTS
@@ -86,7 +86,7 @@ class MemoryOffsetStorage:
             self._log_clock.begin(after=self._log_id)
 
     async def close(self) -> None:
-        """Close the store and release the leases; the content stays."""
+        """Close the store and release the leases. The content stays in memory."""
         self._is_open = False
         self._owners.clear()
 
@@ -97,8 +97,8 @@ class MemoryOffsetStorage:
         return self.take_over(free, owner)
 
     def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Acquire shards even if another owner has them. This is what another process would do if
-        the owner seems dead.
+        """Acquire shards even if another owner has them. Another process would do this if the owner
+        seemed dead.
         """
         self._last_epoch += 1
         for shard in shards:
@@ -116,7 +116,7 @@ class MemoryOffsetStorage:
         self.give_back(leases)
 
     def give_back(self, leases: Collection[Lease]) -> None:
-        """Undo a ``take_over``: release the leases that are still held. The epochs do not
+        """Undo a ``take_over``: release those of the leases that are still valid. The epochs do not
         change.
         """
         for lease in leases:
@@ -149,7 +149,9 @@ class MemoryOffsetStorage:
         return fenced
 
     def unfolded(self) -> int:
-        """Return 0: each append is compacted at once."""
+        """Return 0: each append updates the last values at once, so a load reads no earlier
+        records.
+        """
         return 0
 
     def stats(self) -> dict[str, float]:
@@ -160,11 +162,11 @@ class MemoryOffsetStorage:
         return None
 
     def events(self, after_seq: int = 0) -> list[EventDict]:
-        """Return the kept events above a seq, oldest first."""
+        """Return the kept events above a sequence number, oldest first."""
         return [event_dict(*kept) for kept in self._events if kept.seq > after_seq]
 
     async def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
-        """Yield the kept events of a group from ``since_ms`` on, oldest first."""
+        """Yield the kept events of a group, oldest first, from the time ``since_ms`` on."""
         for position, kept in enumerate(list(self._events), start=1):
             event = kept.event
             if event.group_id == group_id and kept.stamp.ts_ms >= since_ms:
@@ -204,10 +206,10 @@ class MemoryOffsetStorage:
 
 
 class MemoryRow(NamedTuple):
-    """The events of one append that the ring still has."""
+    """Those events of one append that are still kept."""
 
     row: int
-    """The number of the row is the seq of its last event."""
+    """The number of the row. It is the sequence number of the row's last event."""
     first_seq: int
     last_seq: int
     kept: list[KeptEvent]
@@ -218,25 +220,31 @@ class MemoryRow(NamedTuple):
         return RowLines(stamp.log_id, self.first_seq, stamp.ts_ms, lines)
 
     def events(self, since_ms: int = 0) -> Iterator[EventDict]:
-        """Yield the events; none if they are older than ``since_ms``."""
+        """Yield the events of the row; none if the row is older than ``since_ms``."""
         if self.kept[0].stamp.ts_ms >= since_ms:
             for kept in self.kept:
                 yield event_dict(*kept)
 
 
 class MemoryRows:
-    """The rows of the ring. Copying the ring is atomic, so any thread may read it."""
+    """The kept events, as rows. One row has the events of one append. Copying the ring is atomic,
+    so any thread may read it.
+    """
 
     def __init__(self, ring: deque[KeptEvent], note: LogNote) -> None:
         self._ring = ring
         self._note = note
 
     def hold(self) -> None:
-        """Keep the present rows. Later appends do not change them."""
+        """Keep the present rows for this reader. Later appends do not change what the reader
+        sees.
+        """
         self._ring = self._ring.copy()
 
     def note(self) -> LogNote:
-        """Return the state of sealing at the time when the rows were opened."""
+        """Return which events were sealed (moved to files) at the time when the rows were
+        opened.
+        """
         return self._note
 
     def ends(self) -> LogEnds:
@@ -244,13 +252,13 @@ class MemoryRows:
         return LogEnds(ring[0].seq, ring[-1].seq) if ring else LogEnds(1, 0)
 
     def log_id_at(self, seq: int) -> str | None:
-        """Return the log id of an event. Return None if the ring has dropped the event."""
+        """Return the log id of an event; None if the event is not kept any more."""
         ring = self._ring.copy()
         at = seq - ring[0].seq if ring else -1
         return ring[at].stamp.log_id if 0 <= at < len(ring) else None
 
     def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[MemoryRow]:
-        """Yield the rows above a seq. An append in progress may appear as two rows."""
+        """Yield the rows above a sequence number. An append in progress may appear as two rows."""
         if self._ring and self._ring[-1].seq > after_seq:
             ring = list(self._ring)
             new = ring[max(0, after_seq + 1 - ring[0].seq) :]
@@ -263,7 +271,9 @@ class MemoryRows:
 
 
 class MemoryEvents:
-    """The events of a memory store. Only this process can read them. The ring drops old events."""
+    """The event source of a memory store. Only this process can read its events, and the oldest are
+    dropped.
+    """
 
     address: Address | None = None
 
@@ -283,11 +293,11 @@ class MemoryEvents:
         self._note = self._note._replace(log_dir=log_dir)
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
-        """Add the ``new`` logs to those that have sealed files. Remove the logs ``gone``, whose
-        files were deleted.
+        """Record that the logs ``new`` have files of events. Remove the logs ``gone``, whose files
+        were deleted.
         """
         self._note = self._note._replace(log_ids=(self._note.log_ids | {*new}) - {*gone})
 
     async def trim(self, sealed_row: int) -> int:
-        """Return 0: the ring drops old events by itself."""
+        """Delete nothing, and return 0: the store drops old events by itself."""
         return 0

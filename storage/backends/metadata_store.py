@@ -1,6 +1,6 @@
-"""A store of the host: its four methods, and how the coordinator calls them.
+"""The store of a host program: its four methods, and how the coordinator calls them.
 
-The host's code may be anything. So its exceptions and its values are checked here, at each call.
+The host's code may do anything. So its exceptions and its values are checked here, at each call.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A committed offset as the host's store keeps it; times are wall-clock milliseconds."""
+    """A committed offset as the host's store keeps it. Times are wall-clock milliseconds."""
 
     offset: int
-    """An offset of -1 means that the offset of this partition was deleted, while other partitions
-    of its group remain. Store it like any other offset. A client that commits -1 causes the same.
-    Other negative offsets are normal offsets."""
+    """The committed offset. -1 means that the offset of this partition was deleted, while other
+    partitions of its group remain. A client that commits -1 has the same effect. Store it like any
+    other offset. Other negative offsets are normal offsets."""
     metadata: str = ""
     commit_time_ms: int = NO_TIMESTAMP
     """-1 means that the time is unknown. Such an offset does not expire before its next commit, or
     before its group has had members and is Empty for as long as offsets are kept."""
     expire_time_ms: int = NO_TIMESTAMP
-    """-1 means that the coordinator's retention applies."""
+    """When the offset expires. -1: by the coordinator's own retention."""
     leader_epoch: int = NO_LEADER_EPOCH
 
 
@@ -45,8 +45,8 @@ GroupOffsets: TypeAlias = Mapping[str, Mapping[int, OffsetAndMetadata]]
 
 
 class MetadataStore(Protocol):
-    """A store of the host. A method may be ``async``. If it is not, it runs on the loop and must
-    not block. If a method raises, the client gets a retriable error.
+    """A store of the host. A method may be ``async``. If it is not, it runs on the event loop and
+    must not block. If a method raises, the client gets an error that it retries.
 
     After a method has returned or raised, it must not write any more. The next call for the group
     follows at once. A late write, for example by a thread after the store's own timeout, would
@@ -94,7 +94,9 @@ _ENDS_THE_LOOP: Final = (KeyboardInterrupt, SystemExit)
 def start_call(
     calls: dict[str, asyncio.Task[_T]], group_id: str, call: Coroutine[Any, Any, _T]
 ) -> asyncio.Task[_T]:
-    """Start a call to the store for a group. Until the call has ended, it is in ``calls``."""
+    """Start a call to the host's store for a group. The group is in ``calls`` until this call has
+    ended.
+    """
     task = asyncio.get_running_loop().create_task(call)
     calls[group_id] = task
 
@@ -108,11 +110,11 @@ def start_call(
 
 
 def ask(method: Callable[..., Any], *args: Any) -> Any:
-    """Call a method of the host's store.
+    """Call a method of the host's store, and return its result.
 
-    Some exceptions are no Exception, for example CancelledError. They are raised as StorageError:
-    otherwise they would end a task of the coordinator, and requests would get no answer.
-    KeyboardInterrupt and SystemExit are raised unchanged, because they end the process.
+    Some exceptions do not inherit from Exception, for example CancelledError. They are raised as
+    StorageError: otherwise they would end a task of the coordinator, and requests would get no
+    answer. KeyboardInterrupt and SystemExit are raised unchanged, because they end the process.
     """
     try:
         return method(*args)
@@ -123,10 +125,10 @@ def ask(method: Callable[..., Any], *args: Any) -> Any:
 
 
 async def result_of(value: Any) -> Any:
-    """Return the result of a method of the host's store. Await it if it is awaitable.
+    """Return the result of a method of the host's store. If it is awaitable, await it first.
 
-    Raises StorageError in the same cases as ``ask``. Also raises it if the method was cancelled
-    and the caller was not.
+    Raises StorageError in the same cases as ``ask``. Also raises StorageError if the method was
+    cancelled and the caller was not.
     """
     if not inspect.isawaitable(value):
         return value
@@ -139,11 +141,13 @@ async def result_of(value: Any) -> Any:
 
 
 UNFIT: Final = (AttributeError, TypeError, ValueError)
-"""The errors that are raised for values of a wrong type or size."""
+"""The exceptions that a check raises for values of a wrong type or size."""
 
 
 def checked_offset(found: Any) -> OffsetAndMetadata:
-    """Return a copy with checked values. Raises one of ``UNFIT``."""
+    """Return a copy of the offset whose values are checked. Raises one of ``UNFIT`` if a value is
+    not valid.
+    """
     return OffsetAndMetadata(
         int64("offset", found.offset),
         text("metadata", found.metadata, most_bytes=None),
@@ -154,7 +158,9 @@ def checked_offset(found: Any) -> OffsetAndMetadata:
 
 
 def saved_offset(found: Any) -> SavedOffset:
-    """Return a checked offset in the form of the core. Raises one of ``UNFIT``."""
+    """Return a checked offset in the form of the coordinator. Raises one of ``UNFIT`` if a value is
+    not valid.
+    """
     it = checked_offset(found)
     # topics are not stored, so the next start gives them new ids
     return SavedOffset(

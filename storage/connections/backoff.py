@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass
 class Backoff:
-    """Doubles the pause after each failure, up to a limit. A success starts over.
+    """Doubles the pause after each failure, up to a limit. After a success the pause is short
+    again.
 
     A fifth of each pause is random, so that clients that failed together do not retry together.
     """
@@ -24,5 +25,5 @@ class Backoff:
         return wait_ms / 1000 * random.uniform(0.8, 1)  # noqa: S311 - spreads load, guards nothing
 
     def succeeded(self) -> None:
-        """Start over."""
+        """Make the pause after the next failure the shortest one."""
         self.failures = 0

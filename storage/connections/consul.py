@@ -37,8 +37,8 @@ MOST_TRANSACTION_BYTES = 512 * 1024
 READING_VERBS = ("get", "get-tree")
 
 _ANSWER_S = 10.0
-"""How long to wait for an answer. A write waits for a majority of servers, whose election takes
-some seconds."""
+"""How long to wait for an answer. A write waits for a majority of the servers, and electing their
+leader takes some seconds."""
 _BLOCK_S = 60.0
 """How long one blocking query waits; Consul adds up to a sixteenth of it."""
 
@@ -56,7 +56,7 @@ class ConsulEntry(NamedTuple):
 
 
 class ConsulView(NamedTuple):
-    """The keys below a prefix, as of an index."""
+    """The keys below a prefix, at one value of Consul's index (a counter of changes)."""
 
     at_index: int
     entries: tuple[ConsulEntry, ...]
@@ -109,7 +109,8 @@ class ConsulClient:
     async def list(self, prefix: str, *, behind: int = 0) -> ConsulView:
         """Return the keys that begin with the prefix.
 
-        With ``behind`` it waits, up to a minute, for a view whose index is higher than this one.
+        With ``behind``, an index, wait up to a minute until something below the prefix has changed
+        after this index.
         """
         params = {"recurse": ""}
         timeout = _ANSWER_S
@@ -135,7 +136,7 @@ class ConsulClient:
     async def watch(self, prefix: str) -> AsyncIterator[ConsulView]:
         """Yield the keys below a prefix now, and again after every change.
 
-        Several quick changes may be yielded as one. It retries while Consul is unavailable.
+        Several quick changes may be yielded as one. While Consul is unavailable, this retries.
         """
         index, backoff = 0, Backoff(most_ms=2_000)
         while True:
@@ -160,9 +161,10 @@ class ConsulClient:
         acquire: str | None = None,
         release: str | None = None,
     ) -> bool:
-        """Write a key. With ``acquire`` this session also gets the key's lock, with ``release`` it
-        releases the lock. Return False if its index is not ``cas``, or if another session holds the
-        lock."""
+        """Write a key. With ``acquire``, that session also acquires the key's lock. With
+        ``release``, that session releases it. Return False if the key's index is not ``cas``, or if
+        another session holds the lock.
+        """
         named = {"cas": cas, "acquire": acquire, "release": release}
         params = {name: str(each) for name, each in named.items() if each is not None}
         return bool((await self._ask("PUT", _path(key), params, content=value)).json())
@@ -209,9 +211,10 @@ class ConsulClient:
     async def create_session(
         self, name: str, ttl_ms: int, lock_delay_ms: int, behavior: Literal["delete", "release"]
     ) -> str:
-        """Return the id of a new session. It depends only on its renewal, not on a health check.
+        """Return the id of a new session. The session lives as long as it is renewed, and depends
+        on no health check.
 
-        A health check could end it while its owner still relies on it.
+        A health check could end the session while its owner still relies on it.
         """
         body = {
             "Name": name,

@@ -1,8 +1,8 @@
 """A session of Consul that is renewed until it is closed, and reports its loss.
 
-Consul keeps a session for at least its TTL after the last renewal. Here a renewal counts from the
-moment when it was sent. If no renewal was answered for a TTL, the session counts as lost here,
-before Consul ends it.
+Consul keeps a session for at least its time to live (TTL) after the last renewal. Here a renewal
+counts from the moment when it was sent. If no renewal was answered for a TTL, the session counts as
+lost here. So this process stops relying on the session before Consul ends it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from groupkeeper.storage.connections.consul import (
 from groupkeeper.storage.connections.consul_errors import ConsulError, ConsulUnavailable
 
 RENEWALS_A_TTL = 3
-"""The renewals in one TTL. Two in a row may fail before the session is in danger."""
+"""The number of renewals in one time to live. Two in a row may fail before the session is in
+danger."""
 
 
 def boot_time() -> float:

@@ -57,9 +57,11 @@ MAX_REQUEST_BYTES: Final = 0xFFFFF - 4096
 """The largest request. After a larger one than jute.maxbuffer (1 MiB), headers included, a server
 closes the connection."""
 BEATS: Final = 3
-"""The requests in one session timeout that keep the session alive. Two of them may be lost."""
+"""The number of requests in one session timeout that keep the session alive. Two of them may be
+lost."""
 RETRY_S: Final = 0.05
-"""Pause before a repeated call, which then waits in kazoo for a new connection."""
+"""The pause before a call is repeated. The repeated call then waits in kazoo for a new connection.
+"""
 
 _ANY_VERSION: Final = -1
 _DROPPED: Final = (kazoo.exceptions.ConnectionLoss, kazoo.exceptions.OperationTimeoutError)
@@ -72,9 +74,11 @@ class Node(NamedTuple):
     data: bytes
     version: int
     created_in: int
-    """The transaction that created the node. It differs after the node is created again."""
+    """The id of the transaction that created the node. If the node is deleted and created again,
+    the id differs."""
     changed_in: int
-    """The transaction of the last change. It also differs after the node is created again."""
+    """The id of the transaction that changed the node last. If the node is deleted and created
+    again, the id differs too."""
     owner: int
     """The session that created the node, if it is ephemeral; else 0."""
 
@@ -83,13 +87,15 @@ class Children(NamedTuple):
     """The names below a node, as one read returned them."""
 
     names: tuple[str, ...]
-    """Sorted."""
+    """The names, sorted."""
     changed_in: int
-    """The transaction that created or deleted a child last."""
+    """The id of the transaction that last created or deleted a child."""
 
 
 class ZooKeeperSession:
-    """A session. ``open`` or ``async with`` begins it. ``close`` or a loss ends it."""
+    """A session with ZooKeeper. It begins with ``open`` or ``async with``. It ends with ``close``
+    or when it is lost.
+    """
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._settings = settings
@@ -162,7 +168,9 @@ class ZooKeeperSession:
 
     @property
     def why_ended(self) -> ZooKeeperError | None:
-        """The reason if the session has ended: SessionLost or SessionClosed. Otherwise None."""
+        """The reason why the session has ended: SessionLost or SessionClosed. None if it has not
+        ended.
+        """
         if not self._ended.done() and self._loop.time() > self._good_until:
             self._lose("no server answered for as long as a session lasts")
         return self._ended.result() if self._ended.done() else None
@@ -198,7 +206,7 @@ class ZooKeeperSession:
         )
 
     def _end(self, why: ZooKeeperError) -> None:
-        """End the session, with all calls and watches. Does nothing the second time."""
+        """End the session, and with it all calls and watches. A second call does nothing."""
         if not self._ended.done():
             self._ended.set_result(why)
         for future in self._waiting:
@@ -211,7 +219,9 @@ class ZooKeeperSession:
             self._stopping = self._loop.create_task(asyncio.to_thread(stop_client, self._client))
 
     async def _beat(self) -> None:
-        """Keep the session alive. Compute the time until which it certainly lives."""
+        """Send a request regularly, so that the servers keep the session. Compute the time until
+        which the session certainly lives.
+        """
         while self.why_ended is None:
             pause_s = RETRY_S
             with contextlib.suppress(_Dropped, ZooKeeperError, TimeoutError):
@@ -221,7 +231,7 @@ class ZooKeeperSession:
             await asyncio.sleep(pause_s)
 
     def forget(self, changed: Callable[[], None]) -> None:
-        """Stop calling this listener, for all nodes."""
+        """Stop calling the listener ``changed``, for all nodes that it watches."""
         self._bells.forget(changed)
 
     # --- calls ------------------------------------------------------------------------------------
@@ -310,8 +320,8 @@ class ZooKeeperSession:
                     return
 
     async def _is_gone(self, path: str, node: Node) -> bool:
-        """Return True if this node was deleted. The version does not show this: if another client
-        has created the node again, it has version 0 again.
+        """Return True if the node that was read has been deleted. Its version does not show this:
+        if another client has created the node again, the new one has version 0 too.
         """
         try:
             return (await self.get(path)).created_in != node.created_in
@@ -319,7 +329,8 @@ class ZooKeeperSession:
             return True
 
     async def take_over(self, path: str, node: Node) -> None:
-        """Replace an ephemeral node by a node of this session with the same data, in one step.
+        """Replace an ephemeral node of another session by a node of this session with the same
+        data, in one transaction.
 
         Raises NodeChanged or NodeMissing if the node has changed.
         """
@@ -344,10 +355,11 @@ class ZooKeeperSession:
             return
 
     async def transact(self, *operations: Operation) -> None:
-        """Do all operations, or none.
+        """Execute all operations, or none.
 
         Raises TransactionRefused if one of them fails. Raises OutcomeUnknown if the connection
-        breaks. The transaction is not repeated, because only the caller knows whether it may be.
+        breaks. The session does not repeat the transaction, because only the caller knows whether
+        this is safe.
         """
         size = sum(map(size_of, operations))
         if size > MAX_REQUEST_BYTES:
@@ -372,7 +384,7 @@ class ZooKeeperSession:
         return node.data == data and node.owner == (self.id if ephemeral else 0)
 
     async def _again(self, path: str, start: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """Repeat a call until it is answered. Only for calls that change nothing."""
+        """Make a call that changes nothing, and repeat it until it is answered."""
         while True:
             try:
                 return await self._once(path, start, *args, **named)
@@ -380,7 +392,9 @@ class ZooKeeperSession:
                 await asyncio.sleep(RETRY_S)
 
     async def _once(self, path: str, start: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """Call once. Raises our errors, or ``_Dropped`` if the outcome is unknown."""
+        """Make a call once. Raises an error of ``zookeeper_errors``, or ``_Dropped`` if the outcome
+        is unknown.
+        """
         async with self._room:
             ended = self.why_ended
             if ended is not None:

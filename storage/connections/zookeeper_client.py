@@ -30,9 +30,9 @@ and its owner waits."""
 
 CONNECT_TRIES: Final = 3
 MIN_ANSWER_S: Final = 1.0
-"""The shortest time limit of an attempt to connect; a third of the session timeout if that is
-longer. Without a limit, kazoo would wait until the session is lost if a starting server accepts a
-connection and never answers."""
+"""The shortest time limit of an attempt to connect. If a third of the session timeout is longer,
+that is the limit. A starting server may accept a connection and never answer. Without a limit,
+kazoo would then wait until the session is lost."""
 
 _KAZOO_LOG: Final = logging.getLogger("groupkeeper.kazoo")
 # without this, kazoo's log would appear on the terminal of a program that configures no logging
@@ -57,7 +57,7 @@ _SAY: Final[dict[type[ZooKeeperError], str]] = {
 
 
 def refusal(path: str, result: object) -> ZooKeeperError | None:
-    """Return our error for an error of kazoo about a node. Return None for any other error."""
+    """Convert an error of kazoo about a node to our error. Return None for any other error."""
     kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(result, theirs)), None)
     return None if kind is None else kind(f"{path}: {_SAY[kind]}")
 

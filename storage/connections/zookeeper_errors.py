@@ -54,4 +54,6 @@ class TransactionRefused(ZooKeeperError):
 
 
 class OutcomeUnknown(ZooKeeperError):
-    """The connection broke before the answer. The transaction was done, will be, or never is."""
+    """The connection broke before the answer. Whether the transaction was executed, or will be, is
+    unknown.
+    """

@@ -12,9 +12,10 @@ MIN_SESSION_MS: Final = 100
 """The shortest session timeout. In this time a Python thread must renew the session three times."""
 SESSION_TIMEOUT_MS: Final = 6_000
 """How long the servers keep the ephemeral nodes of a silent client. The classic consumers use the
-same value. The servers may choose another value, and then that one is used."""
+same value. The servers may choose another value, which is then valid."""
 CONNECT_TIMEOUT_MS: Final = 15_000
-"""How long ``open`` waits for a session. A restarted ensemble needs less to elect a leader."""
+"""How long ``open`` waits for a session. Servers that were restarted elect a leader in less time.
+"""
 PERMISSIONS: Final = "cdrwa"
 """The letters of ZooKeeper's own command line: create, delete, read, write, administer."""
 
@@ -53,11 +54,12 @@ class ZooKeeperTls:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAddress:
-    """The servers of a connection string, and the node below which all nodes are."""
+    """The servers in a connection string, and the path below which all nodes are created."""
 
     hosts: tuple[str, ...]
     chroot: str
-    """Starts with a slash and does not end with one; "" for the root."""
+    """The path below which all nodes are created. It starts with a slash and does not end with one;
+    "" for the root."""
 
     def __str__(self) -> str:
         return ",".join(self.hosts) + self.chroot

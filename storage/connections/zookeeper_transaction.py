@@ -80,7 +80,8 @@ _NOT_THE_CAUSE: Final = (
     kazoo.exceptions.RolledBackError,
     kazoo.exceptions.RuntimeInconsistency,
 )
-"""The answers for the operations before and behind the one that failed."""
+"""The answers that ZooKeeper gives for the other operations of a transaction, if one operation
+failed."""
 
 
 def check_answers(operations: Sequence[Operation], answers: Sequence[object]) -> None:

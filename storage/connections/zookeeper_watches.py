@@ -1,8 +1,8 @@
-"""Delivers watches from kazoo's threads to the loop.
+"""Delivers notifications about changed nodes from kazoo's threads to the event loop.
 
-A watch of ZooKeeper fires once, and kazoo remembers its callable until then. So all watches of one
-node share one callable. Otherwise a thousand watches of a quiet node would leave a thousand
-callables in kazoo.
+A watch of ZooKeeper fires once, and kazoo keeps its callable until then. So all watches of one node
+share one callable, called a bell. Otherwise a thousand watches of a node that does not change would
+leave a thousand callables in kazoo.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal["data", "children"]
 
 
 class Bells:
-    """One bell for each watched node of a session. A bell calls all listeners of its node."""
+    """The bells of a session, one for each watched node. A bell calls all listeners of its node."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -65,7 +65,7 @@ class _Bell:
         self.listeners: set[Callable[[], None]] = set()
 
     def fire(self, _event: object) -> None:
-        """Called once, on a thread of kazoo."""
+        """Report a change of the node. Called once, on a thread of kazoo."""
         self._bells.post(self)
 
     def ring(self) -> None:

@@ -1,1 +1,1 @@
-"""A store that several processes share, with one journal for each process."""
+"""A store that several processes share. Each process appends to a journal of its own."""

@@ -1,7 +1,13 @@
 """The calls that a shared store must offer to ``JournalStorage``.
 
+A *life* is the registration of one process as a user of the store, from its start to its end. A
+process *beats* to show that it is alive: it raises a counter of its life. A life has a *journal* of
+*entries*, one for each append. A *fold* writes the present values of what changed, and deletes the
+entries that they replace. A *node* is the identity of a process over its restarts; each node has
+one event log.
+
 Each call is one atomic transaction of the store. A call that writes names the life of the writer,
-and the same transaction checks that this life has not ended. If it has ended, the call raises
+and the same transaction checks that this life has not ended. If the life has ended, the call raises
 LifeOver and stores nothing. After any other error the outcome is unknown, unless a docstring says
 otherwise.
 """
@@ -18,53 +24,58 @@ from groupkeeper.storage.segment_lines import EventDict, EventLine
 
 
 class LifeOver(StorageError):
-    """The life of the writer has ended, so nothing was stored."""
+    """The writer's registration with the store (its life) has ended, so nothing was stored."""
 
 
 class SeqMoved(StorageError):
-    """The journal does not end at the expected seq, so nothing was stored."""
+    """The last event in the journal does not have the expected sequence number, so nothing was
+    stored.
+    """
 
 
 class JournalEnd(NamedTuple):
-    """The end of the log of a node."""
+    """The last event of the log that a node writes. A node is a process over all its restarts."""
 
     log_id: str | None
-    """The log of its last event; None before the first event."""
+    """The id of the log to which the last event belongs; None before the first event."""
     next_seq: int
     ts_ms: int
-    """The time of its last append."""
+    """The time of the last append."""
 
 
 class Begun(NamedTuple):
-    """The result of ``begin_life``."""
+    """The result of ``begin_life``, which registers a process as a user of the store."""
 
     others: Sequence[NodeLife]
-    """The other lives that have not ended. If there are any, no life was begun."""
+    """The lives of other processes that have not ended. If there are any, no new life was begun."""
     end: JournalEnd
 
 
 class OwnedShard(NamedTuple):
-    """The life that owns a shard (None if the shard is free), and the shard's last epoch."""
+    """The owner of a shard, and the last epoch of the shard. The owner is the life of a process, or
+    None if the shard is free.
+    """
 
     life_id: str | None
     epoch: LeaseEpoch
 
 
 class StoreLook(NamedTuple):
-    """The state of the store that a beat returns."""
+    """What a process learns about the store each time it shows that it is alive (``beat``)."""
 
     lives: Sequence[NodeLife]
-    """All lives that have not ended, including our own."""
+    """The lives of all processes that have not ended, including our own."""
     owners: Mapping[ShardId, OwnedShard]
     next_seq: int | None = None
-    """The next seq of our own life. None: the store cannot lose what is durable."""
+    """The sequence number of the next event of our own life. With it, a process notices that the
+    store has lost events. None: a store of this kind cannot lose durable events."""
 
 
 class JournalEntry(NamedTuple):
-    """One append in the journal of a life."""
+    """One append, as it is stored in the journal of a process."""
 
     row: int
-    """The number of the entry. It counts from 1 in each life."""
+    """The number of the entry. The entries of each life are counted from 1."""
     first_seq: int
     event_count: int
     log_id: str
@@ -73,7 +84,9 @@ class JournalEntry(NamedTuple):
 
 
 class Value(NamedTuple):
-    """The folded value of a group, or of a keyed record (a topic, a config or an end)."""
+    """The saved state of a group, or of a keyed record (a topic, a config or the end of a
+    partition).
+    """
 
     shard: ShardId
     is_group: bool
@@ -83,7 +96,7 @@ class Value(NamedTuple):
 
 
 class LoggedEvent(NamedTuple):
-    """An event that a fold moves from the journal to the event log."""
+    """An event that is moved from the journal to the event log."""
 
     log_id: str
     seq: int
@@ -92,14 +105,18 @@ class LoggedEvent(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """The values and events that one fold writes, and the entries that it deletes."""
+    """The changes of one fold: the values and events to write, and the journal entries to
+    delete.
+    """
 
     values: Sequence[Value]
     trim_row: int
-    """The last entry of the journal that is folded. This entry and all earlier ones are deleted."""
+    """The number of the last entry whose changes are in the values. This entry and all earlier ones
+    are deleted."""
     events: Sequence[LoggedEvent]
-    """The events of these entries. An earlier fold whose outcome is unknown may have written some
-    of them. An event with the same log id and seq is the same event, and is written once."""
+    """The events of the entries that are deleted. An earlier fold whose outcome is unknown may have
+    written some of them. An event with the same log id and seq is the same event, and is written
+    once."""
 
 
 @runtime_checkable
@@ -132,11 +149,13 @@ class JournalDriver(Protocol):
     max_entry_bytes: int
     """The largest payload of an entry."""
     round_trips: Counter[str]
-    """What was sent to the store so far, by the name of the call: the statements of PostgreSQL, or
-    the calls of ZooKeeper."""
+    """The number of messages sent to the store so far, by the name of the call: the statements of
+    PostgreSQL, or the calls of ZooKeeper."""
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Connect, and create what is missing. Raises StoreRefused or StoreBusy."""
+        """Connect to the store, and create the tables or nodes that are missing. Raises
+        StoreRefused or StoreBusy.
+        """
         ...
 
     async def close(self) -> None:
@@ -146,33 +165,37 @@ class JournalDriver(Protocol):
     # --- lives ------------------------------------------------------------------------------------
 
     async def begin_life(self, life: NodeLife) -> Begun:
-        """Begin a life that continues the log of its node. If another life has not ended, none is
-        begun.
+        """Register this process as a user of the store. The new life continues the event log of its
+        node. If the life of another process has not ended, no life is begun.
         """
         ...
 
     async def lives(self) -> Sequence[NodeLife]:
-        """Return the lives that have not ended."""
+        """Return the registrations of processes that have not ended."""
         ...
 
     async def beat(self, life_id: str) -> StoreLook:
-        """Raise the counter of a life by one. Return the state of the store."""
+        """Show that this process is alive: raise the counter of its life by one. Return the state
+        of the store.
+        """
         ...
 
     async def end_life(self, life_id: str, counter: int | None) -> bool:
-        """End a life. If ``counter`` is given, end it only if the life has this counter.
+        """End a life. If ``counter`` is given, end the life only if it has this counter.
 
-        Returns False if the life has another counter, or ended earlier. An append of this life is
-        stored before its end, or never.
+        Returns False if the life has another counter, or if it has ended earlier. An append of this
+        life is stored before the end of the life, or never.
         """
         ...
 
     async def ended_lives(self) -> Sequence[str]:
-        """Return the ended lives that still have a journal or own shards."""
+        """Return the ids of the ended lives that still have a journal or own shards."""
         ...
 
     async def free(self, life_id: str, ended: str) -> None:
-        """Free the shards of an ended life. Its journal must be empty."""
+        """Free the shards of an ended life, so that other processes can acquire them. The journal
+        of this life must be empty.
+        """
         ...
 
     # --- shards -----------------------------------------------------------------------------------
@@ -180,40 +203,43 @@ class JournalDriver(Protocol):
     async def acquire(
         self, life_id: str, shards: Collection[ShardId]
     ) -> Mapping[ShardId, LeaseEpoch]:
-        """Acquire those of the shards that are free or our own. Each gets a higher epoch."""
+        """Acquire those of the shards that are free or already belong to this life. Each gets a
+        higher epoch.
+        """
         ...
 
     async def release(self, life_id: str, shards: Collection[ShardId]) -> None:
-        """Free our own shards."""
+        """Free shards of this life, so that other processes can acquire them."""
         ...
 
     # --- records ----------------------------------------------------------------------------------
 
     async def append(self, life_id: str, entry: JournalEntry) -> None:
-        """Store an entry durably. Raises SeqMoved if its ``first_seq`` is not the expected one."""
+        """Store an entry durably. Raises SeqMoved if the events in the journal do not end just
+        before the entry's ``first_seq``.
+        """
         ...
 
     def journal(self, life_id: str) -> AsyncIterator[JournalEntry]:
-        """Yield the entries of a life, in order."""
+        """Yield the entries in the journal of a life, in order."""
         ...
 
     async def fold(self, life_id: str, journal_of: str, fold: Fold) -> None:
-        """Write values and events, and delete entries from the journal of ``journal_of``.
+        """Write the values and events of a fold, and delete its entries from the journal of the
+        life ``journal_of``.
 
-        ``journal_of`` is our own life, or an ended one whose shards are not free yet.
+        This life is our own, or an ended one whose shards are not free yet.
         """
         ...
 
     def read(self, shards: Collection[ShardId]) -> AsyncIterator[Sequence[Value]]:
-        """Yield all folded values of the shards, in portions. Raises StoreRefused if a value cannot
-        be read.
+        """Yield all saved values of the shards, some of them at a time. Raises StoreRefused if a
+        value cannot be read.
         """
         ...
 
     async def read_groups(self, groups: Collection[tuple[ShardId, str]]) -> Sequence[Value]:
-        """Return the folded values of these groups. The result has no entry for a group without a
-        value.
-        """
+        """Return the saved values of these groups. A group without a value is left out."""
         ...
 
     # --- events -----------------------------------------------------------------------------------

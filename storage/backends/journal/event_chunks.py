@@ -18,11 +18,12 @@ from groupkeeper.storage.backends.journal.driver import LoggedEvent
 from groupkeeper.storage.segment_lines import EventDict, decode_line
 
 CHUNK_BYTES: Final = 64 * 1024
-"""No events are added to a chunk of at least this size. Each fold writes the newest chunk again."""
+"""The size from which no more events are added to a chunk. Each fold writes the newest chunk again.
+"""
 
 MAX_CHUNKS: Final = 256
-"""The most chunks that are kept. They have some 16 MiB: about half a million commits of ten
-partitions."""
+"""The most chunks that are kept. They have about 16 MiB: half a million commits of ten partitions.
+"""
 
 _LINES_BYTES: Final = 512 * 1024
 """The size of the lines that are compressed together. With more, a chunk could be too large for one
@@ -42,8 +43,8 @@ class EventChunks:
         """The content of the newest chunk, if events may be added to it."""
 
     def add(self, events: Sequence[LoggedEvent]) -> list[tuple[str, bytes | None]]:
-        """Add events. Return the chunks to write with their content, and the chunks to delete with
-        None.
+        """Add events. Return the chunks to write, each with its content, and the chunks to delete,
+        each with None.
         """
         writes: dict[str, bytes | None] = {}
         for part in _portions(events):
@@ -94,7 +95,9 @@ def _portions(events: Sequence[LoggedEvent]) -> Iterator[list[LoggedEvent]]:
 
 
 def _name(first: LoggedEvent) -> str:
-    """Return a name that sorts by time. If a fold is repeated, its chunk gets another name."""
+    """Return a name for a chunk. Names sort by time. If a fold is repeated, its chunk gets another
+    name.
+    """
     return f"{first.ts_ms:015d}-{first.seq:020d}-{uuid.uuid4().hex[:8]}"
 
 

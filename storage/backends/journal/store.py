@@ -1,8 +1,9 @@
-"""A store that several processes share. Appends go to a journal; a fold moves them to values later.
+"""A store that several processes share. Appends go to a journal, and are folded into values later.
 
-An append is one entry of the journal, written in one round trip. It checks that the life of this
-process has not ended (``storage.leases.lives``). Later a fold writes one value for each group that
-changed, and deletes the entry. See docs/decisions/0035-journal.md.
+An append is one entry of the journal, written in one round trip. The append succeeds only if the
+registration of this process, its life, has not ended (``storage.leases.lives``). Later a fold
+writes one value for each group that changed, and deletes the entry. See
+docs/decisions/0035-journal.md.
 
 Long because the life, the append and the fold change the same few fields.
 """
@@ -61,8 +62,8 @@ from groupkeeper.storage.leases.lives import LifeWatch, NodeLife, ReadTime, beat
 from groupkeeper.storage.segment_lines import EventDict
 
 FOLD_EVERY_MS: Final = 250
-"""An append begins a fold if the last one began at least so long ago. So a group that changes often
-is written four times a second, and not with every commit."""
+"""The shortest time between the beginnings of two folds. So a group that changes often is saved as
+a whole four times a second, and not with every commit."""
 
 FOLD_PAUSES: Final = 10
 """A fold that takes long begins that many times as rarely. A large group is written as a whole, so
@@ -72,8 +73,8 @@ MOST_FOLD_PAUSE_MS: Final = 5_000
 """The longest time between the begins of two folds because of ``FOLD_PAUSES``."""
 
 MAX_JOURNAL_REQUESTS: Final = 5_000
-"""Appends wait while the journal has at least so many requests. If this life ends, another process
-must fold them all before anyone can load."""
+"""Appends wait while the journal has at least so many requests. If this process dies, another
+process must fold all of them before anyone can load the shards."""
 
 JOURNAL_ENTRIES: Final = 2
 """Appends also wait while the journal has as many bytes as so many of the largest entries: one that
@@ -87,13 +88,15 @@ _log = structlog.get_logger(__name__)
 
 
 def boot_time_ms() -> int:
-    """Return the time since the machine started. It also runs while the machine sleeps."""
+    """Return the time since the machine started. Time in which the machine slept counts too."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1_000_000
 
 
 class JournalStorage:
-    """Implements the contract of storage with the calls of a driver."""
+    """A storage backend over a store that several processes share. The driver makes the calls to
+    the store.
+    """
 
     def __init__(  # noqa: PLR0913 - seams for tests
         self,
@@ -108,8 +111,8 @@ class JournalStorage:
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         new_log_id: Callable[[], str] = mint_log_id,
     ) -> None:
-        """``name`` has the host and the process id, for messages of other processes. Events are
-        deleted from the event log after ``retention_ms``.
+        """``name`` has the host and the process id of this process, for messages of other
+        processes. Events are deleted from the event log after ``retention_ms``.
         """
         self.limits = StorageLimits(
             max_step_bytes=driver.max_entry_bytes // 2, one_lane=True, shared=True
@@ -129,11 +132,14 @@ class JournalStorage:
         self._is_open = False
         self._beating: asyncio.Task[None] | None = None
         self._life_id: str | None = None
-        """None if the life has ended, or if no life was begun yet."""
+        """The id of the registration of this process with the store (its life). None before it has
+        begun, and after it has ended."""
         self._begun: list[str] = []
-        """The lives of this process that may not have ended."""
+        """The ids of all lives of this process that may not have ended. A new one may begin while
+        the end of an old one is unknown."""
         self._is_in_doubt = False
-        """True while an append is in flight, and after one whose outcome is unknown."""
+        """True if it is unknown whether the last append was stored: while it is in flight, and
+        after an error."""
         self._epochs: dict[ShardId, LeaseEpoch] = {}
         self._next_seq = 1
         self._last_row = 0
@@ -152,10 +158,10 @@ class JournalStorage:
     # --- opening and closing ----------------------------------------------------------------------
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Connect and begin a life.
+        """Connect to the store, and register this process.
 
         Raises StoreRefused if another process uses the store. If that process was killed, the call
-        waits until its life counts as dead.
+        waits until its registration counts as dead.
         """
         if self._is_open:
             raise StoreRefused(f"{self._driver.name}: is in use by another coordinator here")
@@ -169,7 +175,9 @@ class JournalStorage:
         self._beating = asyncio.get_running_loop().create_task(self._beat_forever())
 
     async def close(self) -> None:
-        """End the life and disconnect. The next start folds what is left in the journal."""
+        """End the registration of this process and disconnect. The next start folds the entries
+        that are left in the journal.
+        """
         if not self._is_open:
             return
         self._is_open = False
@@ -191,8 +199,8 @@ class JournalStorage:
     # --- lives ------------------------------------------------------------------------------------
 
     async def _begin_life(self) -> None:
-        """End the lives of processes that do not beat any more. Then begin a life, and fold the
-        journals of ended lives. Raises StoreRefused if another process uses the store.
+        """End the lives of processes that do not beat any more. Then begin a life for this process,
+        and fold the journals of ended lives. Raises StoreRefused if another process uses the store.
         """
         for begun_before in self._begun:  # its begin or its end is in doubt
             await self._driver.end_life(begun_before, None)
@@ -230,7 +238,9 @@ class JournalStorage:
         await self._beat()
 
     async def _wait_until_dead(self, others: Sequence[NodeLife]) -> None:
-        """End the other lives if their counters stand still. Raises StoreRefused if one rises."""
+        """Watch the counters of the other lives. End each life whose counter has stood still for
+        long enough. Raises StoreRefused if a counter rises, because its process is alive.
+        """
         watch = LifeWatch(self._ttl_ms)
         first = {life.life_id: life for life in others}
         _log.warning("life_goes_on", store=self._driver.name, name=others[0].name)
@@ -293,7 +303,9 @@ class JournalStorage:
                 del self._epochs[shard]
 
     def _lose_life(self) -> None:
-        """Forget the life and all epochs. The next ``acquire`` begins a new life."""
+        """Forget the life of this process and all epochs. The next ``acquire`` begins a new
+        life.
+        """
         _log.error("life_ended", store=self._driver.name)
         self._life_id = None
         self._epochs.clear()
@@ -302,10 +314,11 @@ class JournalStorage:
     # --- leases -----------------------------------------------------------------------------------
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Acquire the shards that are free or our own.
+        """Acquire the shards that are free or already our own.
 
-        If the outcome of the last append is unknown, first end the life, then begin a new one. The
-        end waits for the append. So a load afterwards reads the whole append or nothing of it.
+        If the outcome of the last append is unknown, first end the life of this process, then begin
+        a new one. The end of a life waits for its append. So a later load reads the whole append,
+        or nothing of it.
         """
         self._check_open()
         if self._is_in_doubt or self._life_id is None:
@@ -328,8 +341,8 @@ class JournalStorage:
         await self._begin_life()
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Return the shards that another process owned at the last beat; all if our life has
-        ended.
+        """Return the shards that another process owned at the last beat; all shards if our own life
+        has ended.
         """
         self._check_open()
         return self.lost(leases)
@@ -341,8 +354,8 @@ class JournalStorage:
         return self._read_time.left_ms(self._timer_ms())
 
     async def release(self, leases: Collection[Lease]) -> None:
-        """Write nothing more under these leases. If everything is folded, also free the shards.
-        Otherwise the next start folds the journal and frees them.
+        """Release the leases: write nothing more under them. If no change waits in the journal,
+        also free the shards. Otherwise the next start folds the journal and then frees them.
         """
         self._check_open()
         ours = [lease.shard for lease in leases if self._epochs.get(lease.shard) == lease.epoch]
@@ -356,11 +369,11 @@ class JournalStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Yield the folded values of the shards, and then the later changes in the journal of this
-        life.
+        """Yield the saved values of the shards, and then the later changes from the journal of this
+        process.
 
-        The journal of an earlier life was folded before its shards became free. While a shard is
-        loaded it is not folded, so its entries stay.
+        Journals of earlier processes were folded before their shards became free. While a shard is
+        loaded, no fold deletes its entries from the journal.
         """
         self._check_open()
         await self._end_of_fold()
@@ -377,7 +390,9 @@ class JournalStorage:
     # --- appending --------------------------------------------------------------------------------
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Write the items as one entry. Begin a fold if it is time. Return the fenced shards."""
+        """Write the items as one journal entry. Begin a fold if one is due. Return the fenced
+        shards.
+        """
         self._check_open()
         fenced = [item.shard for item in items if self._epochs.get(item.shard) != item.fence]
         ours = [item for item in items if item.shard not in fenced]
@@ -464,8 +479,8 @@ class JournalStorage:
         await self._end_of_fold()
 
     async def _fold(self, portion: FoldPortion) -> None:
-        """Write a portion. After a failure it is written again later. No append fails because of
-        it.
+        """Write the values of one fold, and delete the entries that they replace. If this fails,
+        the values are written again later. No append fails because of a failed fold.
         """
         unfolded, life_id = self._unfolded, self._life_id
         began_ms = self._timer_ms()
@@ -535,7 +550,7 @@ class JournalStorage:
         return None
 
     async def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
-        """Yield the durable events of a group from ``since_ms`` on, oldest first."""
+        """Yield the durable events of a group, oldest first, from the time ``since_ms`` on."""
         entries = [*self._entries]
         seen = 0
         async for event in self._driver.history(group_id, since_ms):
@@ -553,7 +568,7 @@ class JournalStorage:
 
 
 def _record_of(is_group: bool, key: str, data: bytes) -> Record:
-    """Decode a folded value. Raises StoreRefused if that fails."""
+    """Decode a saved value. Raises StoreRefused if this fails."""
     try:
         return decode_saved(data) if is_group else decode_record(data)
     except StorageError as error:

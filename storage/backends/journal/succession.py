@@ -1,8 +1,8 @@
-"""Folds the journal of an ended life before its shards become free.
+"""Folds the journal of a process that has ended, before its shards become free.
 
-So a load reads only folded values. Several processes may do this at the same time, and any of them
-may stop in between. They all compute the same values, and the driver refuses a fold after the
-shards were freed.
+So a load reads only saved values, and no journal of another process. Several processes may fold the
+same journal at the same time, and each of them may stop in between. They all compute the same
+values, and the driver refuses a fold after the shards were freed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PORTION_BYTES: Final = 4 * 1024 * 1024
 
 
 async def fold_ended(driver: JournalDriver, life_id: str, ended: str) -> None:
-    """Fold the journal of ``ended`` under our own life, and free its shards."""
+    """Fold the journal of the life ``ended``, and free its shards. ``life_id`` is our own life."""
     portion: list[JournalEntry] = []
     size = 0
     async for entry in driver.journal(ended):
@@ -47,7 +47,9 @@ async def fold_ended(driver: JournalDriver, life_id: str, ended: str) -> None:
 
 
 async def _fold_of(driver: JournalDriver, entries: Sequence[JournalEntry]) -> Fold:
-    """Apply entries to the folded values of the groups that they change."""
+    """Return the fold of some journal entries: the entries applied to the saved values of the
+    groups that they change.
+    """
     unfolded = Unfolded()
     shards: dict[ShardId, KeyedRecords] = {}
     payloads = [decode_payload(entry.payload) for entry in entries]
@@ -71,8 +73,10 @@ async def _fold_of(driver: JournalDriver, entries: Sequence[JournalEntry]) -> Fo
 
 
 async def event_rows(entries: Sequence[JournalEntry]) -> list[LoggedEvent]:
-    """Render the events of entries that leave the journal. The loop turns after each entry: a full
-    journal has thousands of events, which would hold it for 30 ms and more.
+    """Render the events of entries that leave the journal.
+
+    Other tasks run after each entry. A full journal has thousands of events, which would block the
+    loop for 30 ms and more.
     """
     rows = []
     for entry in entries:

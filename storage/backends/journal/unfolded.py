@@ -1,4 +1,7 @@
-"""The groups and keys whose folded values are older than the journal (pure)."""
+"""Remembers which groups and keyed records have changed since their values were saved (pure).
+
+Those changes are in the journal. A fold saves the values, and deletes the entries of the journal.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,21 @@ from groupkeeper.storage.codec.records import (
 )
 
 MAX_FOLD_BYTES: Final = 1024 * 1024
-"""The approximate size of the values of one fold. Encoding more would block the loop for too long.
+"""The approximate size of the values in one fold. Encoding more would block the loop for too long.
 """
 
 Key: TypeAlias = tuple[ShardId, bool, str]
-"""The shard; True for a group; the id of the group or the key of the record."""
+"""Names a value: the shard; True for a group; the id of the group, or the key of the record."""
 
 Saved: TypeAlias = Mapping[ShardId, Callable[[str], SavedGroup | None]]
 
 
 class FoldPortion(NamedTuple):
-    """The values that one fold writes."""
+    """The values that one fold writes. A fold writes only some of the changed values at a time."""
 
     values: Sequence[Value]
     rows: Mapping[Key, int]
-    """For each value, the row of its oldest change that is not folded."""
+    """For each value, the number of the journal entry with its oldest change that is not folded."""
     trim_row: int
     """When the values are written, the entries up to this row are folded."""
     large: tuple[ShardId, SavedGroup] | None = None
@@ -50,21 +53,21 @@ class FoldPortion(NamedTuple):
 
 
 class Unfolded:
-    """Remembers the values that changed since they were written, oldest change first.
+    """Remembers the values that changed since they were saved, oldest change first.
 
-    Only the values of one portion are in flight at a time.
+    The values of only one fold are written at a time.
     """
 
     def __init__(self) -> None:
         self.requests = 0
-        """Requests in the journal that may not be folded."""
+        """The number of requests in the journal that may not be part of a saved value yet."""
         self._rows: OrderedDict[Key, int] = OrderedDict()
         self._records: dict[Key, bytes | None] = {}
-        """The newest keyed records; None if a key was cleared."""
+        """The newest keyed records that are not saved; None if a key was cleared."""
         self._counts: deque[tuple[int, int]] = deque()
 
     def note(self, row: int, items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> None:
-        """Add the changes of a journal row."""
+        """Add the changes of one journal entry. ``row`` is its number."""
         changes = changes_of(items)
         for shard, group_id in changes.groups:
             self._rows.setdefault((shard, True, group_id), row)
@@ -125,12 +128,14 @@ class Unfolded:
         return Value(shard, True, name, None if group is None else encode_saved(group))
 
     def succeeded(self, portion: FoldPortion) -> None:
-        """Count the portion as folded."""
+        """Count the values of the fold as saved."""
         while self._counts and self._counts[0][0] <= portion.trim_row:
             self.requests -= self._counts.popleft()[1]
 
     def failed(self, portion: FoldPortion) -> None:
-        """Put the portion back. A newer change of the same key keeps its record."""
+        """Add the values of a failed fold to the changed ones again. A key that has changed since
+        keeps its newer record.
+        """
         newer = self._rows
         self._rows = OrderedDict(portion.rows)
         for key, row in newer.items():

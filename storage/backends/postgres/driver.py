@@ -1,4 +1,5 @@
-"""The calls of a journal in PostgreSQL (``storage.backends.journal.driver``).
+"""A shared store in PostgreSQL: the calls of ``storage.backends.journal.driver`` as SQL. That file
+explains the words life, beat, journal and fold.
 
 Long because every call of the journal is here.
 """
@@ -50,8 +51,9 @@ class PostgresDriver:
     def __init__(self, url: PostgresUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
         """Create the driver without a connection.
 
-        The server ends a statement after half of the time limit of an append. It ends a transaction
-        without statements after one time to live. So no lock stays longer.
+        If a statement takes half of the time limit of an append, the server ends it. If a
+        transaction has no statement for ``lease_ttl_ms``, the server ends it too. So no lock is
+        held longer.
         """
         self.name = url.name
         self.round_trips: Counter[str] = Counter()
@@ -126,7 +128,9 @@ class PostgresDriver:
         refuse_other_identity(self.name, stored, identity)
 
     async def _lock(self, connection: asyncpg.Connection) -> None:
-        """Lock the store: only one process at a time creates tables or begins a life."""
+        """Lock the store, so that only one process at a time creates tables or registers itself
+        (begins a life).
+        """
         await connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended('groupkeeper/' || $1, 0))",
             self._url.schema,
@@ -222,7 +226,7 @@ class PostgresDriver:
         link: ServerLink,
         work: Callable[[asyncpg.Connection], Awaitable[_T]],
     ) -> _T:
-        """Run a transaction in which a life writes. Raises LifeOver if the life has ended."""
+        """Run a transaction that writes for a life. Raises LifeOver if the life has ended."""
 
         async def guarded(connection: asyncpg.Connection) -> _T:
             if not await connection.fetchval(tables.GOES_ON, life_id):
@@ -232,8 +236,8 @@ class PostgresDriver:
         return await link.in_transaction(call, guarded)
 
     async def _hold_ended(self, connection: asyncpg.Connection, ended: str) -> None:
-        """Lock an ended life, so that no other process frees its shards. Raises LifeOver if that
-        has already happened.
+        """Lock the row of an ended life, so that no other process frees its shards. Raises LifeOver
+        if another process has already freed them.
         """
         held = await connection.fetchval(
             "SELECT 1 FROM lives WHERE life_id = $1 AND is_over AND NOT is_freed FOR UPDATE", ended
@@ -366,10 +370,7 @@ class PostgresDriver:
 
     async def leftovers(self) -> Sequence[str]:
         rows = await self._fetch("leftovers", tables.OLD_LIVES)
-        return [
-            f"rows of ended lives of node {row['node_id']}: {row['lives']}"
-            for row in rows
-        ]
+        return [f"rows of ended lives of node {row['node_id']}: {row['lives']}" for row in rows]
 
     async def remove_leftovers(self, life_id: str) -> None:
         async def remove(connection: asyncpg.Connection) -> None:

@@ -1,4 +1,6 @@
-"""One connection to PostgreSQL. It is opened by the first call, and again after a failure."""
+"""One connection to PostgreSQL. The first call opens it. After a failure, the next call opens it
+again.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,9 @@ POOLER: Final = (
     "a pooler between groupkeeper and the server does not keep the settings or the statements of a "
     "connection: name the server itself in storage.url"
 )
-"""PgBouncer refuses search_path at the start of a connection, or ignores it if it is configured so.
-With pooling by transaction, prepared statements are lost too."""
+"""The advice for a connection through PgBouncer. PgBouncer refuses search_path at the start of a
+connection, or, if it is configured so, ignores it. With pooling by transaction, prepared statements
+are lost too."""
 
 
 class ServerLink:
@@ -53,8 +56,8 @@ class ServerLink:
     def __init__(
         self, name: str, connect: Connect, timeout_s: float, round_trips: Counter[str]
     ) -> None:
-        """``name`` is the URL without secrets, for messages. ``round_trips`` counts the statements
-        of each call.
+        """``name`` is the URL without secrets, for messages. In ``round_trips`` the link counts the
+        statements of each call.
         """
         self._name = name
         self._connect = connect
@@ -64,14 +67,18 @@ class ServerLink:
         self._turn = asyncio.Lock()
 
     async def run(self, call: str, work: Callable[[asyncpg.Connection], Awaitable[_T]]) -> _T:
-        """Run one statement. Return its result. Raises StorageError."""
+        """Run work of one statement over the connection. Return its result. Raises StorageError if
+        it fails or takes too long.
+        """
         self._round_trips[call] += 1
         return await self._run(work)
 
     async def in_transaction(
         self, call: str, work: Callable[[asyncpg.Connection], Awaitable[_T]]
     ) -> _T:
-        """Run some statements as one transaction. Return their result."""
+        """Run work of several statements as one transaction. Return its result. Raises StorageError
+        if it fails or takes too long.
+        """
 
         def count(_: object) -> None:
             self._round_trips[call] += 1
@@ -109,7 +116,7 @@ class ServerLink:
 
 
 def explained(name: str, error: Exception) -> StorageError:
-    """Return the error of a call as an error of storage, in one line."""
+    """Return the StorageError for an error of a call. Its message is one line."""
     text = " ".join(str(error).split()) or repr(error)
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return StoreRefused(f"{name}: {text}: {missing_grant(text)}")
@@ -129,8 +136,8 @@ def explained(name: str, error: Exception) -> StorageError:
 
 
 def missing_grant(text: str) -> str:
-    """Return the statement that repairs an error about a missing right. An owner of the object, or
-    a superuser, has to run it.
+    """Return the GRANT statement that repairs an error about a missing right. The owner of the
+    object, or a superuser, has to run this statement.
     """
     found = re.search(r"(?:permission denied for|must be owner of) (\w+) (\S+)", text)
     kind, name = found.groups() if found else ("", "")

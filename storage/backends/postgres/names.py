@@ -10,7 +10,8 @@ import hashlib
 from typing import Final
 
 MAX_KEY_BYTES: Final = 1_000
-"""The key of a longer name in an index is the beginning of the name with a digest."""
+"""The longest name that is its own key in an index. The key of a longer name is the beginning of
+the name with a digest."""
 
 _KEPT_CHARS: Final = 100
 

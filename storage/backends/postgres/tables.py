@@ -7,8 +7,8 @@ from typing import Final
 FORMAT_VERSION: Final = 1
 
 CLEAN: Final = r"regexp_replace({}, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\u2400', 'g')::json"
-"""Converts a text with JSON to JSON, and replaces U+0000 with its visible symbol, U+2400.
-PostgreSQL refuses U+0000 in JSON, and some clients append it to the metadata of their offsets."""
+"""SQL that converts a text to JSON. It replaces U+0000 with its visible symbol, U+2400: PostgreSQL
+refuses U+0000 in JSON, and some clients append it to the metadata of their offsets."""
 
 TABLES: Final = (
     "CREATE TABLE store (key text PRIMARY KEY, value text NOT NULL)",
@@ -96,8 +96,8 @@ APPEND: Final = """WITH mine AS (
         WHERE life_id = $1 AND next_seq = $2 AND NOT is_over RETURNING life_id)
     INSERT INTO journal (life_id, first_seq, event_count, log_id, ts_ms, row, payload)
     SELECT $1, $2, $3, $4, $5, $6, $7 FROM mine"""
-"""One round trip, and one transaction. It locks the row of its life, so the life cannot end during
-the append. If the life has ended before, nothing is inserted."""
+"""SQL of an append: one round trip, and one transaction. It locks the row of the writer's life, so
+the life cannot end during the append. If the life has ended before, nothing is inserted."""
 
 BEAT: Final = """WITH beaten AS (
         UPDATE nodes SET counter = counter + 1 WHERE life_id = $1 RETURNING life_id)
@@ -112,8 +112,8 @@ END_LIFE: Final = """WITH gone AS (
     UPDATE lives SET is_over = true FROM gone WHERE lives.life_id = gone.life_id"""
 
 GOES_ON: Final = "SELECT 1 FROM nodes WHERE life_id = $1 FOR KEY SHARE"
-"""Locks a life: it cannot end before the transaction ends. Its beats and appends do not wait for
-this lock."""
+"""SQL that checks and locks the row of a life. The life cannot end before the transaction ends.
+Beats and appends of this life do not wait for this lock."""
 
 LIVES: Final = "SELECT node_id, life_id, name, counter FROM nodes ORDER BY life_id"
 

@@ -20,7 +20,8 @@ class PostgresUrl(NamedTuple):
     name: str
     """The URL for messages, without a password and without parameters."""
     password: str | None = None
-    """None: it is in the URL, or asyncpg finds it in the environment."""
+    """The password from elsewhere than the URL. None: it is in the URL, or asyncpg finds it in the
+    environment."""
 
 
 def parse_url(url: str, password: str | None = None) -> PostgresUrl:

@@ -1,4 +1,4 @@
-"""Reads and writes folded values as rows of PostgreSQL."""
+"""Converts saved values of groups and records to rows of PostgreSQL, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIECE_BYTES: Final = 1024 * 1024
 
 
 def value_of(row: asyncpg.Record, is_group: bool) -> Value:
-    """Return the folded value in a row."""
+    """Return the saved value in a row."""
     return Value(row["shard"], is_group, unescaped(row["name"]), row["state"].encode())
 
 
@@ -38,7 +38,7 @@ async def _write_in_pieces(connection: asyncpg.Connection, groups: Sequence[Valu
 
 
 async def write_values(connection: asyncpg.Connection, values: Sequence[Value]) -> None:
-    """Save values, and remove those without data."""
+    """Save values. A value without data is deleted."""
     for is_group, save, remove in (
         (True, tables.SAVE_GROUPS, tables.REMOVE_GROUPS),
         (False, tables.SAVE_KEYED, tables.REMOVE_KEYED),

@@ -1,1 +1,1 @@
-"""The backend for SQLite: one file, one writer."""
+"""The backend for SQLite: one file, which one process writes."""

@@ -1,12 +1,12 @@
-"""Choose which groups the SQLite backend writes into its folded tables, and when (pure;
-docs/design.md#fold).
+"""Choose which groups the SQLite backend folds, and when (pure; docs/design.md#fold).
 
-The log alone contains all data. The fold limits how much of the log a load has to read. Beyond a
-threshold, each append also writes a few groups: those whose folded rows have been out of date for
-the longest time. A large group is written in parts, one for each append.
+To fold a group is to write its whole present state into a row of its own. The log alone contains
+all data. The fold limits how much of the log a load has to read. If more requests than a threshold
+are not folded, each append also folds a few groups: those whose rows have been out of date for the
+longest time. A large group is written in parts, one with each append.
 
-A group counts as folded only after the writer's thread has reported it. If a write fails, the
-append does not. The group is retried later, and ``folded_row`` stays below its oldest change.
+A group counts as folded only after the writer's thread has reported it. If a fold fails, the append
+does not. The group is retried later, and ``folded_row`` stays below its oldest change.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ from groupkeeper.storage.base import ShardAppend, ShardId
 from groupkeeper.storage.codec.records import PayloadItem, encode_record, encode_saved, group_of
 
 FOLD_AFTER_REQUESTS = 50_000
-"""Requests that may be unfolded in the log: about as many as a load reads in a second."""
+"""The number of requests in the log from which appends begin to fold. A load reads about as many in
+a second."""
 
 MIN_SLICE_GROUPS = 8
 MAX_SLICE_BYTES = 1024 * 1024
 MAX_SLICE_GROUPS = 1_000
-"""SQLite allows 32,766 parameters in a statement, and a group needs three."""
+"""The most groups that one append folds. SQLite allows 32,766 parameters in a statement, and a
+group needs three."""
 
 IDLE_SLICE_GROUPS = 64
-"""An append that only folds has at least so many groups. No request waits for such an append, but
-encoding the groups blocks the loop."""
+"""The fewest groups in an append that only folds. No request waits for such an append, but encoding
+the groups blocks the loop."""
 
 MIN_RETRY_SLICES = 8
 MAX_RETRY_SLICES = 1_024
-"""The longest pause before a group that could not be written is retried, in appends that fold. The
-pause doubles after each failed retry."""
+"""The longest pause before a group that could not be written is retried. The pause is counted in
+appends that fold, and doubles after each failed retry."""
 
 GroupKey: TypeAlias = tuple[ShardId, str]
 
@@ -49,7 +51,9 @@ _Saved: TypeAlias = Mapping[ShardId, Callable[[str], SavedGroup | None]]
 
 
 class FoldedGroup(NamedTuple):
-    """A group to write into its row. If ``state`` is None, the row is deleted."""
+    """The present state of a group, to write into its row. If ``state`` is None, the row is
+    deleted.
+    """
 
     shard: ShardId
     group_id: str
@@ -62,21 +66,23 @@ class FoldedPart(NamedTuple):
     shard: ShardId
     group_id: str
     number: int
-    """Counts from 0. Part 0 also deletes parts that remain from an earlier attempt."""
+    """The number of the part, from 0. Writing part 0 also deletes parts that remain from an earlier
+    attempt."""
     state: bytes
     head: bytes | None
-    """The group's row, only in the last part. It makes this set of parts the valid one."""
+    """The row of the group. Only the last part has it. Writing this row makes the new set of parts
+    the valid one."""
 
 
 class FoldWork:
-    """The groups that one append folds. The writer's thread stores the result here."""
+    """The groups that one append folds. The writer's thread stores the result in this object."""
 
     def __init__(self, row: int, has_keyed: bool) -> None:
         self.row = row
-        """The row of the append, which is written before the groups."""
+        """The number of the append's row in the log. The append is written before the groups."""
         self.has_keyed = has_keyed
-        """True if there are keyed records to write. After the write: True if some could not be
-        written."""
+        """True if there are keyed records (topics, configs, ends) to write. After the write: True
+        if some of them could not be written."""
         self.groups: list[FoldedGroup] = []
         self.clears: list[GroupKey] = []
         """The groups that may have parts which are no longer valid."""
@@ -94,16 +100,17 @@ class FoldWork:
 
 
 class Changes(NamedTuple):
-    """The information about an append that the fold needs."""
+    """What the fold has to know about an append."""
 
     groups: list[GroupKey]
     requests: int
-    """Steps that changed a group, which a load would have to apply again."""
+    """The number of steps that changed a group. A load has to apply them again until the groups are
+    folded."""
 
 
 def changes_of(items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> Changes:
-    """Return each group that an append, or a row of the log, changes. Also return how many of its
-    requests changed a group.
+    """Return the groups that an append, or a row of the log, changes. Also count its requests that
+    changed a group.
     """
     groups: dict[GroupKey, None] = {}
     requests = 0
@@ -131,7 +138,7 @@ def _note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence
 
 
 class _LargeGroup:
-    """A group that is folded in parts over several appends."""
+    """A large group of which some parts are written. One append writes one part."""
 
     def __init__(self, key: GroupKey, row: int) -> None:
         self.key = key
@@ -145,22 +152,24 @@ class _LargeGroup:
 
 
 class FoldMap:
-    """The groups that have changed since their row was written, oldest change first."""
+    """The groups that have changed since they were folded, oldest change first."""
 
     def __init__(
         self, fold_after: int = FOLD_AFTER_REQUESTS, part_bytes: int = MAX_PART_BYTES
     ) -> None:
-        """Start with every group folded. A load calls ``note`` for each row that is not folded."""
+        """Start with every group folded. Then a load calls ``note`` for each row of the log that is
+        not folded.
+        """
         self._fold_after = fold_after
         self._part_bytes = part_bytes
         self._dirty: dict[ShardId, OrderedDict[str, int]] = {}
         self._requests: deque[tuple[int, int]] = deque()
         self.unfolded = 0
-        """Requests in the rows above ``folded_row``."""
+        """The number of requests in the rows above ``folded_row``."""
         self.has_parts: set[GroupKey] = set()
         """The groups that may have rows in the table of parts."""
         self._works: deque[FoldWork] = deque()
-        """Works whose results are not known yet, oldest first."""
+        """The folds whose results are not known yet, oldest first."""
         self._large: _LargeGroup | None = None
         self._keyed_row: int | None = None
         """The oldest row with keyed records that could not be written."""
@@ -174,8 +183,8 @@ class FoldMap:
         self._retry_groups = MAX_SLICE_GROUPS
 
     def note(self, row: int, changes: Changes) -> int:
-        """Add the changes of a log row. Return how many of its groups had no unfolded change
-        before.
+        """Add the changes of a row of the log. Return how many of its groups were unchanged before,
+        since they were folded.
         """
         made_dirty = 0
         for shard, group_id in changes.groups:
@@ -191,7 +200,9 @@ class FoldMap:
         return made_dirty
 
     def folded_row(self, last_row: int) -> int:
-        """Return the row before the oldest unfolded change. A load reads the rows after it."""
+        """Return the number of the row before the oldest change that is not folded. A load reads
+        only the rows after this one.
+        """
         rows = [next(iter(dirty.values())) for dirty in self._dirty.values()]
         for work in self._works:
             if work.taken:
@@ -207,7 +218,7 @@ class FoldMap:
 
     @property
     def is_waiting(self) -> bool:
-        """True if the result of a work is not known yet."""
+        """True if the result of a fold is not known yet."""
         return bool(self._works)
 
     # --- what an append folds ---------------------------------------------------------------------
@@ -215,12 +226,12 @@ class FoldMap:
     def work(
         self, items: Sequence[ShardAppend], row: int, changes: Changes, has_keyed: bool
     ) -> FoldWork:
-        """Add the row of an append. Choose and encode the groups that it folds, oldest change
-        first.
+        """Add the row of an append. Choose and encode the groups that this append folds, oldest
+        change first.
 
-        It chooses at least as many groups as the append changes, so the number of unfolded groups
-        falls. Call it in the same turn of the loop in which the payload is encoded. The states then
-        contain exactly this append and all earlier ones.
+        The append folds at least as many groups as it changes, so the number of unfolded groups
+        falls. Call this in the same turn of the loop in which the append is encoded. The states of
+        the groups then contain exactly this append and all earlier ones.
         """
         made_dirty = self.note(row, changes)
         work = FoldWork(row, has_keyed or self._keyed_row is not None)
@@ -285,11 +296,11 @@ class FoldMap:
             del self._dirty[key[0]]
 
     def _go_on(self, work: FoldWork, saved: _Saved) -> int:
-        """Encode the next part of the large group in its present state. Return the part's size.
+        """Encode the next part of the large group, in its present state. Return the part's size.
 
-        If the group changes after the first part, it must be folded again, whichever part contains
-        the change. Until all parts are written, ``folded_row`` stays below the oldest change, and a
-        load applies all later changes again.
+        If the group changes after its first part was encoded, it must be folded again, whichever
+        part contains the change. Until all parts are written, ``folded_row`` stays below the oldest
+        change, and a load applies all later changes again.
         """
         large = self._large
         if large is None or large.is_waiting or large.key[0] not in saved:
@@ -326,7 +337,7 @@ class FoldMap:
     def settle(self) -> Exception | None:
         """Process the results of all folds that have ended, oldest first.
 
-        Return the error of the newest one that failed; None if none did.
+        Return the error of the last fold that failed; None if none failed.
         """
         failure: Exception | None = None
         if not self._works or not self._works[0].is_done:
@@ -368,7 +379,7 @@ class FoldMap:
             self._retry_groups = min(2 * self._retry_groups, MAX_SLICE_GROUPS)
 
     def _failed(self, work: FoldWork) -> None:
-        """Add groups to the end of the queue of retries."""
+        """Add the groups of a failed fold to the end of the queue of retries."""
         self.failures_in_a_row += 1
         failed = dict(work.taken)
         if work.part is not None and self._large is not None:

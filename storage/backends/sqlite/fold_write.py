@@ -1,7 +1,7 @@
-"""Write the fold of a SQLite store. Runs on the writer's thread after the row of an append.
+"""Write the groups that an append folds, on the writer's thread, after the row of the append.
 
-No request waits for it. A failure is stored in the ``FoldWork``, and ``FoldMap.settle`` handles it.
-No append fails because of it.
+To fold a group is to write its whole present state. No request waits for this, and no append fails
+because of it. A failure is stored in the ``FoldWork``, and ``FoldMap.settle`` handles it.
 """
 
 from __future__ import annotations
@@ -17,35 +17,38 @@ from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, write_keyed
 from groupkeeper.storage.base import LeaseEpoch
 
 MAX_DELETED_PARTS: Final = 16
-"""One work deletes at most so many parts: up to 8 MB, which takes about 30 ms. The next append
-waits for this. To delete all parts of a group of 1.2 GB at once would take longer than the time
-limit of an append."""
+"""The most parts of groups that are deleted after one append: up to 8 MB, which takes about 30 ms.
+The next append waits for this. Deleting all parts of a group of 1.2 GB at once would take longer
+than the time limit of an append."""
 
 
 class FoldWriter:
-    """Writes the works in their order. Only the writer's thread uses it."""
+    """Writes the folds of a store in their order. Only the writer's thread uses it."""
 
     def __init__(self) -> None:
         self.failures = 0
-        """The number of works that failed, over all loads."""
+        """The number of folds that failed since the object was made."""
         self._left: dict[tuple[int, str], KeyedRow] = {}
-        """Keyed records that could not be written. The next work retries them."""
+        """Keyed records (topics, configs, ends) that could not be written. The next fold retries
+        them."""
         self._stale: dict[GroupKey, None] = {}
-        """The groups that may have parts which are no longer valid. Each work deletes some of these
+        """The groups that may have parts which are no longer valid. Each fold deletes some of these
         parts."""
         self._begun: GroupKey | None = None
-        """The group of which some parts are written, but not the last one."""
+        """The large group of which some parts are written, but not the last one."""
 
     def forget(self) -> None:
-        """Drop unwritten work before a load. The load finds out again which keyed records the table
-        lacks, and which groups have parts.
+        """Forget everything that is not written, before a load. The load finds out again which
+        keyed records the table lacks, and which groups have parts.
         """
         self._left.clear()
         self._stale.clear()
         self._begun = None
 
     def loaded(self, has_parts: Collection[GroupKey]) -> None:
-        """Remember the groups that may have stale parts. The next works delete these parts."""
+        """Remember the groups that may have parts which are no longer valid. The next folds delete
+        these parts.
+        """
         self._stale.update(dict.fromkeys(has_parts))
 
     def write(
@@ -55,7 +58,7 @@ class FoldWriter:
         keyed: list[KeyedRow],
         epoch: LeaseEpoch,
     ) -> None:
-        """Write a work. Never raises: a failure is stored in ``work.error``."""
+        """Write a fold. Never raises: a failure is stored in ``work.error``."""
         for row in keyed:  # first, so that whatever fails below, they are written by a later work
             self._left[row[:2]] = row
         try:
@@ -85,7 +88,9 @@ class FoldWriter:
         self._delete_parts(writer, epoch)
 
     def _write_part(self, writer: sqlite3.Connection, part: FoldedPart, epoch: LeaseEpoch) -> None:
-        """Write one part of a new set. After the last part this set is the valid one."""
+        """Write one part of a large group. When the last part is written, the new set of parts is
+        the valid one.
+        """
         key = (part.shard, part.group_id)
         if part.number == 0:
             self._begun = key

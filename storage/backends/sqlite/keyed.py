@@ -1,9 +1,9 @@
 """The table ``keyed`` of the SQLite backend, for keyed records: topics, configs and log ends.
 
-An append first writes its row of the log. A second statement then writes its keyed records here. A
-crash or a full disk between the two leaves only the row. A load must then write the records that
-the table lacks: its new fold map knows only the groups, so a later fold could set ``folded_row``
-past that row.
+An append first writes its row of the log. A second statement then writes its keyed records into
+this table. A crash or a full disk between the two leaves only the row. So a load must write the
+records that the table lacks. A load remembers only which groups are not folded. So a later fold
+could set ``folded_row`` past that row, and the next load would not read the row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from groupkeeper.storage.base import Batch, LeaseEpoch, ShardAppend, ShardId
 from groupkeeper.storage.codec.records import WITH_OWN_KEY, encode_record, own_key
 
 KeyedRow: TypeAlias = tuple[ShardId, str, bytes | None]
-"""A row to write. If its record is None, the row is deleted."""
+"""A row of the table to write. If its record is None, the row is deleted."""
 
 _ROWS_PER_STATEMENT = 1_000
 
@@ -41,7 +41,7 @@ def keyed_changes(items: Sequence[ShardAppend]) -> list[KeyedRow]:
 
 
 class LoadedKeys:
-    """The keyed records that a load has read from the table, and from the log."""
+    """Compares the keyed records in the table with those in the log, during a load."""
 
     def __init__(self) -> None:
         self._table: dict[tuple[ShardId, str], bytes] = {}
@@ -66,8 +66,8 @@ class LoadedKeys:
 
 
 def write_keyed(writer: sqlite3.Connection, keyed: Sequence[KeyedRow], epoch: LeaseEpoch) -> None:
-    """Write and delete rows, up to a thousand in each statement. If the lease has a newer epoch,
-    nothing changes.
+    """Write and delete rows of the table, up to a thousand in each statement. Nothing changes if
+    another process has a newer lease.
     """
     set_ = [row for row in keyed if row[2] is not None]
     cleared = [row[:2] for row in keyed if row[2] is None]

@@ -1,4 +1,4 @@
-"""Load a SQLite store: read the folded tables, then the rows of the log above them."""
+"""Load a SQLite store: read the folded groups, then the rows of the log that are not folded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from groupkeeper.storage.codec.records import (
 
 LOAD_CHUNK_ROWS = 256
 LOAD_CHUNK_BYTES = 128 * 1024
-"""In one job of one or two milliseconds, the thread reads and decodes so many bytes. The loop can
+"""The bytes that the thread reads and decodes in one job of one or two milliseconds. The loop can
 run between two jobs. With a smaller limit, a load of 20,000 rows spent more time on starting jobs
 than on rows."""
 
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 class Run(Protocol):
-    """Does work on the thread of a store, and returns its result.
+    """A function that does work on the thread of a store, and returns the result of the work.
 
     Raises StorageError if SQLite fails.
     """
@@ -80,8 +80,8 @@ def _text(name: bytes) -> str:
 
 
 class SqliteLoad:
-    """One load, in one read transaction. After ``read`` has ended, its attributes have their final
-    values.
+    """One load of a store, in one read transaction. When ``read`` has ended, the attributes have
+    their final values.
     """
 
     end: LogEnd
@@ -115,8 +115,9 @@ class SqliteLoad:
     def _by_shard(
         self, chunk: Sequence[tuple[int, Payload]], wanted: Collection[ShardId]
     ) -> dict[ShardId, list[Record]]:
-        """Add rows to the fold map and to the loaded keys. Return the records of the wanted
-        shards."""
+        """Process rows of the log: note which groups and keys they change. Return the records of
+        the wanted shards.
+        """
         found: dict[ShardId, list[Record]] = {}
         for row, payload in chunk:
             self.fold.note(row, changes_of(payload.items))

@@ -1,7 +1,7 @@
-"""The event source of a SQLite store.
+"""Gives sealing access to the events of a SQLite store.
 
-On the writer's thread, it records what is sealed and deletes rows that are folded and sealed. One
-statement deletes at most TRIM_ROWS of them.
+It records which events are sealed (moved to files), and deletes rows that are folded and sealed.
+Both run on the writer's thread. One statement deletes at most TRIM_ROWS rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from groupkeeper.storage.event_log.log_clock import LogClock
 from groupkeeper.storage.event_log.source import Address, LogHead
 
 TRIM_ROWS: Final = 32
-"""The rows that one statement deletes. An append waits for at most one such statement."""
+"""The most rows that one statement deletes. An append waits for at most one such statement."""
 
 
 _TRIM: Final = """DELETE FROM log WHERE "row" IN (
@@ -33,7 +33,9 @@ _T = TypeVar("_T")
 
 
 class OnWriter(Protocol):
-    """Does short work on the writer's thread and connection, and returns its result."""
+    """A function that does short work on the writer's thread with its connection, and returns the
+    result of the work.
+    """
 
     async def __call__(self, work: Callable[[sqlite3.Connection], _T], /) -> _T: ...
 
@@ -50,7 +52,8 @@ class SqliteEvents:
     ) -> None:
         """Create the source without opening it.
 
-        ``known_folded_row`` is called on the loop. Its result may be lower than the true one.
+        ``known_folded_row`` is called on the loop. It returns the row up to which everything is
+        folded. A lower number does no harm.
         """
         self.clock = clock
         self.address: Address | None = Address(
@@ -60,7 +63,7 @@ class SqliteEvents:
         self._on_writer = on_writer
         self._known_folded_row = known_folded_row
         self._first_row = 0
-        """No row below this one is left to delete."""
+        """All rows below this one are deleted."""
 
     def open_rows(self) -> SqliteRows:
         return SqliteRows(self._path)

@@ -1,6 +1,7 @@
-"""Read the rows of a SQLite store's event log, from any process of the same user, at any time.
+"""Read the event log of a SQLite store, from any process of the same user, at any time.
 
-A row is found by its seq in a few steps, without a scan.
+The log has a row for each append. A row is found by the sequence number of an event in a few steps,
+without a scan.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from groupkeeper.storage.event_log.source import LogEnds, LogNote
 from groupkeeper.storage.segment_lines import EventDict
 
 READ_ROWS: Final = 8
-"""The rows that one query reads. Between two queries no transaction is open, except after ``hold``.
-"""
+"""The number of rows that one query reads. Between two queries no transaction is open, except after
+``hold``."""
 
 _BUSY_TIMEOUT_S: Final = 5.0
 
@@ -120,8 +121,8 @@ class SqliteRows:
         return row, last_seq
 
     def _row_of(self, seq: int) -> int:
-        """Return the row that contains a seq. If no row contains it, return the last row that
-        begins below it.
+        """Return the number of the row that contains an event. If no row contains it, return the
+        last row that begins before it. ``seq`` is the event's sequence number.
         """
         ((low,),) = self._fetch('SELECT "row" FROM log ORDER BY "row" LIMIT 1')
         high, _ = self._newest()

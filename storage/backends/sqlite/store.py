@@ -1,9 +1,10 @@
 """The default backend: one SQLite file, one writer thread, one row for each append
 (docs/design.md#atomic).
 
-For every statement the writer thread competes with the loop for the interpreter lock. So an append
-is one statement, a fold is a few more, and the loop encodes both. Readers have their own
-connections: a WAL allows them to read while the thread writes.
+For every statement the writer thread competes with the event loop for the interpreter lock. So an
+append is one statement, and a fold (which writes the present state of some groups) is a few more.
+The loop encodes both. Readers have their own connections: SQLite's write-ahead log (WAL) allows
+them to read while the thread writes.
 """
 
 from __future__ import annotations
@@ -67,14 +68,16 @@ class _Append(NamedTuple):
     epoch: LeaseEpoch
     event_count: int
     payload: bytes | None
-    """None if the append only folds."""
+    """The encoded records and events. None if the append only folds."""
     keyed: list[KeyedRow]
     work: FoldWork
     folded_row: int
 
 
 class SqliteOffsetStorage:
-    """Stores all shards in one file. Each append is one transaction; all shards share one epoch."""
+    """Stores all shards in one file. Each append is one transaction. All shards share one lease
+    epoch.
+    """
 
     def __init__(  # noqa: PLR0913 - seams for tests
         self,
@@ -87,7 +90,7 @@ class SqliteOffsetStorage:
         part_bytes: int = MAX_PART_BYTES,
         connect: tables.Connect = tables.connect_writer,
     ) -> None:
-        """Fold groups larger than ``part_bytes`` in parts. ``connect`` opens the writer's
+        """Groups larger than ``part_bytes`` are saved in parts. ``connect`` opens the writer's
         connection.
         """
         self.limits = StorageLimits(
@@ -191,7 +194,9 @@ class SqliteOffsetStorage:
     # --- the lease -------------------------------------------------------------------------------
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Write a new epoch, which is valid for every shard. The lock on the file is the lease."""
+        """Write a new epoch, which is valid for every shard. No other process can do this, because
+        the lock on the file is the lease.
+        """
         self._may_append = self._is_released = False
         self._epoch = epoch = await self._run(partial(self._raise_epoch, owner))
         self._may_append = False  # an append that was under way may have set it
@@ -207,7 +212,9 @@ class SqliteOffsetStorage:
         return int(epoch)
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Return the shards of older epochs. A lease does not expire while the file is locked."""
+        """Return the shards whose lease has an older epoch. A lease does not expire while the file
+        is locked.
+        """
         return [lease.shard for lease in leases if lease.epoch != self._epoch]
 
     async def release(self, leases: Collection[Lease]) -> None:
@@ -306,7 +313,9 @@ class SqliteOffsetStorage:
         )
 
     def _append(self, append: _Append) -> int | None:
-        """Write the row, on the thread. The replies wait for it. Return None if fenced."""
+        """Write the row of an append, on the thread. The replies wait for this. Return None if the
+        append is fenced: another process has a newer lease.
+        """
         writer = self._writer()
         if self._lock is not None:
             self._lock.check_before_append(writer)
@@ -315,7 +324,9 @@ class SqliteOffsetStorage:
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def _append_fold(self, append: _Append) -> int | None:
-        """Execute an append that only folds, on the thread. Return None if fenced."""
+        """Execute an append that only folds, on the thread. Return None if it is fenced: another
+        process has a newer lease.
+        """
         self._check_files()
         writer = self._writer()
         ((epoch,),) = writer.execute("SELECT epoch FROM lease").fetchall()
@@ -330,9 +341,9 @@ class SqliteOffsetStorage:
         return 0
 
     def _write_fold(self, append: _Append) -> None:
-        """Write the fold, on the thread after the row, while the loop sends the replies. The loop
-        counts the groups as folded when ``is_done`` is set. After a crash or a failure some groups
-        have old rows, and a load applies the log to them.
+        """Write the present state of some groups, on the thread, after the row. Meanwhile the loop
+        sends the replies. When ``is_done`` is set, the loop counts these groups as folded. After a
+        crash or a failure some groups have an old state, and a load applies the log to them.
         """
         self._fold_writer.write(self._writer(), append.work, append.keyed, append.epoch)
 

@@ -25,7 +25,7 @@ from groupkeeper.storage.file_lock import (
 )
 
 CHECK_EVERY_S: Final = 1.0
-"""An append checks the files only if there was no check, or no other append, for so long."""
+"""An append checks the files if the last check, or the last append, was at least so long ago."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
@@ -82,7 +82,7 @@ class StoreFiles:
         return bool(self._lost)
 
     def refuse_if_lost(self) -> None:
-        """Raise StoreRefused if an earlier check found that a file was moved or replaced."""
+        """Raise StoreRefused if an earlier check found a moved or replaced file."""
         if self._lost:
             raise StoreRefused(self._lost)
 
@@ -130,9 +130,9 @@ class StoreFiles:
         )
 
     def _set_aside_wal(self) -> None:
-        """Rename a write-ahead log that is not our own.
+        """Rename a write-ahead log that another process wrote.
 
-        Otherwise the next start would apply it, although it may be older than the database.
+        Otherwise the next start would apply this log, although it may be older than the database.
         """
         aside = self._wal.with_name(self._wal.name + ".replaced")
         with suppress(FileNotFoundError):  # our own was moved, and no other file has its name

@@ -127,16 +127,17 @@ REMOVE_STALE_PARTS: Final = """DELETE FROM group_parts WHERE rowid IN (
             (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?)
         LIMIT ?)
     AND (SELECT epoch FROM lease) = ?"""
-"""Delete some parts of a group that are not in the valid set. If the group has no row, no part is
-valid. Parameters: shard, group_id, shard, group_id, the number of parts, epoch."""
+"""SQL that deletes some parts of a group which are not in the valid set of parts. If the group has
+no row, no part is valid. Parameters: shard, group_id, shard, group_id, the number of parts, epoch.
+"""
 
 SAVE_PART: Final = """INSERT INTO group_parts (shard, group_id, part_set, part, state)
     SELECT ?1, ?2, (?3 = 0) + coalesce(
         (SELECT max(part_set) FROM group_parts WHERE shard = ?1 AND group_id = ?2), 0),
         ?3, CAST(?4 AS TEXT)
     WHERE (SELECT epoch FROM lease) = ?5"""
-"""Write a part of a group. Part 0 begins a new set. Parts of the set before it may still exist.
-Parameters: shard, group_id, part, state, epoch."""
+"""SQL that writes a part of a group. Part 0 begins a new set of parts. Parts of the previous set
+may still exist. Parameters: shard, group_id, part, state, epoch."""
 
 END_PARTS: Final = """INSERT INTO groups (shard, group_id, state, part_set)
     SELECT ?1, ?2, CAST(?3 AS TEXT),
@@ -144,8 +145,8 @@ END_PARTS: Final = """INSERT INTO groups (shard, group_id, state, part_set)
     WHERE (SELECT epoch FROM lease) = ?4
     ON CONFLICT (shard, group_id)
     DO UPDATE SET state = excluded.state, part_set = excluded.part_set"""
-"""Make the last set of parts of a group the valid one. Parameters: shard, group_id, state, epoch.
-"""
+"""SQL that makes the last set of parts of a group the valid one. Parameters: shard, group_id,
+state, epoch."""
 
 _SAVE_KEYED = """INSERT INTO keyed (shard, key, record)
     SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
@@ -198,9 +199,8 @@ def _rows(row: str, count: int) -> str:
 # --- connections ---------------------------------------------------------------------------------
 
 Connect: TypeAlias = Callable[[Path, float], sqlite3.Connection]
-"""Opens the writer's connection. Arguments: path, busy timeout in seconds. Tests pass a function
-that kills the process inside a statement.
-"""
+"""A function that opens the writer's connection. Its arguments are the path, and the busy timeout
+in seconds. Tests pass a function that kills the process inside a statement."""
 
 
 def connect_writer(path: Path, busy_timeout_s: float) -> sqlite3.Connection:

@@ -1,7 +1,8 @@
-"""The calls of a journal in ZooKeeper (``storage.backends.journal.driver``).
+"""A shared store in ZooKeeper: the calls of ``storage.backends.journal.driver`` as operations on
+nodes. That file explains the words life, beat, journal and fold.
 
-A life has a node until it ends. Each transaction that writes checks first that the node exists. The
-nodes of the store are not ephemeral, so no session of ZooKeeper can end a life.
+A life has a node until it ends. Each transaction that writes checks first that this node exists.
+The nodes of the store are not ephemeral, so no end of a ZooKeeper session can end a life.
 
 Long because every call of the journal is here.
 """
@@ -92,15 +93,16 @@ from groupkeeper.storage.leases.lives import NodeLife
 from groupkeeper.storage.segment_lines import EventDict
 
 CALL_SHARE: Final = 0.8
-"""A call ends after this share of its caller's time limit, so before the caller gives up."""
-
-FOLD_TIMEOUT_S: Final = 60.0
-"""A fold may take longer than an append: a group may have tens of megabytes. Appends do not wait
-for it unless the journal is full. If an append gets no answer, it ends the session, and the fold.
+"""A call ends after this share of its caller's time limit. So it ends before the caller gives up.
 """
 
+FOLD_TIMEOUT_S: Final = 60.0
+"""The time limit of a fold. A fold may take longer than an append: a group may have tens of
+megabytes. Appends do not wait for a fold unless the journal is full. If an append gets no answer,
+it ends the session, and with it the fold."""
+
 READ_PORTION: Final = 256
-"""The number of values in one portion of a load."""
+"""The number of values that a load yields at a time."""
 
 _T = TypeVar("_T")
 
@@ -130,7 +132,8 @@ class ZooKeeperDriver:
         self._seen_lives: frozenset[str] = frozenset()
         """The lives that the last beat found."""
         self._chunks: EventChunks | None = None
-        """None before the chunks are listed, and after a fold whose outcome is unknown."""
+        """The nodes with the events of the store. None before they are listed, and after a fold
+        whose outcome is unknown."""
         self._parents: set[str] = set()
         """Nodes that exist, so that values can be created below them."""
 
@@ -490,7 +493,7 @@ class ZooKeeperDriver:
 
     async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
         last_seqs: dict[str, int] = {}
-        """By log: a fold that was repeated has stored some events twice."""
+        """The last event read, by log. A fold that was repeated has stored some events twice."""
         for name in await self._calls.run(
             "history", partial(_names_below, path=self._nodes.events)
         ):
@@ -504,14 +507,14 @@ class ZooKeeperDriver:
 
 
 def _open_to_readers(settings: ZooKeeperSettings) -> ZooKeeperSettings:
-    """Return the settings of the mirror: everybody may read it."""
+    """Return the settings with which the mirror writes its nodes: everybody may read them."""
     if settings.digest is None:
         return settings
     return replace(settings, access=(AccessRule("world", "anyone", "r"), *CREATOR_ONLY))
 
 
 async def _names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
-    """Return the names of the children of a node. If it does not exist, return none."""
+    """Return the names of the children of a node; no names if the node does not exist."""
     try:
         return (await session.children(path)).names
     except NodeMissing:

@@ -1,4 +1,6 @@
-"""The journal of a life in ZooKeeper: append an entry, and read and find entries."""
+"""The journal of a process in ZooKeeper: append an entry, and read and find entries. An entry has
+one append.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from groupkeeper.storage.connections.zookeeper_transaction import CheckNode, Cre
 
 @dataclass
 class OwnLife:
-    """The state of the life that this process has begun."""
+    """What this process remembers about its registration with the store (its life)."""
 
     life_id: str
     node_data: bytes
@@ -39,8 +41,8 @@ class OwnLife:
 
 
 async def end_at(session: ZooKeeperSession, path: str) -> tuple[JournalEnd, int | None]:
-    """Return the end of the log of a node, and the version of the ZooKeeper node that has it.
-    Return None if there is none.
+    """Return the position of the last event in a log, and the version of the ZooKeeper node that
+    stores this position. The version is None if there is no such node.
     """
     try:
         node = await session.get(path)
@@ -52,10 +54,11 @@ async def end_at(session: ZooKeeperSession, path: str) -> tuple[JournalEnd, int 
 async def append_entry(
     session: ZooKeeperSession, nodes: StoreNodes, own: OwnLife, entry: JournalEntry
 ) -> None:
-    """Store an entry, in one transaction if it fits into one.
+    """Store a journal entry, in one transaction if it fits into one.
 
     If the connection breaks, the transaction is sent again. It cannot be executed twice, because it
-    compares and raises the version of the end. Raises TransactionRefused if nothing was stored.
+    compares and raises the version of the node with the end of the log. Raises TransactionRefused
+    if nothing was stored.
     """
     goes_on = CheckNode(nodes.node(own.life_id))
     end = JournalEnd(entry.log_id, entry.first_seq + entry.event_count, entry.ts_ms)
@@ -96,7 +99,7 @@ async def _append_part(session: ZooKeeperSession, goes_on: CheckNode, part: Crea
 async def read_entry(
     session: ZooKeeperSession, nodes: StoreNodes, life_id: str, row: int
 ) -> JournalEntry:
-    """Return an entry of the journal of a life."""
+    """Return one entry from the journal of a life."""
     first = (await session.get(nodes.entry(life_id, row))).data
     numbers = range(1, parts_of_entry(first))
     paths = [nodes.entry(life_id, row, number) for number in numbers]
@@ -105,12 +108,12 @@ async def read_entry(
 
 
 async def entry_rows(session: ZooKeeperSession, path: str) -> list[int]:
-    """Return the rows of a journal, in order."""
+    """Return the numbers of the entries in a journal, in order."""
     names = (await session.children(path)).names
     return [row_of(name) for name in names if is_entry(name)]
 
 
 async def folded_names(session: ZooKeeperSession, path: str, trim_row: int) -> list[str]:
-    """Return the nodes of a journal up to a row."""
+    """Return the names of the nodes of a journal up to the entry ``trim_row``."""
     names = (await session.children(path)).names
     return [name for name in names if row_of(name) <= trim_row]

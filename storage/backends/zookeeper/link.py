@@ -1,4 +1,6 @@
-"""One session with ZooKeeper. It is opened by the first call, and again after it is lost."""
+"""One session with ZooKeeper. The first call opens it. After it is lost, the next call opens
+another.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ TRIES: Final = 10
 """How often a transaction is tried if other processes change the same nodes."""
 
 CLOSE_S: Final = 2.0
-"""How long ``close`` waits for kazoo's threads. They end later by themselves."""
+"""How long ``close`` waits for kazoo's threads. Threads that still run end later by themselves."""
 
 _T = TypeVar("_T")
 
@@ -41,7 +43,9 @@ class ZooKeeperLink:
     def __init__(
         self, name: str, settings: ZooKeeperSettings, timeout_s: float, round_trips: Counter[str]
     ) -> None:
-        """``name`` is the URL without secrets, for messages. ``round_trips`` counts the calls."""
+        """``name`` is the URL without secrets, for messages. In ``round_trips`` the link counts its
+        calls.
+        """
         self._round_trips = round_trips
         self._name = name
         self._settings = settings
@@ -56,10 +60,10 @@ class ZooKeeperLink:
         work: Callable[[ZooKeeperSession], Awaitable[_T]],
         timeout_s: float | None = None,
     ) -> _T:
-        """Run some calls. Return their result. Raises StorageError.
+        """Run some calls over the session. Return their result. Raises StorageError if they fail.
 
         If they take too long, the session is closed, because a request of it may still arrive
-        later. A call over the next session could be executed before such a request.
+        later. A call over the next session could otherwise be executed before such a request.
         """
         self._round_trips[call] += 1
         limit_s = self._timeout_s if timeout_s is None else timeout_s
@@ -87,7 +91,7 @@ class ZooKeeperLink:
 
         The work is repeated if something changed between reading and writing, or if the connection
         breaks. Each of its transactions begins with checks. ``guards`` are the errors to raise if
-        these checks fail.
+        these checks fail: one error for each check.
         """
 
         async def repeat(session: ZooKeeperSession) -> _T:
@@ -132,7 +136,7 @@ class ZooKeeperLink:
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close the session. Waits for kazoo's threads, at most ``CLOSE_S``."""
+        """Close the session. Wait for kazoo's threads, at most ``CLOSE_S``."""
         self.drop()
         if self._closing:
             await asyncio.wait(self._closing, timeout=CLOSE_S)

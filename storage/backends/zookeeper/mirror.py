@@ -1,7 +1,8 @@
-"""The mirror: groups in the layout of the classic consumers, for programs that read it.
+"""The mirror: a copy of the groups in the layout of Kafka's classic consumers, for programs that
+read ZooKeeper.
 
-It is written after the folds, with only the newest values, on a session of its own. Nothing waits
-for it. It deletes only nodes that it has written, and never those of other programs.
+It is written after the folds, with only the newest values, over a session of its own. No request
+waits for it. It deletes only nodes that it has written, and never those of other programs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ PAUSE_S: Final = 1.0
 """The mirror is written at most once in this time, so a group that commits often costs little."""
 
 REST: Final = 3
-"""The pause after a round is at least so many times as long as the round."""
+"""The least ratio of a pause to the round before it. So the mirror works for only a part of the
+time."""
 
 MAX_RETRY_MS: Final = 30_000
 """The longest pause after a failure. A missing permission is retried too, because an operator may
@@ -54,7 +56,7 @@ LAST_ROUND_S: Final = 1.0
 """How long a clean stop waits for the last round, which writes the newest offsets."""
 
 THREAD_BYTES: Final = 64 * 1024
-"""A larger group is decoded on a thread."""
+"""The size above which a group is decoded on a thread, not on the event loop."""
 
 _TOPIC: Final = "topic/"
 """The beginning of the keys of topics (``storage.codec.records.own_key``)."""
@@ -72,7 +74,7 @@ class _Written:
 
 
 class ZooKeeperMirror:
-    """Mirrors the groups of one life."""
+    """Writes the mirror: the groups of this process, for programs that read ZooKeeper."""
 
     def __init__(
         self,
@@ -94,11 +96,15 @@ class ZooKeeperMirror:
         self._closing: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Begin a new life without groups. Its groups are loaded next."""
+        """Begin without groups, because this process has registered anew. Its groups are loaded
+        next.
+        """
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def end(self) -> None:
-        """End the session without waiting. Its members and owners disappear. Offsets stay."""
+        """End the session without waiting. Its nodes of members and owners disappear; those of
+        offsets stay.
+        """
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -126,7 +132,7 @@ class ZooKeeperMirror:
             await asyncio.wait([self._closing], timeout=CLOSE_S)
 
     def changed(self, values: Iterable[Value]) -> None:
-        """Mirror these values soon."""
+        """Write these values to the mirror soon."""
         for value in values:
             if value.is_group and is_node_name(value.key):
                 self._backlog.changed(value.key, value.data, self._timer_s())
@@ -162,7 +168,9 @@ class ZooKeeperMirror:
                 self._wake.set()
 
     async def _round(self) -> None:
-        """Mirror what has changed. Raises the last error of a group."""
+        """Write the groups that have changed to the mirror. If some fail, the last of their errors
+        is raised.
+        """
         session = await self._opened()
         for group_id in self._backlog.waiting():
             await self._want(group_id, self._backlog.take(group_id))
@@ -205,8 +213,8 @@ class ZooKeeperMirror:
         return mirrored_group(decode_saved(data), self._topic_names)
 
     async def _write(self, session: ZooKeeperSession, group_id: str) -> bool:
-        """Write the nodes of a group that differ. Return False if nodes of other sessions prevent
-        it.
+        """Write those nodes of a group that differ. Return False if a node of another session is in
+        the way.
         """
         root = f"{self._settings.address.chroot}/consumers/{group_id}"
         wanted = self._wanted.get(group_id, NO_NODES)

@@ -1,4 +1,6 @@
-"""Writes the nodes of one mirrored group. Nodes of other programs are not changed."""
+"""Writes the nodes of one group in the mirror (``mirror.py``). Nodes of other programs are not
+changed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _V = TypeVar("_V")
 
 
 class EphemeralNodes(Generic[_V]):
-    """The ephemeral nodes below one node. They exist as long as the session."""
+    """The ephemeral nodes below one node. ZooKeeper deletes them when the session ends."""
 
     def __init__(self, session: ZooKeeperSession, root: str, encode: Callable[[_V], bytes]) -> None:
         self._session = session
@@ -35,8 +37,8 @@ class EphemeralNodes(Generic[_V]):
     async def replace(self, written: dict[str, _V], wanted: Mapping[str, _V]) -> bool:
         """Write the nodes that differ, and change ``written`` accordingly.
 
-        Returns False if a node belongs to another session. This node is not changed: another
-        program may have the partition, or our previous process, whose session has not ended yet.
+        Returns False if a node belongs to another session. That node is not changed. Another
+        program may own the partition, or our previous process, whose session has not ended yet.
         """
         gone = [name for name in written if name not in wanted]
         await for_each(self._delete, gone)
@@ -76,7 +78,9 @@ class EphemeralNodes(Generic[_V]):
 async def replace_offsets(
     session: ZooKeeperSession, root: str, written: dict[str, int], wanted: Mapping[str, int]
 ) -> None:
-    """Write the offsets that differ, and change ``written`` accordingly."""
+    """Write those offsets in ``wanted`` that differ from ``written``, and change ``written``
+    accordingly.
+    """
     gone = [place for place in written if place not in wanted]
     await for_each(lambda place: _delete(session, f"{root}/{place}"), gone)
     for place in gone:
@@ -104,7 +108,9 @@ async def _put(session: ZooKeeperSession, path: str, data: bytes) -> None:
 
 
 async def delete_empty(session: ZooKeeperSession, root: str) -> None:
-    """Delete the nodes of a group that have no children, unless the group has an instance."""
+    """Delete the nodes of a group that have no children. Delete nothing if a member of the group is
+    registered.
+    """
     for kind in ("owners", "offsets"):
         with contextlib.suppress(NodeMissing):
             for topic in (await session.children(f"{root}/{kind}")).names:

@@ -24,7 +24,8 @@ MAX_PARTS: Final = 100_000
 """The most topics and partitions of one member. A member with more is left out."""
 
 _CONSUMERS: Final = "consumer"
-"""The protocol type of consumers. We can read the subscriptions and assignments of its members."""
+"""The protocol type of consumers. We can read only the subscriptions and assignments of consumers.
+"""
 
 
 class MirroredSubscription(NamedTuple):
@@ -40,9 +41,9 @@ class MirroredGroup(NamedTuple):
 
     ids: Mapping[str, MirroredSubscription]
     owners: Mapping[str, str]
-    """TOPIC/PARTITION -> member id."""
+    """The path TOPIC/PARTITION -> the id of the member that owns the partition."""
     offsets: Mapping[str, int]
-    """TOPIC/PARTITION -> offset."""
+    """The path TOPIC/PARTITION -> the committed offset."""
 
 
 NO_NODES: Final = MirroredGroup({}, {}, {})
@@ -60,7 +61,7 @@ def mirrored_group(group: SavedGroup, topic_names: Mapping[str, str]) -> Mirrore
 
 
 def registration(subscribed: MirroredSubscription, timestamp_s: int) -> bytes:
-    """Return the JSON of a member, with the fields in the order of kazoo-go."""
+    """Return the JSON that describes a member, with the fields in the order of kazoo-go."""
     fields = {
         "pattern": subscribed.pattern,
         "subscription": dict.fromkeys(sorted(subscribed.topics), 1),

@@ -19,7 +19,8 @@ _ESCAPED: Final = re.compile(f"[%{_REFUSED}]")
 
 
 def node_name(name: str) -> str:
-    """Return the name of the node for a name. Different names have different nodes.
+    """Return the name of the node that has a group or a record. Different names have different
+    nodes.
 
     A character that ZooKeeper refuses is written as ``%`` and two digits for each byte.
     """
@@ -31,7 +32,7 @@ def node_name(name: str) -> str:
 
 
 def plain_name(node: str) -> str:
-    """Return the name from which ``node_name`` made this one."""
+    """Return the original name from the name of a node. This is the inverse of ``node_name``."""
     if node == _EMPTY:
         return ""
     if "%" not in node:
@@ -40,7 +41,7 @@ def plain_name(node: str) -> str:
 
 
 def is_node_name(name: str) -> bool:
-    """Return True if a node may have this name unchanged."""
+    """Return True if ZooKeeper allows this name for a node, unchanged."""
     return name not in ("", ".", "..") and not _BAD.search(name)
 
 

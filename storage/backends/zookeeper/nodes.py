@@ -23,7 +23,7 @@ ROOT: Final = "groupkeeper"
 """The node of the store, below the chroot."""
 
 PART_BYTES: Final = 900 * 1024
-"""The longest value of one node. A server accepts less than 1 MiB in one request."""
+"""The largest value of one node. A server accepts less than 1 MiB in one request."""
 
 
 class StoreNodes(NamedTuple):
@@ -52,15 +52,17 @@ class StoreNodes(NamedTuple):
         return f"{self.root}/events"
 
     def node(self, life_id: str) -> str:
-        """Return the node that exists until a life ends."""
+        """Return the path of the node that exists until a life ends. A life is the registration of
+        a process.
+        """
         return f"{self.nodes}/{life_id}"
 
     def life(self, life_id: str) -> str:
-        """Return the node of a life's journal."""
+        """Return the path of the node with the journal of a life."""
         return f"{self.lives}/{life_id}"
 
     def entry(self, life_id: str, row: int, part: int = 0) -> str:
-        """Return the node of an entry, or of a further part of it."""
+        """Return the path of a journal entry, or of a further part of it."""
         return f"{self.lives}/{life_id}/{row:010d}" + (f".{part}" if part else "")
 
     def end(self, node_id: int) -> str:
@@ -68,7 +70,7 @@ class StoreNodes(NamedTuple):
         return f"{self.ends}/{node_id}"
 
     def values(self, shard: ShardId, is_group: bool) -> str:
-        """Return the parent of the values of a shard."""
+        """Return the path of the node below which the values of a shard are."""
         return f"{self.root}/{'groups' if is_group else 'keyed'}/{shard}"
 
     def value(self, shard: ShardId, is_group: bool, key: str) -> str:
@@ -76,7 +78,7 @@ class StoreNodes(NamedTuple):
         return f"{self.values(shard, is_group)}/{node_name(key)}"
 
     def all_parents(self) -> tuple[str, ...]:
-        """Return the nodes that every store has."""
+        """Return the paths of the nodes that every store has."""
         return (
             self.nodes,
             self.lives,
@@ -89,10 +91,10 @@ class StoreNodes(NamedTuple):
 
 
 def row_of(name: str) -> int:
-    """Return the row of an entry, or of a part of one."""
+    """Return the number of a journal entry from the name of its node, or of the node of a part."""
     return int(name.partition(".")[0])
 
 
 def is_entry(name: str) -> bool:
-    """Return False for a further part of an entry."""
+    """Return True for the name of an entry's first node, and False for that of a further part."""
     return "." not in name

@@ -30,14 +30,16 @@ class ZooKeeperUrl(NamedTuple):
     name: str
     """The URL for messages, without a user and without parameters."""
     user: str | None
-    """The user for access lists of the scheme digest."""
+    """The user for access lists of ZooKeeper's scheme "digest" (a user with a password)."""
     password: str | None
     has_mirror: bool
     tls: ZooKeeperTls | None
 
     @property
     def digest(self) -> str | None:
-        """The credentials in kazoo's form. Raises ValueError if the password is missing."""
+        """The user and the password in kazoo's form. Raises ValueError if the password is
+        missing.
+        """
         if self.user is None:
             return None
         if not self.password:

@@ -1,8 +1,8 @@
 """Values of any size in ZooKeeper, which accepts 1 MiB in one request.
 
-A large value is divided into parts, which are children of its node. The node names them. The parts
-are written first. The transaction that writes the node also deletes the parts of the previous
-value. So a reader finds the old value or the new one.
+A large value is divided into parts, which are children of its node. The content of the node names
+the parts. The parts are written first. The transaction that writes the node also deletes the parts
+of the previous value. So a reader finds the old value or the new one.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ READ_TRIES: Final = 3
 """How often a value is read again if its parts were replaced during the read."""
 
 IN_PARTS: Final = b"parts "
-"""The beginning of a node whose value is in parts. No other value begins with it."""
+"""The first bytes of a node whose value is in parts. No other value begins with them."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 async def for_each(call: Callable[[_T], Awaitable[_R]], items: Iterable[_T]) -> list[_R]:
-    """Return the results of calls in the order of the items, some calls at a time."""
+    """Call ``call`` for each item, for some items at a time. Return the results in the order of the
+    items.
+    """
     waiting = [*items]
     results: list[_R] = []
     for at in range(0, len(waiting), CALLS_AT_ONCE):
@@ -61,8 +63,8 @@ class FencedBatch:
         self._free_bytes = self._room = MAX_REQUEST_BYTES - sum(map(size_of, guard))
 
     async def add(self, *operations: Operation) -> None:
-        """Add operations that must be in one transaction. If it is full, first send the earlier
-        ones.
+        """Add operations that must be in one transaction. If they do not fit into the present one,
+        it is sent first.
         """
         size = sum(map(size_of, operations))
         if size > self._free_bytes:
@@ -95,8 +97,8 @@ async def write_values(batch: FencedBatch, values: Sequence[tuple[str, bytes | N
 
 
 async def _write_parts(batch: FencedBatch, path: str, data: bytes, *, is_new: bool) -> bytes:
-    """Write the parts of a value. If its node ``is_new``, create it first. Return the content for
-    the node.
+    """Write the parts of a value, and return the content for the node itself. If ``is_new``, create
+    the node first.
     """
     version = uuid.uuid4().hex
     if is_new:
