@@ -1,1 +1,3 @@
-"""Run shards over a storage: ownership, group commit, deadlines and loading."""
+"""Runs shards over a storage: it acquires their leases, loads them, groups their writes and keeps
+their timers.
+"""

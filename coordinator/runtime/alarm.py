@@ -1,4 +1,6 @@
-"""One timer of the loop for the earliest deadline of all shards (docs/design.md#deadlines)."""
+"""One timer of the event loop, for the earliest deadline of all shards
+(docs/design.md#deadlines).
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,25 @@ from groupkeeper.coordinator.runtime.clock import Clock
 
 NEVER: Final = 1 << 62
 BUDGET_S = 0.005
-"""Expiry runs for at most so long in one turn of the loop. Deadlines that are left expire in the
-next turn."""
+"""How long deadlines are processed in one turn of the loop. The deadlines that are left expire in
+the next turn."""
 
 
 class Expires(Protocol):
-    """An object with deadlines: a slot."""
+    """An object with deadlines. In the product this is a slot, the place of one shard."""
 
     alarm_ms: int
-    """When the alarm calls ``expire``, or NEVER. Only the alarm changes it."""
+    """The time at which the alarm calls ``expire``, or NEVER. Only the alarm changes this value."""
 
     def expire(self, now: Now) -> None:
-        """Expire one portion of the due deadlines, and set the alarm for the next one."""
+        """Process some of the deadlines that are due, and set the alarm for the next one."""
         ...
 
 
 class Alarm:
-    """Calls ``expire`` of every slot that has a due deadline, one portion at a time.
+    """Calls ``expire`` of every slot that has a due deadline. A slot is the place of one shard.
 
-    A slot sets the alarm for its earliest deadline. When the alarm rings, it reads one number of
+    A slot sets the alarm for its earliest deadline. When the alarm rings, it compares the time of
     each slot, and calls only the slots that are due. If a deadline was moved to a later time, the
     alarm rings too early. This does no harm.
     """
@@ -44,7 +46,7 @@ class Alarm:
         self._stopped = False
 
     def watch(self, watched: Iterable[Expires]) -> None:
-        """Replace the watched objects."""
+        """Watch these objects, and no others."""
         self._watched = list(watched)
 
     def set(self, watched: Expires, at_ms: int | None) -> None:

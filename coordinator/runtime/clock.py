@@ -1,9 +1,10 @@
-"""The two clocks (docs/design.md#clocks), read in one place and passed down.
+"""The clocks (docs/design.md#clocks): monotonic time and wall time, read in one place and passed
+down.
 
-The monotonic part advances by at most one second between two turns of the loop. A process may have
-been suspended (SIGSTOP, a paused machine) or may have got no CPU. It then reads the requests in its
-sockets before it expires any session. So the time in which it did not run does not count against
-its members.
+The monotonic time advances by at most one second between two turns of the event loop. The process
+may have been suspended (SIGSTOP, a paused machine) or may have got no CPU. It then reads the
+requests in its sockets before it ends any session. So the time in which the process did not run
+does not count against the members of its groups.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Protocol
 from groupkeeper.coordinator.core.now import Now
 
 MAX_ADVANCE_NS = 1_000_000_000
-"""The most that the monotonic part advances in one turn of the loop."""
+"""The most by which the monotonic time advances in one turn of the loop."""
 
 TICK_S = 0.5
 """How often an idle loop is woken, so that idle time does not count as time stopped."""
@@ -26,7 +27,9 @@ class Clock(Protocol):
     """Returns the current time."""
 
     def now(self) -> Now:
-        """Return the time of both clocks. It must be cheap: it is called for each request."""
+        """Return the monotonic time and the wall time. This must be cheap, because it is called for
+        each request.
+        """
         ...
 
 
@@ -55,7 +58,7 @@ class LoopClock:
         """Called once in each turn that reads the time, before the caller gets it."""
 
     def start(self) -> None:
-        """Bind to the running loop and begin to tick."""
+        """Bind the clock to the running loop, and wake the loop regularly."""
         assert self._loop is None, "started twice"
         self._loop = asyncio.get_running_loop()
         self._tick()

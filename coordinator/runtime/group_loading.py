@@ -1,7 +1,9 @@
-"""Groups that are loaded at the first request that names them (``storage.base.LoadsGroups``).
+"""Loads a group when a request first names it, for stores that cannot list their groups
+(``storage.base.LoadsGroups``).
 
-A request for a group that is not loaded waits, and so do later requests for the same group.
-After the load they are submitted in order. Requests for a loaded group go straight to the slot.
+A request for a group that is not loaded waits, and so do later requests for the same group. After
+the load they are passed to the shard in order. Requests for a loaded group go directly to the slot
+of its shard.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MAX_LOADS: Final = 64
-"""At most so many groups are loaded at the same time. The others wait."""
+"""The most groups that are loaded at the same time. The others wait."""
 
 
 class LoadingGroup:
@@ -90,7 +92,9 @@ class GroupLoader:
         self._free_loads = asyncio.Semaphore(MAX_LOADS)
 
     def place_of(self, group_id: str, slot: Slot) -> LoadingGroup:
-        """Start the load of a group unless it has started. Return the place for its requests."""
+        """Return the object that keeps the requests for a group while the group is loaded. Start
+        the load, unless it has started.
+        """
         if group_id in self._loading:
             return self._loading[group_id][0]
         place = LoadingGroup(self, slot)
@@ -99,7 +103,7 @@ class GroupLoader:
         return place
 
     def admit(self) -> bool:
-        """Count one more waiting request. Return False if too many wait."""
+        """Count one more waiting request. Return False, and do not count it, if too many wait."""
         if self._waiting >= self._config.max_gathered_requests:
             return False
         self._waiting += 1
@@ -167,9 +171,9 @@ class GroupLoader:
         return result.error
 
     async def _release(self, place: LoadingGroup) -> None:
-        """Submit the waiting requests, a slice at a time.
+        """Pass the waiting requests to the shard, some of them in each turn of the loop.
 
-        An answer may cause the next request of the same client. This request waits behind the
+        An answer may cause the next request of the same client. That request waits behind the
         others.
         """
         slicer = Slicer(self._config.load_slice_ms, self._timer)
@@ -186,8 +190,8 @@ class GroupLoader:
             self._guard(place, partial(ticket.resolve, answer(request)))
 
     def _guard(self, place: LoadingGroup, call: Callable[[], None]) -> None:
-        """Run the call. If a ticket raises, report its exception, so that the other requests still
-        get their answers.
+        """Run the call. If a ticket (the receiver of an answer) raises an exception, report it, so
+        that the other requests still get their answers.
         """
         try:
             call()

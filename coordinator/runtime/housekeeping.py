@@ -1,5 +1,5 @@
-"""The work of each second: end merge windows, renew leases, check the store's files, and fold an
-idle store.
+"""The work of each second: write events that were merged, renew leases, check the store's files,
+and fold an idle store. To fold is to write the present state of groups, so that a load reads less.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ log = structlog.get_logger(__name__)
 
 INTERVAL_S: Final = 1.0
 MAX_FOLDS_WITHOUT_PROGRESS: Final = 5_000
-"""After so many folds without progress, folding stops. It is large because a group of a gigabyte
-has 2,000 parts, and counts as folded only after the last of them."""
+"""Folding stops after so many folds in a row that made no progress. The number is large because a
+group of a gigabyte has 2,000 parts, and counts as folded only after the last of them."""
 
 
 class Housekeeping:
@@ -74,14 +74,16 @@ class Housekeeping:
                 log.warning("housekeeping_failed", error=str(error) or repr(error))
 
     def end_windows(self, now_ms: int | None = None) -> None:
-        """End the merge windows that are over, or all of them, and write their events."""
+        """Write the merged events of the windows that are over (``merge``). If ``now_ms`` is None,
+        end all windows.
+        """
         merger = self._recovery.merger
         for merged in merger.end_all() if now_ms is None else merger.due(now_ms):
             if not self._slots[merged.shard].add_events([merged.event]):
                 self._recovery.stats.events_dropped += 1
 
     async def fold(self) -> bool:
-        """Fold until everything is folded, or until a lane is busy or paused.
+        """Fold until the state of every group is written, or until a lane is busy or paused.
 
         Returns False if folding makes no progress.
         """
@@ -98,8 +100,8 @@ class Housekeeping:
         return True
 
     async def _check_place(self) -> None:
-        """Fail all lanes if the store's files were moved. This check is needed because an idle
-        store makes no appends, which check too.
+        """Let all appends fail if the store's files were moved. An append checks this too, but an
+        idle store makes no appends.
         """
         if isinstance(self._storage, CanBeMoved) and self._is_all_loaded():
             try:

@@ -13,7 +13,7 @@ REMEMBERED: Final = 256
 
 
 class KnownBugs:
-    """Remembers the last requests that raised an exception inside the core."""
+    """Remembers the last requests that raised an exception in the core, which is a bug."""
 
     def __init__(self) -> None:
         self._fingerprints: dict[int, None] = {}

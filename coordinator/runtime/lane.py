@@ -1,7 +1,8 @@
 """Group commit: one append is in flight while the next one gathers (docs/design.md#group-commit).
 
-A storage that writes all shards in one transaction has one lane for all of them. A storage that
-writes one shard at a time has one lane for each shard.
+A lane is a queue of appends. A storage that writes all shards in one transaction has one lane for
+all of them. A storage that writes one shard at a time has one lane for each shard. A slot is the
+place of one shard in this process.
 
 Long because the gathering append, the append in flight and the pauses share one state.
 """
@@ -28,21 +29,22 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.stats import Stats
 
 RELEASE_SLICE_S = 0.005
-"""The replies of one append are released for at most so long in one turn of the loop."""
+"""How long the replies of one append are sent in one turn of the loop. The rest follows in later
+turns."""
 
 CHARS_AN_EVENT = 100
-"""So many characters of names count as one more event. Clients choose the names, and JSON may make
-them six times as long."""
+"""An event counts as one more event for each so many characters of names in it. Clients choose the
+names, and JSON may make them six times as long."""
 
 
 class Observer(Protocol):
-    """Gets a call when records are durable, and when a shard was loaded. From these calls the
-    topics learn the ends of partitions (docs/design.md#ends).
+    """Is called when records are durable, and when a shard was loaded. From these calls the topics
+    learn the ends of partitions (docs/design.md#ends).
     """
 
     @property
     def image(self) -> TopicImage:
-        """The present topics, with which shards are made."""
+        """The present topics. Shards are made with them."""
         ...
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
@@ -59,7 +61,7 @@ class Observer(Protocol):
 
 
 class LaneHost(Protocol):
-    """The services that all lanes share. It also loads the slots of a lane again after a
+    """The services that all lanes share. The host also loads the shards of a lane again after a
     failure.
     """
 
@@ -67,46 +69,48 @@ class LaneHost(Protocol):
     observer: Observer
 
     def append_failed(self, lane: Lane, error: BaseException) -> None:
-        """Called when an append failed. The outcome of the append is unknown, so every slot of the
-        lane must be loaded again.
+        """Called when an append failed. It is unknown whether the append was stored, so every shard
+        of the lane must be loaded again.
         """
         ...
 
     def fenced(self, lane: Lane, slots: Sequence[Slot]) -> None:
-        """Called when the store fenced these slots, because another owner has a newer lease.
+        """Called when the store refused these shards, because another owner has a newer lease.
         Nothing of the append was stored for them.
         """
         ...
 
     def paused_too_long(self, lane: Lane) -> None:
-        """Called when requests have waited too long while the lane was paused. Their records were
-        not appended.
+        """Called when requests have waited too long for a paused lane. Their records were not
+        appended.
         """
         ...
 
 
 class Append:
-    """One call of ``storage.append``. It gathers records, or is in flight."""
+    """One call of ``storage.append``. First it gathers records, then it is in flight."""
 
     def __init__(self) -> None:
         self.writes: dict[Slot, Write] = {}
-        """The write of each slot."""
+        """For each shard's slot: its records and events in this append, and the replies that wait
+        for them."""
         self.requests = 0
-        """The number of steps with records."""
+        """The number of requests and timers whose records are in this append."""
         self.events = 0
-        """The number of events of steps without records. An event with long names counts as
+        """The number of events that came without a record. An event with long names counts as
         several."""
         self.bytes = 0
         self.started_ms = 0
-        """When the append began. Until then: when it began to wait for a paused lane, or 0."""
+        """The time when the append began. Before that: the time since which it waits for a paused
+        lane, or 0."""
         self.started_s = 0.0
-        """The same start by the timer. The clock counts only milliseconds, and an append may be
-        shorter."""
+        """The time when the append began, from a precise timer. ``started_ms`` counts only
+        milliseconds, and an append may be shorter."""
         self.abandoned = False
         """True if the append timed out. Its result is then ignored."""
         self.done: asyncio.Future[None] | None = None
-        """Resolved when the append ends, even if it failed. None if nobody waits for it. A fold has
-        it before it begins."""
+        """A future that is resolved when the append ends, even if it failed. None if nobody waits
+        for the end. A fold has it from its beginning."""
 
     def end(self) -> None:
         """Wake the callers that wait for the end."""
@@ -114,7 +118,7 @@ class Append:
             self.done.set_result(None)
 
     def write_of(self, slot: Slot) -> Write:
-        """Return the write of a slot. The first call creates it."""
+        """Return the part of this append that belongs to a slot. The first call creates it."""
         write = self.writes.get(slot)
         if write is None:
             write = self.writes[slot] = Write(slot.shard_id)
@@ -122,7 +126,7 @@ class Append:
 
 
 class Lane:
-    """The slots that are written together, and the appends that write them."""
+    """A queue of appends, and the slots whose records these appends write."""
 
     def __init__(
         self,
@@ -164,8 +168,9 @@ class Lane:
     # --- What slots call --------------------------------------------------------------------------
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
-        """Add a step with records to the next append. If no append is in flight, the next one
-        starts in the next turn of the loop. So all requests of this turn share it.
+        """Add a step with records to the next append. A step is the result of one request or timer.
+        If no append is in flight, the next one starts in the next turn of the loop. So all requests
+        of this turn share it.
         """
         append = self._gathering
         if append is None:
@@ -187,8 +192,8 @@ class Lane:
     def add_events(self, slot: Slot, events: list[Event]) -> None:
         """Add events without a record to the next append.
 
-        If no append comes within ``events_delay_ms``, they get one of their own. If too many events
-        wait, these are dropped.
+        If no append comes within ``events_delay_ms``, the events get an append of their own. If too
+        many events wait, these events are dropped.
         """
         append = self._gathering
         if append is None:
@@ -204,8 +209,8 @@ class Lane:
             self._events_timer = loop.call_later(self._config.events_delay_ms / 1000, self._start)
 
     def forget(self, slot: Slot) -> list[Reply]:
-        """Remove everything of a dropped slot that is not durable. Return the replies that waited
-        for it.
+        """Remove all records and events of a dropped slot that are not durable. Return the replies
+        that waited for them.
         """
         replies: list[Reply] = []
         for append in (self._in_flight, self._gathering):
@@ -267,7 +272,9 @@ class Lane:
             self._start()
 
     async def flush(self) -> None:
-        """Wait until nothing is in flight and nothing gathers. This includes events."""
+        """Wait until all records and events are written: no append is in flight, and none
+        gathers.
+        """
         while not self.is_idle:
             if self._task is None:
                 self._start()
@@ -276,7 +283,9 @@ class Lane:
             await asyncio.sleep(0)
 
     async def fold(self) -> bool:
-        """Make one append that only folds. Return False if the lane is busy or paused."""
+        """Make one append that writes only the present state of some groups (a fold). Return False
+        if the lane is busy or paused.
+        """
         if not self.is_idle or self._pauses:
             return False
         append = self._gathering = Append()
@@ -370,10 +379,10 @@ class Lane:
         return items
 
     async def _finish(self, append: Append, fenced: Iterable[ShardId]) -> None:
-        """Release the replies of an append that returned. The host drops the fenced slots.
+        """Send the replies that waited for an append. The store has refused (fenced) some slots,
+        which the host drops.
 
-        Thousands of replies may have waited, so they are released in portions, one in each turn of
-        the loop.
+        Thousands of replies may have waited, so some of them are sent in each turn of the loop.
         """
         lost = set(fenced)
         if append.requests:
@@ -405,10 +414,10 @@ class Lane:
         self._host.fenced(self, self.slots if everything else slots)
 
     def _check_time(self, append: Append) -> None:
-        """Abandon an append that exceeds ``append_timeout_ms``. Its timer calls this.
+        """Abandon an append that exceeds ``append_timeout_ms``. A timer calls this.
 
         Time is measured by our clock, which does not advance while the process is suspended. So an
-        answer that arrived in that time is not late.
+        append that was answered in that time is not late.
         """
         elapsed_ms = self._clock.now().monotonic_ms - append.started_ms
         left_ms = self._config.append_timeout_ms - elapsed_ms
@@ -422,7 +431,7 @@ class Lane:
         self._failed(append, TimeoutError(f"the append took longer than {elapsed_ms} ms"))
 
     def _limit_wait(self, append: Append, since_ms: int) -> None:
-        """Limit the time that requests wait for a paused lane to the time limit of an append.
+        """Limit the time that requests wait for a paused lane. The limit is that of an append.
         Events without requests may wait longer.
         """
         if append.requests and not append.started_ms:
@@ -430,8 +439,8 @@ class Lane:
             self._check_wait(append)
 
     def _check_wait(self, append: Append) -> None:
-        """Report requests that have waited too long for a paused lane. If none has, check again
-        later.
+        """Report to the host that requests have waited too long for a paused lane. If they have
+        not, check again later.
 
         Time is measured by our clock, as for an append.
         """
@@ -456,8 +465,8 @@ class Lane:
         task.cancel()
 
     def _failed(self, append: Append, error: BaseException) -> None:
-        """Report a failed append to the host, which drops every slot, because the outcome is
-        unknown.
+        """Report a failed append to the host. The host drops every slot, because it is unknown
+        whether the append was stored.
         """
         self._task = None
         self._idle.set()

@@ -27,7 +27,9 @@ INTERVAL_S: Final = 0.25
 
 
 class Leases:
-    """Suspends shards while their lease may have lapsed, and loads them if it was lost."""
+    """Suspends shards (they answer nothing) while their lease may have ended. Loads them again if
+    the lease was lost.
+    """
 
     def __init__(
         self,
@@ -82,10 +84,10 @@ class Leases:
             self._recovery.lapsed(answering)
 
     async def _resume(self) -> None:
-        """Answer with the suspended shards again if the store confirms their leases.
+        """Let suspended shards answer again if the store confirms their leases.
 
-        Nobody else can have owned them in between. They are not loaded, and only their sessions
-        start again.
+        No other process can have owned them in between. So they are not loaded. Only their members'
+        sessions start again.
         """
         resumed, longest_ms = 0, 0
         for slot, since_ms in [*self._suspended.items()]:
@@ -126,7 +128,9 @@ class Leases:
                 self._recovery.lose(lane, slots)
 
     async def _fold(self) -> None:
-        """Fold the lanes that write nothing. On other lanes, each append folds."""
+        """Write the present state of groups on the lanes that are idle. On other lanes, each append
+        does this.
+        """
         if self._storage.unfolded():
             for lane in self._lanes:
                 await lane.fold()

@@ -26,7 +26,9 @@ class LimitLog:
         self._lines = LineLimit(clock_s, WINDOW_S, 1)
 
     def refused(self, census: Census, limit: Limit, size_bytes: int) -> None:
-        """Log that the limit has refused a request for so many bytes."""
+        """Log that a limit has refused a request. ``size_bytes`` is the size that the request asked
+        for.
+        """
         if self._lines.allow(limit) is None:
             return
         if limit == "groups":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_KEYS: Final = 1_000
-"""At most so many keys have a window. If there are more, all windows begin again, so a few more
+"""The most keys that are remembered. If there are more, all keys are forgotten, and a few more
 lines are written."""
 
 
@@ -41,5 +41,7 @@ class LineLimit:
         return left_out
 
     def forget(self, key: str) -> None:
-        """Forget the window of a key. Called if an allowed line was not written."""
+        """Forget the lines that were counted for a key. Called if an allowed line was not
+        written.
+        """
         self._windows.pop(key, None)

@@ -1,5 +1,5 @@
-"""ListGroups over all shards. It works in short slices, so that no number of groups blocks the
-loop.
+"""Lists the groups of all shards (ListGroups). It works in short slices, so that no number of
+groups blocks the loop.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.tickets import Place, Ticket
 
 SLICE_S: Final = 0.002
-"""A listing asks shards for at most so long in one turn of the loop."""
+"""How long a listing asks shards in one turn of the loop."""
 
 MAX_ASKED: Final = 32
-"""At most so many questions of one listing wait for their answers. One append may answer all of
-them, with up to 2,000 groups each."""
+"""The most questions of one listing that wait for an answer. One append may answer all of them,
+with up to 2,000 groups each."""
 
 MAX_LISTINGS: Final = 4
-"""At most so many listings run at the same time. A listing of a million groups keeps 16 MB of
-names. A listing that waits costs nothing."""
+"""The most listings that run at the same time. A listing of a million groups keeps 16 MB of names.
+A listing that waits costs nothing."""
 
 ASKED_AGAIN: Final = 2_000
-"""The number of group names in each further question to a shard."""
+"""A listing asks a shard several times. After the first question, each one is about so many groups.
+"""
 
 
 class GroupsTicket(Protocol):
@@ -42,9 +43,10 @@ class GroupsTicket(Protocol):
         ...
 
     def resolve(self, result: ListGroupsResult) -> None:
-        """Receive the end of the listing. Its ``groups`` are empty, since ``receive`` got them all.
+        """Receive the end of the listing. Its ``groups`` are empty, because ``receive`` has got all
+        of them.
 
-        If it has an error, the received groups are invalid.
+        If the result has an error, the groups received before are not valid.
         """
         ...
 
@@ -87,7 +89,7 @@ class Listings:
         return self._clock, self._timer
 
     def ended(self) -> None:
-        """Count a started listing as ended, and start the next one."""
+        """Count a listing as ended, and start the next one that waits."""
         self._running -= 1
         self._start_next()
 
@@ -100,7 +102,7 @@ class Listings:
 
 
 class Listing:
-    """One listing.
+    """One listing of the groups of all shards.
 
     At the first question, each shard fixes its list of groups. A group that exists during the whole
     listing is listed, and no group is listed twice.

@@ -19,7 +19,7 @@ _SHOWN_CHARS = 500
 
 
 class Slicer:
-    """Yields to the loop whenever a slice of time is used up."""
+    """Lets other tasks of the loop run whenever a slice of time is used up."""
 
     def __init__(self, slice_ms: float, timer: Callable[[], float] = time.perf_counter) -> None:
         self._slice_s = slice_ms / 1000
@@ -27,7 +27,7 @@ class Slicer:
         self._until = timer() + self._slice_s
 
     async def pause(self) -> None:
-        """Yield to the loop if the slice is used up."""
+        """Let other tasks run if the slice of time is used up. Otherwise return at once."""
         if self._timer() >= self._until:
             await asyncio.sleep(0)
             self._until = self._timer() + self._slice_s
@@ -39,7 +39,8 @@ async def load_records(
     into: Mapping[ShardId, AnyShard],
     slicer: Slicer,
 ) -> None:
-    """Read the shards ``read`` from storage, and apply the records of the shards in ``into``.
+    """Read the shards ``read`` from storage, and apply their records to the shard objects in
+    ``into``.
 
     Raises StoreRefused for a record that a shard cannot use.
     """

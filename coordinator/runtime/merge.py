@@ -37,7 +37,9 @@ of memory."""
 
 
 class _Window:
-    """The repeats of one refusal since its window began."""
+    """The refusals of one kind since the first of them was written. They become one event when the
+    window ends.
+    """
 
     __slots__ = ("count", "ends_ms", "last", "shard")
 
@@ -58,9 +60,9 @@ class Merged(NamedTuple):
 class RefusalMerger:
     """Merges repeats of one refusal into one event with a count.
 
-    Each member and error has a window, and each group has one for each kind of failure. All windows
-    are equally long, so the oldest one ends first. If there are more than ``max_members`` windows,
-    the oldest one ends early.
+    A window is the time in which repeats are only counted. Each member and error has a window, and
+    each group has one for each kind of failure. All windows are equally long, so the oldest one
+    ends first. If there are more than ``max_members`` windows, the oldest one ends early.
     """
 
     def __init__(self, window_ms: int, max_members: int) -> None:
@@ -114,8 +116,8 @@ class RefusalMerger:
 
 
 def _key(event: _Refusal) -> _Key:
-    """Return what repeats of a refusal have in common. A group has one window for all its patterns:
-    its clients could send a new one with each request.
+    """Return what two refusals have in common if one is a repeat of the other. All patterns of a
+    group count as one: its clients could send a new pattern with each request.
     """
     if isinstance(event, _OfGroup):
         return type(event), event.group_id, "", None, ""

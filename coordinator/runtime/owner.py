@@ -1,4 +1,5 @@
-"""The owner of all shards of this process. It starts and stops them, and passes changes to them.
+"""The owner of all shards of this process. It starts and stops them, and passes changes of topics
+and settings to them.
 
 ``recovery`` loads the shards. ``housekeeping`` does the work of each second.
 """
@@ -32,8 +33,9 @@ log = structlog.get_logger(__name__)
 
 
 class ShardOwner:
-    """Runs shards over a storage: one slot for each shard, and one or more lanes that write
-    them."""
+    """Runs shards over a storage. Each shard has a slot, its place in this process. Each slot
+    belongs to a lane, the queue of appends that writes its records.
+    """
 
     def __init__(
         self,
@@ -44,8 +46,8 @@ class ShardOwner:
         makers: Mapping[ShardId, MakeShard],
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Create the owner without shards. ``makers`` has the function that makes each shard, by
-        its id.
+        """Create the owner without shards. ``makers`` maps the id of each shard to the function
+        that makes it.
         """
         self._storage = storage
         self._clock = clock
@@ -72,8 +74,8 @@ class ShardOwner:
     async def start(self) -> None:
         """Acquire the leases and load the shards. Returns when every shard answers.
 
-        Raises StoreRefused if a person must act. After any other failure it tries again until it
-        succeeds.
+        Raises StoreRefused if an operator must act. After any other failure, the start is tried
+        again until it succeeds.
         """
         await self.recovery.first_load(self.lanes)
         loop = asyncio.get_running_loop()
@@ -93,7 +95,8 @@ class ShardOwner:
             slot.refuse(slot.close_parked())
 
     async def finish(self, timeout_ms: int) -> None:
-        """Write all waiting records and events, and fold as much as the time allows.
+        """Write all waiting records and events, and the present state of as many groups as the time
+        allows.
 
         Requests that still wait after that are refused.
         """
@@ -151,7 +154,7 @@ class ShardOwner:
             slot.run(lambda shard: shard.configs_changed(settings, now))
 
     def push_image(self, image: TopicImage) -> None:
-        """Pass a new image of topics to every loaded shard. The others get it after their load."""
+        """Pass the present topics to every loaded shard. The others get them after their load."""
         now = self._clock.now()
         for slot in self.slots.values():
             if slot.shard is not None:

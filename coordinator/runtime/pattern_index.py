@@ -1,5 +1,5 @@
-"""The topics that match each pattern, for all groups. Each pattern is compared with each name only
-once.
+"""Finds the topics that match the patterns of consumer groups. Each pattern is compared with each
+name of a topic only once, for all groups.
 
 A hostile pattern needs half a second for 10,000 names, so the names are compared in slices.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.workers import WorkDone
 
 SLICE_S: Final = 0.002
-"""Patterns are matched for at most so long in one turn of the loop."""
+"""How long names are compared in one turn of the loop."""
 NAMES_AT_ONCE: Final = 16
 """The number of names that are compared between two readings of the timer. They take 44 us with the
 slowest pattern."""
@@ -51,7 +51,7 @@ class _Pattern:
     def __init__(self, asked_s: float) -> None:
         self.asked_s = asked_s
         self.met = 0
-        """The number of names that it was compared with."""
+        """The number of names that the pattern was compared with so far."""
         self.matched: list[str] = []
 
 
@@ -76,13 +76,13 @@ class PatternIndex:
         self._max_waiting = max_waiting
         self._timer = timer
         self._patterns: dict[str, _Pattern] = {}
-        """Each question moves its pattern to the end. So the first one was not used for the longest
-        time."""
+        """The known patterns. Each request for a pattern moves it to the end. So the first pattern
+        was not used for the longest time."""
         self._names: list[tuple[str, bytes]] = []
-        """Every name once, in the order of its creation, as text and as bytes."""
+        """Every name of a topic once, in the order of creation, as text and as bytes."""
         self._known: set[str] = set()
         self._version = -1
-        """The version of the image whose names are in the index."""
+        """The version of the list of topics whose names are in the index."""
         self._waiting: deque[_Waiting] = deque()
         self._running: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -99,8 +99,8 @@ class PatternIndex:
         return len(self._waiting)
 
     def error(self, pattern: str) -> str | None:
-        """Return the reason why a member must not subscribe to a pattern; None if it may. For a
-        known pattern this is one look-up.
+        """Return the reason why a member must not subscribe to a pattern; None if it may subscribe.
+        For a known pattern this costs one look-up.
         """
         if pattern in self._patterns:
             self._hold(pattern)
@@ -179,7 +179,7 @@ class PatternIndex:
     def _meet(self, text: str) -> Iterator[None]:
         """Compare a pattern with the names that it was not compared with yet, some at a time.
 
-        If this process cannot use the pattern, it forgets the pattern. The process that stored the
+        If this process cannot use the pattern, the index forgets it. The process that stored the
         pattern could use it.
         """
         pattern = self._hold(text)
@@ -204,7 +204,7 @@ class PatternIndex:
             log.warning("pattern_not_resolved", pattern=text, reason=str(error), left_out=left_out)
 
     def _hold(self, text: str) -> _Pattern:
-        """Return the entry of a pattern, and make it the last one that was asked for."""
+        """Return the entry of a pattern, and mark it as used just now."""
         now_s = self._timer()
         pattern = self._patterns.pop(text, None) or _Pattern(now_s)
         pattern.asked_s = now_s

@@ -44,7 +44,9 @@ class Matcher(Protocol):
 
 
 def compile_pattern(pattern: str) -> Matcher:
-    """Return the compiled pattern. Raises PatternRefusedError. RE2's module caches the last 128."""
+    """Return the compiled pattern. Raises PatternRefusedError if the pattern cannot be used. RE2's
+    module caches the last 128 patterns.
+    """
     re2 = _re2()
     if re2 is None:
         raise PatternRefusedError(NOT_INSTALLED)

@@ -54,7 +54,9 @@ _LOGGED_INPUT_CHARS: Final = 4_000
 
 
 class Recovery:
-    """Drops and loads shards. Slots and lanes report their failures here."""
+    """Drops and loads shards. Slots (the places of shards) and lanes (their queues of appends)
+    report failures to this object.
+    """
 
     def __init__(
         self,
@@ -65,18 +67,18 @@ class Recovery:
         makers: Mapping[ShardId, MakeShard],
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Create the object. ``makers`` has the function that makes each shard, by its id."""
+        """Create the object. ``makers`` maps the id of each shard to the function that makes it."""
         self.clock = clock
         self.observer = observer
         self.workers: SlotWorkers
-        """Carries out the work of steps. The owner sets it."""
+        """Does the computations that shards ask for. The owner sets this attribute."""
         self.stats = Stats()
         self.alarm = Alarm(clock, timer)
         self.merger = RefusalMerger(config.merge_window_ms, config.max_merged_members)
         self.before_answers: Callable[[], None] = lambda: None
         """Called after a load of shards, before any of them answers."""
         self.refusal = ""
-        """The reason why a person must act before the store may be used; empty if it may be
+        """The reason why an operator must act before the store may be used; empty if it may be
         used."""
         self.problem = ""
         """The reason why the last append or load failed; empty after a load that succeeded."""
@@ -97,13 +99,13 @@ class Recovery:
         self._known_bugs = KnownBugs()
 
     async def first_load(self, lanes: Sequence[Lane]) -> None:
-        """Load all lanes. Returns when every shard answers.
+        """Load all lanes, which means all shards. Returns when every shard answers.
 
         The lanes of a shared store are loaded together. If one of its shards cannot be read, the
-        others answer, and the runtime tries again from time to time to read this one.
+        others answer, and the load of this one is tried again from time to time.
 
-        Raises StoreRefused if a person must act. After any other failure it tries again until it
-        succeeds.
+        Raises StoreRefused if an operator must act. After any other failure, the load is tried
+        again until it succeeds.
         """
         # The cluster shard's lane is the first: the others need its topics.
         parts = [lanes[:1], lanes[1:]] if self._is_shared else [[lane] for lane in lanes]
@@ -126,7 +128,7 @@ class Recovery:
                 raise error
 
     def begin(self, lane: Lane, delay_ms: int = 0) -> None:
-        """Start to load the dropped slots of a lane, unless a load is running."""
+        """Start to load those slots of a lane that were dropped, unless their load is running."""
         if lane not in self._tasks and not self.is_stopping:
             task = asyncio.get_running_loop().create_task(self._run(lane, delay_ms))
             self._tasks[lane] = task
@@ -144,10 +146,11 @@ class Recovery:
     def request_failed(
         self, slot: Slot, request: Request, ticket: Ticket, error: Exception
     ) -> None:
-        """Log the request, answer it, and load the shard again.
+        """Handle a request that raised an exception in the core: log the request, answer it, and
+        load the shard again.
 
-        If the same request fails a second time, its connection is closed, if the ticket has a
-        connection. Otherwise a client that repeats the request for ever would keep the shard
+        If the same request fails a second time, its connection is closed (unless it came from the
+        host program). Otherwise a client that repeats the request for ever would keep the shard
         LOADING for ever.
         """
         is_repeated = self._known_bugs.is_repeated(request)
@@ -176,8 +179,8 @@ class Recovery:
         self.lose(lane, slots)
 
     def paused_too_long(self, lane: Lane) -> None:
-        """Load the lane again and refuse its waiting requests. The leases stay valid, because
-        nothing was appended.
+        """Load the shards of a lane again, and refuse the requests that wait for it. The leases
+        stay valid, because nothing was appended.
         """
         log.error("append_held_too_long", shards=len(lane.slots))
         self.drop(lane.slots)
@@ -192,7 +195,7 @@ class Recovery:
             slot.suspend()
 
     def confirmed(self, slot: Slot, stopped_ms: int) -> None:
-        """Answer with a suspended slot again, whose lease has been valid all the time."""
+        """Let a suspended slot answer again, because its lease has been valid all the time."""
         now = self.clock.now()
 
         def steps(shard: AnyShard) -> Sequence[Step]:
@@ -218,8 +221,8 @@ class Recovery:
         self.begin(lane)
 
     def drop(self, slots: Iterable[Slot]) -> None:
-        """Drop all slots before any refusal is sent. A client may send its next request from within
-        its answer.
+        """Drop the state of these slots, and then send refusals to their waiting requests. The
+        order matters: a client may send its next request from within its answer.
         """
         loads_again = not self.is_stopping
         for slot, refusals in [(slot, slot.drop(loads_again)) for slot in slots]:
@@ -238,7 +241,7 @@ class Recovery:
     # --- Loading ----------------------------------------------------------------------------------
 
     async def _run(self, lane: Lane, delay_ms: int) -> None:
-        """Load the dropped slots of a lane. Try again until it succeeds."""
+        """Load those slots of a lane that were dropped. Try again until this succeeds."""
         try:
             await self._load_until_done(lane, delay_ms)
         finally:
@@ -266,7 +269,7 @@ class Recovery:
                 log.error("load_failed", error=self.problem, retry_ms=delay_ms)
 
     async def _load_beside_appends(self, lane: Lane) -> None:
-        """Load the dropped slots when no append is in flight that may contain one of them.
+        """Wait until no append in flight can contain a dropped slot. Then load the dropped slots.
 
         If the store is not shared, the whole lane is paused during the load.
         """
@@ -302,10 +305,10 @@ class Recovery:
             await self._load_each(ready, started)
 
     async def _load_each(self, slots: Sequence[Slot], started: Now) -> None:
-        """Load each slot by itself. If a value cannot be read, only its own shard stays LOADING.
+        """Load each slot alone. If a value cannot be read, only its own shard stays LOADING.
 
-        Raises the first StoreRefused after all slots. A first load ends at once if the cluster
-        shard cannot be read: without its topics, the other shards would delete offsets.
+        Raises the first StoreRefused after it has tried all slots. A first load ends at once if the
+        cluster shard cannot be read: without its topics, the other shards would delete offsets.
         """
         refused: StoreRefused | None = None
         for slot in slots:

@@ -22,8 +22,9 @@ DEFAULT_SESSION_TIMEOUT_MS: Final = 45_000
 class CoordinatorConfig(CoreLimits):
     """The settings of a GroupCoordinator. Every limit has its reason.
 
-    It is one flat class that includes the limits of the core (``CoreLimits``: session timeouts,
-    retention...). A host sets the fields that matter to it, and leaves the others unchanged.
+    This is one flat class that includes the limits of the core (``CoreLimits``: session timeouts,
+    retention...). A host program sets the fields that matter to it, and leaves the others
+    unchanged.
     """
 
     initial_rebalance_delay_ms: int = number(
@@ -32,23 +33,25 @@ class CoordinatorConfig(CoreLimits):
     """How long the first join of an empty group waits for others. Kafka and the daemon wait 3 s,
     for consumers that a deployment starts together. Within one process nobody must wait."""
     default_session_timeout_ms: int = number(DEFAULT_SESSION_TIMEOUT_MS, least=1)
-    """For a JoinGroupRequest without a session timeout. Kafka's consumers send this value by
-    default. A request's own value must be within the two bounds. If this default is outside, the
+    """The session timeout for a JoinGroupRequest without one. Kafka's consumers send this value by
+    default. The timeout of a request must be within the two bounds. If this default is outside, the
     nearer bound is used."""
     default_rebalance_timeout_ms: int = number(60_000, least=1)
-    """For a JoinGroupRequest without a rebalance timeout. Kafka Connect's workers send this by
-    default.
-    """
+    """The rebalance timeout for a JoinGroupRequest without one. Kafka Connect's workers send this
+    value by default."""
     cluster_id: str = "groupkeeper"
     shards: int = number(50, least=1, most=10_000)
-    """Kafka's own number of ``__consumer_offsets`` partitions. Fixed when a store is created."""
+    """The number of shards of groups. The default is Kafka's number of ``__consumer_offsets``
+    partitions. The number is fixed when a store is created."""
     owner: str = "groupkeeper"
-    """Our name in the lease store. Unique among processes that share the store."""
+    """The name of this process in leases. It must be unique among the processes that share the
+    store."""
     append_timeout_ms: int = number(5_000, least=1)
-    """Kafka's ``offsets.commit.timeout.ms``. It must be below the least session timeout. Otherwise
-    a session could end during a slow append (docs/design.md#durable-first)."""
+    """The time limit of an append (Kafka's ``offsets.commit.timeout.ms``). It must be below the
+    least session timeout. Otherwise a session could end during a slow append
+    (docs/design.md#durable-first)."""
     drain_timeout_ms: int = number(10_000, least=0)
-    """How long ``stop`` may take: to flush, to fold and to release the store."""
+    """How long ``stop`` may take to write what waits, and to release the store."""
     events_delay_ms: int = number(50, least=0)
     """How long an event without a record may wait for an append."""
     merge_window_ms: int = number(10_000, least=0)
@@ -65,9 +68,9 @@ class CoordinatorConfig(CoreLimits):
     """How many requests may gather for one append. With 50,000 commits a second, an append of 100
     ms gathers 5,000. If more gather, the storage cannot keep up, and clients are asked to retry."""
     max_gathered_bytes: int = number(8 * 1024 * 1024, least=1)
-    """The estimated size of the records that may gather. The largest append has this size and one
-    more step. All clients wait while it is encoded: 24 MiB of characters that JSON escapes take 50
-    ms."""
+    """The estimated size of the records that may gather for one append. The largest append has this
+    size and the records of one more request. All clients wait while it is encoded: 24 MiB of
+    characters that JSON escapes take 50 ms."""
     load_slice_ms: float = number(5.0, least=0)
     """How long a load may block the loop (docs/design.md#loading)."""
     retry_min_ms: int = number(100, least=1)
@@ -75,24 +78,26 @@ class CoordinatorConfig(CoreLimits):
     """The longest pause between two attempts to load. The pause doubles up to this value. It is
     short, because no shard answers during the pause."""
     consumer_assignment_timeout_ms: int = number(10_000, least=1)
-    """How long the other process may take for the assignment of one consumer group. The time begins
-    when the earlier computations have ended. 10,000 members in 20 different subscriptions of 1,000
-    topics take some seconds. During this time the members keep their partitions."""
+    """The time limit for computing the assignment of one consumer group, in another process. The
+    time begins when the earlier computations have ended. 10,000 members in 20 different
+    subscriptions of 1,000 topics take some seconds. During this time the members keep their
+    partitions."""
     max_waiting_work: int = number(1_000, least=1)
-    """How many of these computations may wait. Also how many groups may wait for the topics of
-    their patterns. Each group waits for at most one. If there are more, the groups keep what they
-    have, and ask again after their interval."""
+    """The most computations of assignments that may wait. It is also the number of groups that may
+    wait for the topics of their patterns. Each group waits for at most one. If there are more, the
+    groups keep what they have, and ask again after their interval."""
     max_patterns: int = number(1_000, least=1)
     """How many different patterns the members of all groups together may have. A pattern may match
     every topic, and each new topic is compared with all patterns, at up to 44 us for one. Patterns
     of stored groups are always served. A pattern that no group has used for 20 minutes does not
     count."""
     fold_idle_ms: int = number(1_000, least=0)
-    """A lane that wrote nothing for this long is folded by appends that only fold."""
+    """If a lane (a queue of appends) has written nothing for this long, the present state of its
+    groups is written (a fold)."""
     end_offset_interval_ms: int = number(60_000, least=0)
     """How often the ends of changed partitions are written to the event log. 0: never."""
     renew_interval_ms: int = number(3_000, least=1)
-    """How often leases are renewed in a store where they expire."""
+    """The interval at which leases are renewed, in a store where they expire."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value out of bounds, with the field and its bounds."""
@@ -126,8 +131,8 @@ _MAY_BE_FRACTIONS: Final = frozenset({"load_slice_ms"})
 def timeouts_error(
     append: tuple[str, int], least: tuple[str, int], most: tuple[str, int]
 ) -> str | None:
-    """Return the reason why the timeouts of appends and sessions do not fit together; None if they
-    fit.
+    """Return the reason why the timeouts of appends and sessions contradict each other; None if
+    they do not.
 
     Each argument is the name of a timeout, for the message, and its value.
     """
@@ -144,7 +149,8 @@ def timeouts_error(
 def consumer_settings_error(
     settings: Any, append: tuple[str, int], section: str = ""
 ) -> str | None:
-    """Return the reason why the settings of consumer groups do not fit together; None if they fit.
+    """Return the reason why the settings of consumer groups contradict each other; None if they do
+    not.
 
     ``settings`` has them under the names of ``CoordinatorConfig``. ``append`` is the name and the
     value of the timeout of appends. In the message, ``section`` is written before every other name.

@@ -20,16 +20,19 @@ from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 
 class AnyShard(Protocol):
-    """A pure state machine with records (docs/design.md#pure-shard). Its methods are those of
-    ``core.shard.Shard``.
+    """A shard: a pure state machine with records (docs/design.md#pure-shard). Its methods are those
+    of ``core.shard.Shard``. A ``Step`` is what the caller must carry out: replies, records and
+    events.
     """
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
-        """Handle one request. The ticket receives its answer."""
+        """Handle one request. The answer for ``ticket`` is in the step, or follows in a later
+        one.
+        """
         ...
 
     def expire(self, now: Now) -> Step:
-        """Expire due deadlines, as many as fit into one step."""
+        """Process the deadlines that are due, as many as fit into one step."""
         ...
 
     def work_done(self, work: Work, outcome: WorkOutcome, now: Now) -> Step:
@@ -37,15 +40,17 @@ class AnyShard(Protocol):
         ...
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        """Apply a new image of topics."""
+        """Use this list of topics from now on."""
         ...
 
     def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
-        """Apply the configs of single groups of this shard."""
+        """Use these configs of single groups from now on."""
         ...
 
     def next_deadline(self) -> int | None:
-        """Return the time of the next call of ``expire``. O(1)."""
+        """Return the time of the next deadline, at which ``expire`` must be called; None if there
+        is none. O(1).
+        """
         ...
 
     def apply(self, record: Record) -> None:
@@ -57,7 +62,7 @@ class AnyShard(Protocol):
         ...
 
     def resumed(self, stopped_ms: int, now: Now) -> Step:
-        """Continue after a time in which the shard answered nothing, with new sessions."""
+        """Continue after a time in which the shard answered nothing. All sessions start again."""
         ...
 
     def saved(self, group_id: str) -> SavedGroup | None:
@@ -69,7 +74,9 @@ class AnyShard(Protocol):
         ...
 
     def ends(self) -> Mapping[tuple[str, int], int]:
-        """Return the largest offset of each (topic id, partition)."""
+        """Return the largest offset ever committed for each partition: (topic id, partition) ->
+        offset.
+        """
         ...
 
     def group_count(self) -> int:
@@ -85,8 +92,8 @@ MakeShard: TypeAlias = Callable[[int, CoreLimits, TopicImage], AnyShard]
 
 
 def group_shards(census: Census, *, are_topics_stored: bool) -> MakeShard:
-    """Return a function that makes shards of groups. They share one limit on their number of
-    groups.
+    """Return a function that makes shards of groups. All of these shards share one limit on their
+    number of groups.
 
     Set ``are_topics_stored`` to False for a store that keeps no topics.
     """

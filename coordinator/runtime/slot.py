@@ -38,7 +38,9 @@ log = structlog.get_logger(__name__)
 
 
 class Write:
-    """The batches of one slot in one append, and the replies to release once they are durable."""
+    """A slot's part of one append: records and events, and the replies to send when these are
+    durable.
+    """
 
     __slots__ = ("batches", "replies", "shard_id")
 
@@ -49,16 +51,16 @@ class Write:
 
 
 class SlotWorkers(Protocol):
-    """Carries out the work of steps, as a slot sees it."""
+    """Does the computations that a shard asks for."""
 
     def begin(self, work: Work, done: Callable[[WorkOutcome], None]) -> None:
-        """Carry out work. ``done`` gets the outcome once, in a later turn of the loop."""
+        """Start a computation. ``done`` gets its outcome once, in a later turn of the loop."""
         ...
 
 
 class SlotHost(Protocol):
-    """The services that all slots share. It also handles exceptions of the core. Each of these is a
-    bug.
+    """The services that all slots share. The host also handles exceptions of the core, each of
+    which is a bug.
     """
 
     alarm: Alarm
@@ -70,36 +72,42 @@ class SlotHost(Protocol):
     def request_failed(
         self, slot: Slot, request: Request, ticket: Ticket, error: Exception
     ) -> None:
-        """Answer the request and load the shard again."""
+        """Called when a request raised an exception in the core. Answer the request and load the
+        shard again.
+        """
         ...
 
     def step_failed(self, slot: Slot, error: Exception) -> None:
-        """Load the shard again. No request caused this step."""
+        """Called when the core raised an exception that no request caused. Load the shard again."""
         ...
 
 
 class SlotLane(Protocol):
-    """The methods of a lane that a slot uses. The lane writes the slot's records and events."""
+    """The methods of a lane that a slot uses. A lane is the queue of appends that writes the slot's
+    records and events.
+    """
 
     is_full: bool
     """True if too much has gathered. Requests that write are refused until the next append begins.
     """
     max_waiting: int
-    """How many replies of one slot may wait."""
+    """The most replies of one slot that may wait for the store."""
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
-        """Add a step with records to the next append."""
+        """Add a step with records to the next append. A step is the result of one request or
+        timer.
+        """
         ...
 
     def add_events(self, slot: Slot, events: list[Event]) -> None:
-        """Add events without a record to the next append. If none comes soon, they get one of their
-        own.
+        """Add events without a record to the next append. If no append comes soon, the events get
+        one of their own.
         """
         ...
 
     def forget(self, slot: Slot) -> list[Reply]:
-        """Remove everything of a dropped slot that is not durable. Return the replies that waited
-        for it.
+        """Remove all records and events of a dropped slot that are not durable. Return the replies
+        that waited for them.
         """
         ...
 
@@ -112,7 +120,7 @@ Refusal: TypeAlias = tuple[Ticket, Result]
 
 
 class Slot:
-    """A shard, or the place of a shard that is LOADING (``shard`` is None)."""
+    """The place of one shard in this process. While the shard is LOADING, ``shard`` is None."""
 
     __slots__ = (
         "_alarm",
@@ -136,14 +144,16 @@ class Slot:
         self.lane = lane
         self.shard: AnyShard | None = None
         self.suspended: AnyShard | None = None
-        """The shard while it is LOADING because its lease may have lapsed (``suspend``)."""
+        """The shard in memory while it answers as LOADING, because its lease may have ended
+        (``suspend``). None otherwise."""
         self.lease: Lease | None = None
         self.needs_lease = True
         """True if a lease with a new epoch must be acquired before the next load."""
         self.unfinished: Write | None = None
-        """The newest write of this shard that is not durable yet. The lane sets it."""
+        """This slot's part of the newest append that is not durable yet; None if there is none. The
+        lane sets it."""
         self.alarm_ms = NEVER
-        """When the alarm calls ``expire``."""
+        """The time at which the alarm calls ``expire``."""
         self._host = host
         self._alarm = host.alarm
         self._stats = host.stats
@@ -154,7 +164,8 @@ class Slot:
         assignments would stay in memory after its client has disconnected.
         """
         self._outcomes: list[tuple[Work, WorkOutcome]] = []
-        """Outcomes that a suspended shard gets when it resumes."""
+        """The outcomes of computations that arrived while the shard was suspended. The shard gets
+        them when it resumes."""
 
     @property
     def kept(self) -> AnyShard | None:
@@ -162,8 +173,8 @@ class Slot:
         return self.shard if self.suspended is None else self.suspended
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
-        """Pass a request to the shard. Answer at once, or once the records it depends on are
-        durable.
+        """Pass a request to the shard. Its ticket gets the answer at once, or when the records that
+        the answer depends on are durable.
         """
         shard = self.shard
         if shard is None:
@@ -197,8 +208,8 @@ class Slot:
             self._alarm.set(self, shard.next_deadline())
 
     def run(self, call: Callable[[AnyShard], Step]) -> None:
-        """Run a step that no request caused, and carry it out. An exception in it is a bug, as in
-        any other step.
+        """Make a step that no request caused, by ``call``, and carry it out. An exception in it is
+        a bug, as in any other step.
         """
         assert self.shard is not None
         try:
@@ -211,12 +222,14 @@ class Slot:
             self._alarm.set(self, self.shard.next_deadline())
 
     def expire(self, now: Now) -> None:
-        """Expire one portion of the due deadlines, and set the alarm for the next one."""
+        """Process some of the deadlines that are due, and set the alarm for the next one."""
         if self.shard is not None:
             self.run(lambda shard: shard.expire(now))
 
     def carry_out(self, step: Step) -> None:
-        """Write the records and events of a step, and release or queue its replies."""
+        """Carry out a step: pass its records and events to the lane. Send its replies, or let them
+        wait until these are durable.
+        """
         write = self.unfinished
         events = self._events_to_write(step.events) if step.events else step.events
         if step.records:
@@ -238,10 +251,11 @@ class Slot:
             self._host.workers.begin(work, partial(self._work_done, shard, work))
 
     def _work_done(self, asked: AnyShard, work: Work, outcome: WorkOutcome) -> None:
-        """Pass an outcome to the shard, unless the shard was loaded since the work began.
+        """Pass the outcome of a computation to the shard, unless the shard was loaded since the
+        computation began.
 
-        A loaded shard asks for the work again. It may use the same epochs again, for other members,
-        so the old outcome could be wrong.
+        A loaded shard asks for the computation again. It may use the same epochs again, for other
+        members, so the old outcome could be wrong.
         """
         if self.shard is asked:
             now = self._host.clock.now()
@@ -257,7 +271,7 @@ class Slot:
         return True
 
     def release(self, write: Write) -> None:
-        """Release the replies of a durable write, in order.
+        """Send the replies of a durable write, in order.
 
         A ticket may submit the next request of its connection from within ``resolve``. While
         replies are left, the answer to that request queues behind them.
@@ -278,8 +292,9 @@ class Slot:
             self._resolve(ticket, result)  # type: ignore[arg-type]
 
     def suspend(self) -> None:
-        """Answer as LOADING, and keep the shard. Parked requests stay parked. Requests that wait
-        for an append are answered when it is durable: the store then knew the lease as valid.
+        """Let the shard answer as LOADING, but keep it in memory. Parked requests stay parked.
+        Requests that wait for an append are answered when it is durable: the store then knew the
+        lease as valid.
         """
         shard = self.shard
         assert shard is not None
@@ -288,8 +303,8 @@ class Slot:
         self.shard = None
 
     def resume(self, first_steps: Callable[[AnyShard], Iterable[Step]]) -> None:
-        """Let the suspended shard answer again. ``first_steps`` returns the steps to carry out
-        before the outcomes that have waited.
+        """Let the suspended shard answer again. Some outcomes of computations may have waited.
+        Before them, the steps that ``first_steps`` returns are carried out.
         """
         shard = self.suspended
         assert shard is not None
@@ -322,7 +337,9 @@ class Slot:
         return refusals
 
     def close_parked(self) -> list[Refusal]:
-        """Return a refusal for each parked request. Waiting answers are still sent."""
+        """Forget the parked requests, and return a refusal for each. Answers that wait for the
+        store are still sent.
+        """
         answered = {id(reply.ticket) for reply in self.lane.waiting(self)}
         parked = {key: call for key, call in self._unanswered.items() if key not in answered}
         for key in parked:
@@ -330,7 +347,9 @@ class Slot:
         return [_not_coordinator(*call) for call in parked.values()]
 
     def close_unanswered(self) -> list[Refusal]:
-        """Return a refusal for each request that may park and has no answer yet, parked or not."""
+        """Forget the requests of a kind that may park and that have no answer yet, parked or not.
+        Return a refusal for each.
+        """
         unanswered = list(self._unanswered.values())
         self._unanswered.clear()
         return [_not_coordinator(*call) for call in unanswered]
@@ -345,13 +364,15 @@ class Slot:
         self._unanswered.pop(id(ticket), None)
 
     def ticket_failed(self, error: Exception) -> None:
-        """Count and log a ticket that raised in ``resolve``. Its exception is not raised again."""
+        """Count and log an exception that a ticket raised in ``resolve``. The exception is not
+        raised again.
+        """
         self._stats.tickets_failed += 1
         log.error("ticket_failed", exc_info=error)
 
     def _events_to_write(self, events: list[Event]) -> list[Event]:
-        """Count events. Return those to write now: repeated refusals are kept back for a merged
-        event.
+        """Count the events, and return those to write now. A repeated refusal is kept back: a
+        merged event is written for it later.
         """
         self._stats.count_events(events)
         if REFUSALS.isdisjoint([type(event) for event in events]):

@@ -1,8 +1,8 @@
-"""The counters of the runtime, and histograms: plain numbers, read when metrics are scraped.
+"""The counters and histograms of the runtime: plain numbers, which ``daemon.metrics`` reads and
+shows.
 
-``daemon.metrics`` shows them. They are in another module, because the library of ``daemon.metrics``
-imports an HTTP server. The runtime also runs in the tests of other projects (``testkit``), and must
-not import that there.
+They are in another module, because the library of ``daemon.metrics`` imports an HTTP server. The
+runtime also runs in the tests of other projects (``testkit``), and must not import that there.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Stats:
     append_seconds: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS_S))
     """The time from the start of each append until it was durable."""
     append_requests: Histogram = field(default_factory=lambda: Histogram(BATCH_BOUNDS))
-    """Steps with records in each durable append."""
+    """The number of requests and timers with records in each durable append."""
     appends_failed: int = 0
-    """Appends that failed, timed out or were fenced."""
+    """Appends that failed, timed out, or were refused because another process had a newer lease."""
     loads: int = 0
     """Loads that succeeded, including the first one."""
     lapses: int = 0
@@ -78,10 +78,10 @@ class Stats:
     unavailable.
     """
     rebalances: dict[str, int] = field(default_factory=dict)
-    """Join phases and epochs of consumer groups that began, by reason."""
+    """Join phases, and epochs of consumer groups, that began, by reason."""
     rebalance_seconds: Histogram = field(default_factory=lambda: Histogram(REBALANCE_BOUNDS_S))
-    """The time of each rebalance: of a join phase, from its beginning to its new generation; in a
-    consumer group, until all members have their targets."""
+    """The duration of each rebalance. In a classic group it ends with the new generation, in a
+    consumer group when all members have their targets."""
     targets: dict[str, int] = field(default_factory=dict)
     """Target assignments that consumer groups got, by assignor."""
     targets_failed: dict[str, int] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Stats:
     conversions: dict[str, int] = field(default_factory=dict)
     """Groups that changed their type, by the new type."""
     members_evicted: dict[str, int] = field(default_factory=dict)
-    """By reason."""
+    """Members that the coordinator removed, by reason."""
     offsets_expired: int = 0
     refused_loading: int = 0
     """Requests to a LOADING shard."""
@@ -102,7 +102,7 @@ class Stats:
     bugs: int = 0
     """Exceptions inside the core. Each one reloaded its shard."""
     tickets_failed: int = 0
-    """Tickets that raised in ``resolve``."""
+    """Answers whose receiver (ticket) raised an exception."""
 
     def count_events(self, events: Iterable[Event]) -> None:
         """Update the counters that are made from events: evictions, rebalances, targets, ..."""

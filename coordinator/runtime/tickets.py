@@ -1,4 +1,5 @@
-"""Tickets, which receive answers: one that is awaited, one of several, and a list of them.
+"""Tickets. A ticket is the receiver of one answer: one that is awaited, one of several, and a list
+of them.
 
 ``Closed`` refuses requests after the coordinator has stopped.
 """
@@ -61,7 +62,7 @@ class Awaited:
 
 
 class Part:
-    """The ticket of one of several requests. One callback gets all their answers."""
+    """The ticket of one of several requests. One callback gets the answers to all of them."""
 
     __slots__ = ("_answered", "_which")
 
@@ -75,7 +76,8 @@ class Part:
 
 
 class Whole:
-    """The ticket of a deletion in portions.
+    """The ticket of a deletion that needs several requests, because one deletes only some of the
+    offsets.
 
     It submits the request again until nothing is left to delete. So ``ticket`` gets one answer to
     the whole deletion.
@@ -100,8 +102,8 @@ class Whole:
 
 
 def whole(submit: Callable[[Request, Ticket], None], request: Request, ticket: Ticket) -> Ticket:
-    """Return the ticket with which to submit a request, so that ``ticket`` gets the answer to all
-    of its portions.
+    """Return the ticket with which to submit a request. If the request needs several repetitions,
+    ``ticket`` gets one answer to all of them.
     """
     return Whole(submit, request, ticket) if isinstance(request, DeleteGroup) else ticket
 

@@ -39,7 +39,7 @@ FindAssignor: TypeAlias = Callable[[str], PartitionAssignor]
 
 
 class AssignmentOrder(msgspec.Struct, array_like=True):
-    """One target to compute."""
+    """One target assignment to compute: which member shall have which partitions."""
 
     assignor: str
     spec: GroupSpec
@@ -47,7 +47,7 @@ class AssignmentOrder(msgspec.Struct, array_like=True):
 
 
 class AssignmentAnswer(msgspec.Struct, array_like=True):
-    """A target, or the reason why there is none."""
+    """The computed target assignment, or the reason why there is none."""
 
     target: Target
     failure: Literal["", "raised", "invalid"] = ""
@@ -83,8 +83,8 @@ def _answer(find: FindAssignor, body: bytes) -> AssignmentAnswer:
 
 
 def orders_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
-    """Yield orders as they arrive. When they end, this process exits at once, even in the middle of
-    a computation.
+    """Yield orders as they arrive. When no more can arrive, this process exits at once, even in the
+    middle of a computation.
     """
     orders: SimpleQueue[bytes] = SimpleQueue()
 

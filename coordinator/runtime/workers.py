@@ -1,8 +1,8 @@
 """Computes target assignments in one other process, one after the other.
 
 The process starts when it is needed, and ends after it was idle for a while. It is killed if a
-computation takes too long. If the process fails, this is an outcome (``WorkFailed``), and never an
-exception here.
+computation takes too long. If the process fails, the caller gets this as an outcome
+(``WorkFailed``). No exception is raised.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ IDLE_S: Final = 60.0
 """The process ends after so long without work. A start takes 0.3 s. While it runs it needs 25
 MB."""
 END_S: Final = 1.0
-"""After the process has closed its end of the pipe, it has so long to exit."""
+"""How long the process may take to exit, after its end of the pipe is closed."""
 LINES: Final = 5
 WINDOW_S: Final = 60.0
 """In each window of so many seconds, at most ``LINES`` lines about failures are logged for each
 assignor."""
 
 WorkDone: TypeAlias = Callable[[WorkOutcome], None]
-"""Called once with the outcome, in a later turn of the loop; never after ``stop``."""
+"""Called once with the outcome of a computation, in a later turn of the loop. It is never called
+after ``stop``."""
 
 
 class _Waiting(NamedTuple):
@@ -180,7 +181,7 @@ class Workers:
         await process.wait()
 
     async def _death(self, error: OSError | EOFError) -> str:
-        """Return a text: how the process ended, or why it could not be started."""
+        """Return a text for the log: how the process ended, or why it could not be started."""
         process = self._process
         if process is None:
             return str(error)

@@ -1,4 +1,4 @@
-"""Passes on the work that slots ask for: assignments to ``workers``, patterns to
+"""Passes on the computations that shards ask for: assignments to ``workers``, patterns to
 ``pattern_index``.
 """
 
@@ -19,15 +19,15 @@ from groupkeeper.coordinator.runtime.workers import Workers
 
 
 class Begin(Protocol):
-    """Starts one kind of work. ``done`` gets the outcome once, in a later turn of the loop. It is
-    never called after a stop.
+    """Starts one kind of computation. ``done`` gets the outcome once, in a later turn of the loop.
+    ``done`` is never called after a stop.
     """
 
     def __call__(self, work: Any, done: Callable[[WorkOutcome], None]) -> None: ...
 
 
 class Workshop:
-    """Begins the work that slots ask for."""
+    """Starts the computations that shards ask for."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Workshop:
         }
 
     def begin(self, work: Work, done: Callable[[WorkOutcome], None]) -> None:
-        """Start work of any kind. ``Begin`` says when ``done`` is called."""
+        """Start a computation of any kind. ``Begin`` says when ``done`` is called."""
         self._begin[type(work)](work, done)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Stop all work. From now on no ``done`` is called. Return the tasks that the caller must
-        await.
+        """Stop all computations. From now on no ``done`` is called. Return the tasks that the
+        caller must await.
         """
         return [*self.assignments.stop(), *self.patterns.stop()]
