@@ -318,12 +318,13 @@ class Slot:
             self._work_done(shard, work, outcome)
 
     def drop(self, loads_again: bool) -> list[Refusal]:
-        """Drop the state, so that the shard is LOADING. Return the refusals that the caller must
-        send. ``loads_again``: this process will load the shard again.
+        """Drop the shard, so that the slot is LOADING. Return the refusals that the caller must
+        send. ``loads_again`` is True if this process will load the shard again.
 
         The waiting replies may depend on records that are not durable, and a parked request has
-        lost its group. NOT_COORDINATOR makes clients look for the coordinator again and repeat the
-        request. A commit is repeated without that, if the shard is loaded again.
+        lost its group. Their refusal is NOT_COORDINATOR, so clients look for the coordinator again
+        and repeat the request. If the shard is loaded again, the refusal of a commit differs:
+        clients then repeat the commit without looking.
         """
         self.shard = self.suspended = None
         self._outcomes.clear()

@@ -44,8 +44,9 @@ _BLOCK_S = 60.0
 
 
 class ConsulEntry(NamedTuple):
-    """One key and its value. ``at_index`` is the index of its last change. ``session`` is the
-    session that has its lock, or None. ``created_at`` is the index at which it was created.
+    """One key and its value. Consul's index is a counter of changes. ``at_index`` is the index of
+    the key's last change, and ``created_at`` that of its creation. ``session`` is the session that
+    has the key's lock, or None.
     """
 
     key: str
@@ -125,8 +126,9 @@ class ConsulClient:
     async def keys(
         self, prefix: str, separator: str = "", *, consistent: bool = False
     ) -> tuple[str, ...]:
-        """Return the names below a prefix, in order. With a separator, each is cut off after the
-        next one, and is returned once. With ``consistent`` the answer is up to date.
+        """Return the names below a prefix, in order. With a separator, each name is cut off after
+        the next separator and is returned once, like the entries of a directory. With
+        ``consistent`` the answer is up to date.
         """
         params = {"keys": ""} | ({"separator": separator} if separator else {})
         params |= {"consistent": ""} if consistent else {}

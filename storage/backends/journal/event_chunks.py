@@ -1,6 +1,7 @@
-"""The event log of a store of keys and values: compressed chunks. Only the newest ones are kept.
+"""The event log of a store of keys and values: values with compressed events, which are called
+chunks.
 
-ZooKeeper and Consul have everything in memory. So the log has a limit in addition to
+ZooKeeper and Consul keep everything in memory. So only the newest chunks are kept, even within
 ``log.retention_minutes``.
 """
 
@@ -26,8 +27,8 @@ MAX_CHUNKS: Final = 256
 """
 
 _LINES_BYTES: Final = 512 * 1024
-"""The size of the lines that are compressed together. With more, a chunk could be too large for one
-value of ZooKeeper."""
+"""The most bytes of lines that are compressed together. With more, a chunk could be too large for
+one value of ZooKeeper."""
 
 
 class EventChunks:

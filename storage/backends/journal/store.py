@@ -449,8 +449,8 @@ class JournalStorage:
     # --- folding ----------------------------------------------------------------------------------
 
     def _portion(self, items: Sequence[ShardAppend], entry: JournalEntry) -> FoldPortion | None:
-        """Encode the values that this append folds. Return None if a fold is in flight or has just
-        begun.
+        """Encode the values that are folded with this append. Return None if a fold is in flight or
+        has just begun.
         """
         now_ms = self._timer_ms()
         is_time = now_ms - self._folded_ms >= self._fold_pause_ms

@@ -25,10 +25,11 @@ from groupkeeper.storage.event_log.lines import row_lines
 from groupkeeper.storage.keyed import KeyedRecords
 
 PORTION_ENTRIES: Final = 50
-"""One fold deletes at most so many entries. An entry may have many events."""
+"""The most journal entries that one fold deletes. An entry may have many events."""
 
 PORTION_BYTES: Final = 4 * 1024 * 1024
-"""A fold takes no further entry if its entries have so many bytes. They are in memory together."""
+"""A fold takes no further journal entry when its entries have so many bytes. All of them are in
+memory at the same time."""
 
 
 async def fold_ended(driver: JournalDriver, life_id: str, ended: str) -> None:

@@ -40,12 +40,16 @@ class FoldPortion(NamedTuple):
     rows: Mapping[Key, int]
     """For each value, the number of the journal entry with its oldest change that is not folded."""
     trim_row: int
-    """When the values are written, the entries up to this row are folded."""
+    """The number of a journal entry. When the values are written, the journal no longer needs this
+    entry and the earlier ones."""
     large: tuple[ShardId, SavedGroup] | None = None
-    """A snapshot of a group that takes too long to encode at once. It is a portion of its own."""
+    """A snapshot of a group that takes too long to encode at once. It is the only value of its
+    fold."""
 
     async def encoded(self) -> Sequence[Value]:
-        """Return the values. A large group is encoded now, and the loop turns during this."""
+        """Return the encoded values. A large group is encoded in this call, in pieces, so that
+        other tasks of the loop can run.
+        """
         if self.large is None:
             return self.values
         shard, group = self.large
@@ -93,8 +97,9 @@ class Unfolded:
         return [(shard, name) for shard, is_group, name in self._rows if is_group]
 
     def take(self, saved: Saved, row: int) -> FoldPortion:
-        """Encode the values of these shards whose changes are oldest, or take a snapshot of one
-        large group. The caller has applied all changes up to ``row``, and no later one.
+        """Choose the values of these shards whose changes are oldest, and encode them for one fold.
+        If the oldest one is a large group, take only a snapshot of this group. The caller has
+        applied all changes up to the entry ``row``, and no later one.
         """
         taken: dict[Key, int] = {}
         values: list[Value] = []
