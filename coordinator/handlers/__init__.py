@@ -1,1 +1,3 @@
-"""One file per API. It turns every version into one request type, and the result into wire form."""
+"""Handlers, one file for each API of Kafka. A handler reads a request of any version, passes it to
+the coordinator, and writes the answer in the same version.
+"""

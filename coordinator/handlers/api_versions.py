@@ -30,7 +30,8 @@ KEY = ApiKey.API_VERSIONS
 MAX_VERSION = API_BY_KEY[KEY].max_version
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""KIP-511, ApiVersionsRequest.isValid."""
+"""The form of a valid name, or version, of a client's software (KIP-511,
+ApiVersionsRequest.isValid)."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:

@@ -28,7 +28,7 @@ NO_OPERATIONS = -(2**31)
 
 
 def endpoint(exchange: Exchange, services: Services) -> Endpoint:
-    """Return the address of this server for the client: the configured address, or else the one
-    that the client used.
+    """Return the address of this server, for the client: the configured address, or else the
+    address that the client connected to.
     """
     return services.advertised or Endpoint(*exchange.channel.local_address())

@@ -34,14 +34,15 @@ FIRST_WITH_PATTERN = 1
 
 
 _MOST_BYTES: Final = MAX_REPEATED_BYTES + 1
-"""A longer body is cut to this. It then equals no remembered body, since those are shorter."""
+"""The most bytes of a body that are compared with the last one. A longer body is cut to this
+length. It then differs from every remembered body, because those are shorter."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit the heartbeat. If it changes nothing, it is usually answered before this returns.
 
-    A member repeats such a heartbeat again and again. So the request of the last one is used again
-    if version, body and client are the same.
+    A member repeats the same heartbeat again and again. If version, body and client are those of
+    the last heartbeat, its parsed request is used again.
     """
     offset = exchange.body_at
     body = exchange.frame[offset : offset + _MOST_BYTES]
@@ -66,7 +67,9 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _read_steady(exchange: Exchange) -> ConsumerGroupHeartbeat | None:
-    """Read a heartbeat that states nothing new. Return None for any other."""
+    """Read a heartbeat in which the member states no change. Return None for any other
+    heartbeat.
+    """
     read = read_steady_heartbeat(exchange.version, exchange.frame, exchange.body_at)
     if read is None:
         return None
@@ -90,7 +93,7 @@ def _read_steady(exchange: Exchange) -> ConsumerGroupHeartbeat | None:
 
 
 def parse(wire: Any, exchange: Exchange, services: Services) -> ConsumerGroupHeartbeat:
-    """Convert a request of any version to the core's type."""
+    """Convert a request of any version to a ``ConsumerGroupHeartbeat``, which has no version."""
     names = wire.subscribed_topic_names
     pattern = wire.subscribed_topic_regex if exchange.version >= FIRST_WITH_PATTERN else None
     owned = wire.topic_partitions
@@ -116,7 +119,7 @@ def parse(wire: Any, exchange: Exchange, services: Services) -> ConsumerGroupHea
 def _refusal_of(
     request: ConsumerGroupHeartbeat, version: int, services: Services
 ) -> ConsumerGroupHeartbeatResult | None:
-    """Return the refusal of a request that no group would accept, or None."""
+    """Return the refusal for a request that no group would accept; None for any other request."""
     if not services.serves_consumer_groups:
         return ConsumerGroupHeartbeatResult(ErrorCode.UNSUPPORTED_VERSION)
     if services.denied:

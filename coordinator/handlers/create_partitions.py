@@ -1,4 +1,4 @@
-"""CreatePartitions (37): add partitions to topics of static mode.
+"""CreatePartitions (37): add partitions to topics. Here topics have no records (static mode).
 
 | version | change |
 | --- | --- |
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the topics that may be changed. The answer follows once the partitions are durable."""
+    """Submit the topics that may be changed. The answer is sent when the new partitions are
+    durable.
+    """
     wire = exchange.read(services)
     named = [(topic.name, "") for topic in wire.topics]
     if services.denied:

@@ -1,4 +1,5 @@
-"""CreateTopics (19): topics of static mode. Kafka's configs are checked, but have no effect here.
+"""CreateTopics (19): create topics without records (static mode). Kafka's topic configs are
+checked, but have no effect here.
 
 | version | change |
 | --- | --- |
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the topics that may be created. The answer follows once they are durable."""
+    """Submit the topics that may be created. The answer is sent when they are durable."""
     wire = exchange.read(services)
     named = [(topic.name, "") for topic in wire.topics]
     if services.denied:
@@ -43,8 +44,8 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _undecided(topics: Any) -> frozenset[str]:
-    """Return the names that Kafka would pass to its controller. All other names are refused before
-    that.
+    """Return the names that Kafka would pass to its controller. Kafka refuses all other names
+    earlier.
     """
     names = [topic.name for topic in topics]
     return frozenset(names) - topic_changes.repeated(names) - {CLUSTER_TOPIC}
@@ -58,8 +59,8 @@ def _new_topic(topic: Any, services: Services) -> NewTopic:
 def _are_too_many(
     topics: Any, new: list[NewTopic], undecided: frozenset[str], services: Services
 ) -> bool:
-    """Apply Kafka's two limits: the partitions of the request, and the records that it would
-    write.
+    """Return True if the request exceeds one of Kafka's two limits: the number of new partitions,
+    and the number of records that Kafka would write.
     """
     asked = written = 0
     for topic, made in zip(topics, new, strict=True):
@@ -71,7 +72,9 @@ def _are_too_many(
 
 
 def _refusal_of(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
-    """Return the first error of a topic other than its name, in Kafka's order."""
+    """Return the first error of a topic, in Kafka's order; None if there is none. Its name is
+    checked elsewhere.
+    """
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         message = f"Null value not supported for topic configs: {', '.join(nulls)}"
@@ -89,7 +92,9 @@ def _refusal_of(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
 
 
 def _refusal_of_assignments(topic: Any, node_id: int) -> tuple[ErrorCode, str] | None:
-    """Check a manual assignment. It must place every partition on this server."""
+    """Return the error of a manual assignment of partitions to brokers; None if there is none. It
+    must place every partition on this server.
+    """
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         message = "partitions and replication factor must be -1 beside a manual assignment"
         return ErrorCode.INVALID_REQUEST, message

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 AT_ONCE = 16
-"""At most so many groups are deleted at a time. A portion of each takes up to 3 ms of the event
-loop."""
+"""The most groups that are deleted at the same time. Each group is deleted in portions of up to 3
+ms, in which the event loop is blocked."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Delete each group. The answer follows once the last deletion is durable."""
+    """Delete each group. The answer is sent when the last deletion is durable."""
     wire = exchange.read(services)
     group_ids = list(dict.fromkeys(wire.groups_names))
 

@@ -1,4 +1,5 @@
-"""DeleteTopics (20): delete topics of static mode, with their committed offsets.
+"""DeleteTopics (20): delete topics, with their committed offsets. Here topics have no records
+(static mode).
 
 | version | change |
 | --- | --- |
@@ -26,7 +27,7 @@ NOT_NAMED = "Name a topic by name or by id."
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the topics that may be deleted. The answer follows once the deletion is durable."""
+    """Submit the topics that may be deleted. The answer is sent when the deletion is durable."""
     wire = exchange.read(services)
     if exchange.version >= 6:
         named = [(t.name, uuid_to_topic_id(t.topic_id)) for t in wire.topics]
@@ -59,7 +60,9 @@ def _refusal_of(name: str | None, topic_id: str) -> TopicChange | None:
 
 
 def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
-    """Render each topic once. An entry with both a name and an id, or neither, has its own row."""
+    """Render each topic once. An entry that had both a name and an id, or neither, gets a row of
+    its own.
+    """
     topics = dict.fromkeys(change for change in changes if change.message != NOT_NAMED)
     others = (change for change in changes if change.message == NOT_NAMED)
     return render([*topics, *others], exchange)

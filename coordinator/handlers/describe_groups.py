@@ -52,7 +52,9 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _error_of(result: DescribeGroupResult, version: int) -> ErrorCode:
-    """Return the error of a group. An absent group is an error only from version 6 on."""
+    """Return the error of a group's description. If the group does not exist, this is an error only
+    from version 6 on.
+    """
     absent = result.error is ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if absent and version < 6 else result.error
 

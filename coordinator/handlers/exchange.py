@@ -1,4 +1,5 @@
-"""One request of one connection, and its answer. The core calls it a ticket.
+"""One request of one connection, and its answer. It is what the core calls a ticket: the receiver
+of an answer.
 
 The core calls ``resolve`` once. The exchange renders the result in the client's version and passes
 the bytes to its connection. The connection writes them after the replies of earlier requests.
@@ -25,7 +26,8 @@ Render: TypeAlias = Callable[[Any, "Exchange"], bytes | None]
 None if the reply is sent later."""
 
 NO_THROTTLE_MS: Final = 0
-"""How long the client must wait before its next request. There are no quotas yet."""
+"""How long the client must wait before its next request. It is always 0, because there are no
+quotas yet."""
 
 INTERNAL_ERROR = "internal_error"
 """The reason that is logged and counted when a bug of ours closes a connection."""
@@ -40,26 +42,28 @@ ELEMENT_WEIGHTS: Final[dict[int, int]] = {
     ApiKey.OFFSET_DELETE: 2,
     ApiKey.METADATA: 2,
 }
-"""An element of these APIs counts as several elements, because it blocks the loop for longer than
-others. Measured: 20 us for a group to alter, 15 us for a topic to create, 5 us for a member that
-leaves, up to 8 us for a topic by id, up to 5 us for anything else."""
+"""API key -> weight. The number of elements in a request is limited. An element of these APIs
+counts as several, because it blocks the loop for longer than others. Measured: 20 us for a group to
+alter, 15 us for a topic to create, 5 us for a member that leaves, up to 8 us for a topic by id, up
+to 5 us for anything else."""
 
 
 class Channel(Protocol):
     """The methods of a connection that an exchange calls."""
 
     session: Session
-    """The client of this connection."""
+    """What is known about the client of this connection."""
 
     def answered(self, exchange: Exchange) -> None:
-        """Called when the exchange has its reply. Writes it after the replies of earlier
-        requests.
+        """Called when the exchange has its reply. The connection writes it after the replies of
+        earlier requests.
         """
         ...
 
     def failed(self, exchange: Exchange, error: BaseException) -> None:
-        """Called when the handler or the rendering raised, which is a bug of ours. There is no
-        reply to write."""
+        """Called when the handler or its renderer raised an exception, which is a bug of ours.
+        There is no reply to write.
+        """
         ...
 
     def refused(self, exchange: Exchange, reason: str) -> None:
@@ -67,7 +71,9 @@ class Channel(Protocol):
         ...
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
-        """Add to the number of bytes that the exchange holds until it is answered."""
+        """Add to the number of bytes that the connection counts for the exchange until it is
+        answered.
+        """
         ...
 
     def local_address(self) -> tuple[str, int]:
@@ -75,8 +81,8 @@ class Channel(Protocol):
         ...
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Run the call once after the delay (0: in the next turn of the loop). Return a function
-        that cancels it.
+        """Schedule a call after the delay (0: in the next turn of the loop). Return a function that
+        cancels the call.
         """
         ...
 
@@ -121,7 +127,7 @@ def _not_set(_result: Any, _exchange: Exchange) -> bytes:
 
 
 class Exchange:
-    """A request that waits for its answer. Made from the header of the frame."""
+    """A request that waits for its answer. The connection makes it from the header of the frame."""
 
     __slots__ = (
         "asked",
@@ -163,26 +169,27 @@ class Exchange:
         self.body_at = body_at
         """The position of the body in ``frame``."""
         self.last = last
-        """The last requests of the connection."""
+        """The last requests of the connection, for handlers that recognize a repeated one."""
         self.render: Render = _not_set
-        """Set by the handler before it submits."""
+        """The function that renders the answer. The handler sets it before it submits the request.
+        """
         self.error = 0
         """The first error of the answer, for the metrics."""
         self.blocks = True
         """If True, later requests of the connection do not begin before this one is answered
-        (docs/spec/wire.md#frames). Handlers clear it for requests that may be pipelined: commits,
-        plain fetches, heartbeats.
-        """
+        (docs/spec/wire.md#frames). Handlers set False for requests that may be pipelined: commits,
+        plain fetches, heartbeats."""
         self.begun_s = 0.0
-        """When it began, by the monotonic clock. 0.0 if it was answered in the same turn."""
+        """When the request began, by the monotonic clock. 0.0 if it was answered in the same turn.
+        """
         self.cost_bytes = 0
-        """How many bytes the connection holds for it while it waits."""
+        """How many bytes the connection counts for this request while it waits."""
         self.asked: Any = None
-        """The parts of the request that the renderer needs."""
+        """The parts of the request that the renderer needs. The handler sets them."""
         self.reply: bytes | None = None
         """The reply frame, once it is rendered."""
         self.group_id: str | None = None
-        """The group that may make the answer large, for the log."""
+        """The group that may make the answer too large. The log names it then."""
         self.on_closed: Callable[[], None] | None = None
         """Called when the connection closes before the answer, to cancel work for this request."""
 
@@ -200,15 +207,15 @@ class Exchange:
         return entity
 
     def write(self, **values: Any) -> bytes:
-        """Return the reply in the version of the request, from the values of its fields.
+        """Return the reply in the version of the request. ``values`` has the values of its fields.
 
-        Fields that the version lacks are left out.
+        Fields that this version does not have are left out.
         """
         values["throttle_time"] = NO_THROTTLE_MS
         return response_writer(self.key, self.version)(self.correlation_id, values)
 
     def write_part(self, path: str, items: Iterable[Any]) -> bytes:
-        """Return the bytes of some elements of an array. ``path`` names it, such as
+        """Return the encoded bytes of some elements of an array. ``path`` names the array, such as
         ``topics.partitions``.
         """
         return write_elements(self.key, self.version, path, items)

@@ -48,31 +48,30 @@ MAX_WAIT_MS = 30_000
 """The longest wait, whatever the client asks for. Kafka's clients ask for 500 ms."""
 
 FULL_EPOCHS = frozenset({0, -1})
-"""Session epochs that begin or end a session, and so name every partition
-(FetchMetadata.isFull).
-"""
+"""The session epochs of a request that begins or ends a fetch session. Such a request names every
+partition (FetchMetadata.isFull)."""
 
 _ZERO_ID = ("", "")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
-"""The replica ids of clients."""
+"""The replica ids in requests of clients. Other ids are those of brokers."""
 NO_EPOCH = -1
 
 
 class _Asked(NamedTuple):
-    """A partition of the request."""
+    """A partition that the request names."""
 
     topic: tuple[str, str]
-    """The name or the printed id that the client sent for the topic, as the answer repeats it."""
+    """The name or the id of the topic, in the form that the client sent. The answer repeats it."""
     topic_id: str
-    """Empty if there is no such topic."""
+    """The id of the topic; empty if the topic does not exist."""
     error: ErrorCode
-    """The error if there is no such partition."""
+    """The error if the partition does not exist; otherwise NONE."""
     wire: Any
 
 
 class _Fetched(NamedTuple):
-    """A partition of the answer, without records."""
+    """A partition in the answer. It has no records."""
 
     partition_index: int
     error_code: ErrorCode
@@ -89,8 +88,8 @@ class _Fetched(NamedTuple):
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once if there is an error, no known partition, or no wait. Otherwise answer after
-    the client's ``max_wait``, at most ``MAX_WAIT_MS``.
+    """Answer at once if a partition has an error, if no partition is known, or if the client does
+    not wait. Otherwise answer after the client's ``max_wait``, at most ``MAX_WAIT_MS``.
     """
     wire = exchange.read(services)
     if exchange.version >= 7 and wire.session_epoch not in FULL_EPOCHS:
@@ -117,8 +116,8 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked], list[_Asked]]:
-    """Return the known and the missing partitions. If a partition is named twice, its first place
-    and its last values count.
+    """Return the known partitions and the missing ones, each once. If the request names a partition
+    twice, the place of the first and the values of the last count.
     """
     by_id = version >= TOPIC_IDS
     asked: dict[tuple[tuple[str, str], int], _Asked] = {}
@@ -147,7 +146,9 @@ def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked]
 def look_up(
     topics: Topics, asked: _Asked, version: int, *, is_replica: bool
 ) -> tuple[ErrorCode, int]:
-    """Return (error, end) of a partition that exists. With an error the end is -1."""
+    """Check one partition of the request, which exists. Return (error, end). With an error the end
+    is -1.
+    """
     wire = asked.wire
     epoch = wire.current_leader_epoch if version >= 9 else NO_EPOCH
     if epoch > LEADER_EPOCH or (is_replica and epoch >= 0):
@@ -161,7 +162,7 @@ def look_up(
 
 
 def render(wire: Any, exchange: Exchange, services: Services) -> tuple[bytes, bool]:
-    """Render in the version of the request. Also return whether the answer may wait.
+    """Return the answer in the version of the request. Also return True if the answer may wait.
 
     Known partitions come first. Neighbours of one topic share an entry (FetchResponse.toMessage).
     """
@@ -198,8 +199,8 @@ def _replica_id(wire: Any, version: int) -> int:
 
 
 def _stumbles(missing: list[_Asked], version: int) -> bool:
-    """Return whether an entry follows a partition with the zero id. Kafka fails there, because it
-    has no name to compare (FetchResponse.matchingTopic).
+    """Return True if an entry follows a partition with the topic id zero. Kafka fails on such an
+    answer, because it has no name to compare (FetchResponse.matchingTopic).
     """
     return version >= TOPIC_IDS and any(one.topic == _ZERO_ID for one in missing[:-1])
 

@@ -29,7 +29,7 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once. Every group is ours, even ""."""
+    """Answer at once. This server is the coordinator of every group, even of the group ""."""
     request = exchange.read(services)
     version = exchange.version
     key_type = request.key_type if version >= 1 else GROUP

@@ -1,4 +1,5 @@
-"""Asks for many groups in one request, one window at a time, so that the loop stays free.
+"""Asks the coordinator about many groups for one request. It asks some of them at a time, so that
+other requests can run.
 
 Each answer is rendered at once, and only its bytes are kept. A request may name one large group a
 thousand times. A reply that becomes too large closes the connection before it fills the memory.
@@ -25,7 +26,7 @@ WINDOW_BYTES = 262_144
 
 
 class Gather:
-    """The tickets of one exchange that asks the coordinator several questions."""
+    """The questions that one request asks the coordinator, and their answers."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Gather:
         self._submitting = False
 
     def begin(self) -> None:
-        """Ask one window of questions. The exchange is answered after the last answer, which may be
+        """Ask the next questions. The exchange is answered after the last answer, which may be
         before this returns.
         """
         requests = self._requests
@@ -72,7 +73,7 @@ class Gather:
             self._advance()
 
     def took(self, index: int, result: Any) -> None:
-        """Process the answer to one question: render it."""
+        """Render the answer to the question at this index."""
         try:
             part = self._render(result, index)
         except Exception as error:  # noqa: BLE001 - as in Exchange.resolve

@@ -1,5 +1,5 @@
-"""Heartbeat (12): a member is alive (docs/spec/membership.md#heartbeat). This is the most frequent
-request.
+"""Heartbeat (12): a member shows that it is alive (docs/spec/membership.md#heartbeat). This is the
+most frequent request.
 
 | version | change |
 | --- | --- |
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTES: Final = MAX_REPEATED_BYTES + 1
-"""A longer body is cut to this. It then equals no remembered body, since those are shorter."""
+"""The most bytes of a body that are compared with the last one. A longer body is cut to this
+length. It then differs from every remembered body, because those are shorter."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit the heartbeat. It is usually answered before this returns.
 
     A member sends the same heartbeat again and again. If version, body and client are those of the
-    last heartbeat, its request is submitted again and nothing is parsed.
+    last heartbeat, its parsed request is submitted again.
     """
     offset = exchange.body_at
     body = exchange.frame[offset : offset + _MOST_BYTES]

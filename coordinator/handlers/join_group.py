@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the join. The core answers it at once, or parks it until the join phase ends."""
+    """Submit the join. The coordinator answers it at once, or when the join phase of the group
+    ends.
+    """
     wire = exchange.read(services)
     exchange.render = render
     request = parse(wire, exchange.version, exchange.client, services.mint)
@@ -41,7 +43,9 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def parse(wire: Any, version: int, client: Client, mint: Callable[[], UUID]) -> JoinGroup:
-    """Convert a request of any version to the core's type. ``mint`` returns a new UUID."""
+    """Convert a request of any version to a ``JoinGroup``, which has no version. ``mint`` returns a
+    new UUID, for the member id.
+    """
     instance_id = wire.group_instance_id if version >= 5 else None
     # A client id or an instance id, and a UUID (docs/spec/groups.md#model).
     owner = client.client_id if instance_id is None else instance_id

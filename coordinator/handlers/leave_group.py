@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the leave. The answer has one entry for each member."""
+    """Submit the request to leave. The answer has one entry for each member."""
     wire = exchange.read(services)
     exchange.render = render
     services.coordinator.submit(parse(wire, exchange.version, exchange.client), exchange)
 
 
 def parse(wire: Any, version: int, client: Client) -> LeaveGroup:
-    """Convert a request of any version to the core's type."""
+    """Convert a request of any version to a ``LeaveGroup``, which has no version."""
     if version < 3:
         members: tuple[LeavingMember, ...] = (LeavingMember(wire.member_id, None),)
     elif version < 5:

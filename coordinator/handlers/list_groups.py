@@ -26,7 +26,7 @@ _BLANKS = "".join(map(chr, range(0x21)))
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Start the listing. The coordinator gathers it from its shards."""
+    """Start the listing. The coordinator collects the groups of all its shards."""
     wire = exchange.read(services)
     reply = _Reply(exchange, services)
     cancel = services.coordinator.submit_listing(parse(wire, exchange.version), reply)
@@ -35,8 +35,8 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def parse(wire: Any, version: int) -> ListGroups:
-    """Convert a request of any version to the core's type. Kafka trims states, but does not trim
-    types.
+    """Convert a request of any version to a ``ListGroups``, which has no version. Like Kafka, trim
+    the names of states, and do not trim those of types.
     """
     return ListGroups(
         states=frozenset(s.strip(_BLANKS).lower() for s in wire.states_filter)
@@ -47,7 +47,9 @@ def parse(wire: Any, version: int) -> ListGroups:
 
 
 class _Reply:
-    """The groups of one reply. Each part is rendered when its shard has answered."""
+    """Collects the groups of one reply. When a shard has answered, its groups are rendered at
+    once.
+    """
 
     __slots__ = ("_bytes", "_exchange", "_groups", "_max_bytes", "_parts")
 

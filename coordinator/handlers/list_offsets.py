@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 LATEST = -1
 EARLIEST = frozenset({-2, -4})
-"""The earliest offset of the log, and of the leader's local log."""
+"""The timestamps that ask for the earliest offset: of the log, and of the part that the leader has
+on its disk."""
 SPECIAL: Final = {LATEST: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
-"""The first version of each special timestamp
-(ReplicaManager.isListOffsetsTimestampUnsupported).
-"""
+"""The timestamps with a special meaning, each with the first version that has it
+(ReplicaManager.isListOffsetsTimestampUnsupported)."""
 
 ISOLATION_LEVELS = frozenset({0, 1})
 
@@ -45,7 +45,7 @@ class FoundPartition(NamedTuple):
     offset: int = -1
     leader_epoch: int = -1
     timestamp: int = -1
-    """Always -1, because no record has a timestamp here."""
+    """The time of the record at the offset. Always -1, because there are no records here."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -56,7 +56,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 def look_up(
     topics: Topics, topic: TopicInfo | ErrorCode, wire: Any, version: int
 ) -> tuple[ErrorCode, int, int]:
-    """Return (error, offset, leader epoch) of one partition of the request."""
+    """Look up what the request asks about one partition. Return (error, offset, leader epoch)."""
     if wire.timestamp < 0 and version < SPECIAL.get(wire.timestamp, version + 1):
         return ErrorCode.UNSUPPORTED_VERSION, -1, -1
     error = check_partition(
@@ -72,7 +72,7 @@ def look_up(
 
 
 def render(wire: Any, exchange: Exchange, services: Services) -> bytes:
-    """Render in the version of the request, with each partition once."""
+    """Return the answer in the version of the request. It has each partition once."""
     version = exchange.version
     if version >= 2 and wire.isolation_level not in ISOLATION_LEVELS:
         entries = _refused(wire, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -88,7 +88,9 @@ def render(wire: Any, exchange: Exchange, services: Services) -> bytes:
 
 
 def _entries(wire: Any, version: int, topics: Topics) -> list[tuple[str, list[FoundPartition]]]:
-    """Merge topics that the request names twice. Refuse partitions that it names twice."""
+    """Return the topics of the answer. Topics that the request names twice are merged. Partitions
+    that it names twice are refused.
+    """
     image = topics.image
     merged: dict[str, dict[int, FoundPartition]] = {}
     for asked in wire.topics:
@@ -106,8 +108,8 @@ def _entries(wire: Any, version: int, topics: Topics) -> list[tuple[str, list[Fo
 
 
 def _refused(wire: Any, error: ErrorCode) -> list[tuple[str, list[FoundPartition]]]:
-    """Refuse every entry of the request with the same error. Kafka does so for an unknown isolation
-    level (ListOffsetsRequest.getErrorResponse).
+    """Return the topics of the answer, with the same error for every partition of the request.
+    Kafka answers an unknown isolation level like this (ListOffsetsRequest.getErrorResponse).
     """
     return [
         (asked.name, [FoundPartition(p.partition_index, error) for p in asked.partitions])

@@ -53,17 +53,17 @@ LOOK_UP_BY_ID = 12
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 MAX_KEPT_PARTITIONS = 500
-"""Topics with more partitions are not cached, but packed for each answer. The cache outlives the
-topic: 100,000 partitions would need 2.6 MB for each version."""
+"""The largest topic whose encoded partitions are cached. Larger ones are encoded for each answer.
+The cache outlives the topic: 100,000 partitions would need 2.6 MB for each version."""
 
 
 _INDEX = struct.Struct(">i")
 _INDEX_AT = 2
-"""The position of the index in a partition's row, after the error."""
+"""The position of the partition's index in its encoded row, after the error."""
 
 
 class ShownTopic(NamedTuple):
-    """The answer for one topic: its id and size, or an error."""
+    """The answer for one topic: its id and its number of partitions, or an error."""
 
     error: ErrorCode
     name: str | None
@@ -72,7 +72,7 @@ class ShownTopic(NamedTuple):
 
 
 class _TopicRow(NamedTuple):
-    """One topic of the answer, with the field names of the wire."""
+    """One topic of the answer. The attributes have the names of Kafka's fields."""
 
     error_code: ErrorCode
     name: str | None
@@ -83,7 +83,7 @@ class _TopicRow(NamedTuple):
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once, or after missing topics were created."""
+    """Answer at once, or when the missing topics of the request have been created."""
     wire = exchange.read(services)
     version = exchange.version
     wrong = _refusal(wire, version)
@@ -167,9 +167,10 @@ def _by_name(image: TopicImage, name: str | None) -> ShownTopic:
 
 
 def _refusal(wire: Any, version: int) -> ErrorCode:
-    """Return the error in the names or ids of the topics, or NONE. In versions 10 and 11 a topic
-    with an id or without a name is an error. From 12 on Kafka fails on a topic without a name if no
-    topic has an id.
+    """Return the error in the names or ids of the topics; NONE if there is none.
+
+    In versions 10 and 11 a topic with an id, or without a name, is an error. From version 12 on,
+    Kafka fails on a topic without a name if no topic has an id.
     """
     if wire.topics is None or version < TOPIC_IDS:
         return ErrorCode.NONE
@@ -218,8 +219,8 @@ def render(
     services: Services,
     written: Written | None = None,
 ) -> bytes:
-    """Render in the version of the request. ``written`` has the topics if they are already
-    written.
+    """Return the answer in the version of the request. ``written`` has the encoded topics, if they
+    are encoded already.
     """
     version = exchange.version
     here = endpoint(exchange, services)
@@ -250,7 +251,9 @@ def _slices(exchange: Exchange, topics: list[ShownTopic], node_id: int, operatio
 
 
 def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
-    """Return the error for every topic, and no broker (MetadataRequest.getErrorResponse)."""
+    """Return an answer with the error for every topic, and without brokers
+    (MetadataRequest.getErrorResponse).
+    """
     exchange.error = error
     topics = [ShownTopic(error, t.name or "", uuid_to_topic_id(t.topic_id), 0) for t in wire.topics]
     return exchange.write(
@@ -264,8 +267,8 @@ def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
 
 
 def _render_denied(wire: Any, exchange: Exchange, services: Services) -> bytes:
-    """Refuse every topic of the request. An unknown id is still reported as unknown
-    (KafkaApis.handleTopicMetadataRequest).
+    """Return an answer that refuses every topic of the request, because the client has no
+    permission. An unknown id is still reported as unknown (KafkaApis.handleTopicMetadataRequest).
     """
     version, error = exchange.version, services.denied
     topics: list[ShownTopic] = []
@@ -317,7 +320,8 @@ def _kept_partitions(version: int, node_id: int, count: int) -> Written:
 
 
 def _written_partitions(version: int, node_id: int, count: int) -> Written:
-    """Write the partitions of a topic. We are the leader at epoch 0 and the only replica.
+    """Encode the partitions of a topic. This server is the leader of each, at epoch 0, and the only
+    replica.
 
     The rows differ only in the index of the partition. So they are first made without indexes. Then
     the indexes are written into them, one byte position of all indexes at a time: 100,000

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the commit. It is answered once the offsets are durable. Later requests of the
+    """Submit the commit. The answer is sent when the offsets are durable. Later requests of the
     connection may begin before that.
     """
     version = exchange.version

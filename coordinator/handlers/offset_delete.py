@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the deletion. The answer follows once it is durable."""
+    """Submit the deletion. The answer is sent when the deletion is durable."""
     wire = exchange.read(services)
     exchange.render = render
     services.coordinator.submit(parse(wire, exchange.client), exchange)
 
 
 def parse(wire: Any, client: Client) -> OffsetDelete:
-    """Convert the request to the core's type."""
+    """Convert the request to an ``OffsetDelete``, the coordinator's own type."""
     topics = [
         (topic.name, [partition.partition_index for partition in topic.partitions])
         for topic in wire.topics

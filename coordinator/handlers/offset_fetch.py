@@ -49,7 +49,7 @@ TOPIC_IDS = 10
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit one request per group."""
+    """Submit one request for each group that the client names."""
     version = exchange.version
     body = exchange.frame[exchange.body_at : exchange.body_at + MAX_REPEATED_BYTES + 1]
     last = exchange.last.fetch
@@ -113,7 +113,9 @@ def _submit_many(
 def render_stored(
     result: OffsetFetchResult, exchange: Exchange, services: Services
 ) -> bytes | None:
-    """Render all offsets of one group. A large answer is rendered over several turns."""
+    """Return the answer with all offsets of one group. If it is large, return None: it is then
+    rendered over several turns of the loop and sent.
+    """
     topics = result.topics
     if not isinstance(topics, StoredTopics):
         return render(result, exchange)
@@ -134,7 +136,9 @@ def render_stored(
 
 
 def _group_slices(group_id: str, topics: StoredTopics, version: int) -> Slices:
-    """Make the same bytes as ``pack_fetched_group``, in slices."""
+    """Encode the offsets of a group in slices. Together they are the same bytes as those of
+    ``pack_fetched_group``.
+    """
     before, after = fetched_group_ends(group_id, len(topics))
     yield before
     last = yield from _slices(topics, version)
@@ -154,14 +158,16 @@ def _slices(topics: StoredTopics, version: int) -> Slices:
 
 
 def _joined(pieces: list[bytes]) -> bytes:
-    """Join the pieces and drop them, so that they are not held twice until the next turn."""
+    """Join the pieces, and clear the list of pieces, so that memory does not hold both until the
+    next turn.
+    """
     joined = b"".join(pieces)
     pieces.clear()
     return joined
 
 
 def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
-    """Render the answer for one group in the version of the request."""
+    """Return the answer for one group, in the version of the request."""
     version = exchange.version
     request: OffsetFetch = exchange.asked
     exchange.error = result.error if version < TOPIC_IDS else _first_error(result, version)
@@ -177,8 +183,8 @@ def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
 
 
 def _first_error(result: OffsetFetchResult, version: int) -> ErrorCode:
-    """Return the error for the metrics. Only partitions of an unknown topic id have an error, and
-    then all of that topic have it.
+    """Return the error that the metrics count. A partition has an error only if its topic id is
+    unknown, and then all partitions of this topic have it.
     """
     if result.error or version < TOPIC_IDS or isinstance(result.topics, StoredTopics):
         return result.error

@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 
 LEADER_EPOCH = 0
-"""Leaders never change here (docs/design.md#static-mode)."""
+"""The leader epoch of every partition. Leaders never change here (docs/design.md#static-mode)."""
 
 
 def find_by_name(image: TopicImage, name: str) -> TopicInfo | ErrorCode:
-    """Return a topic by name, or the error."""
+    """Return a topic by its name, or the error if it does not exist."""
     return image.by_name.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def find_by_id(image: TopicImage, topic_id: UUID | None) -> TopicInfo | ErrorCode:
-    """Return a topic by id, or the error. The zero id is unknown too."""
+    """Return a topic by its id, or the error if it does not exist. The id zero counts as
+    unknown.
+    """
     return image.by_id.get(uuid_to_topic_id(topic_id)) or ErrorCode.UNKNOWN_TOPIC_ID
 
 

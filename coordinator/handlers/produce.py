@@ -34,7 +34,7 @@ MESSAGE = "groupkeeper coordinates groups and keeps their offsets; it stores no 
 
 @dataclass(slots=True)
 class _Refused:
-    """One partition of the answer."""
+    """One partition in the answer, which refuses its records."""
 
     index: int
     error_code: ErrorCode
@@ -46,8 +46,7 @@ class _Refused:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Refuse every record at once. If the producer reads no reply (acks=0), close its
-    connection."""
+    """Refuse all records at once. If the producer wants no reply (acks=0), close its connection."""
     wire = exchange.read(services)
     if wire.acks != 0:
         exchange.send(render(wire, exchange, services.denied))
@@ -59,7 +58,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def render(wire: Any, exchange: Exchange, denied: ErrorCode) -> bytes:
-    """Render in the version of the request, with each partition once."""
+    """Return the answer in the version of the request. It has each partition once."""
     merged = _merged(wire, exchange.version)
     error = denied or ErrorCode.POLICY_VIOLATION
     refused = partial(_Refused, error_code=error, error_message=None if denied else MESSAGE)

@@ -29,7 +29,7 @@ Handle: TypeAlias = Callable[[Exchange, Services], None]
 
 
 class Operation(IntEnum):
-    """The operation on a resource (Kafka's AclOperation)."""
+    """What a client wants to do with a resource (Kafka's AclOperation)."""
 
     READ = 3
     WRITE = 4
@@ -42,7 +42,7 @@ class Operation(IntEnum):
 
 
 class Resource(IntEnum):
-    """The type of the resource (Kafka's ResourceType)."""
+    """The type of resource that needs a permission (Kafka's ResourceType)."""
 
     TOPIC = 2
     GROUP = 3
@@ -50,18 +50,20 @@ class Resource(IntEnum):
 
 
 Authorize: TypeAlias = Callable[[Session, Operation, Resource], bool]
-"""Returns whether the client of a session is allowed the operation."""
+"""A function that returns True if the client of a session may do the operation on the resource."""
 
 DENIED: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 }
-"""The error for a client that is not allowed an operation."""
+"""The error for each type of resource, if the client has no permission."""
 
 
 class Route(NamedTuple):
-    """The handler of an API, and the operation that its client must be allowed. None: no check."""
+    """The handler of an API, and the permission that a client needs for it. None: no permission is
+    needed.
+    """
 
     handle: Handle
     operation: Operation | None = None
@@ -88,8 +90,8 @@ class Routes(dict[tuple[int, int], Handle]):
     ) -> None:
         """Without ``authorize`` every operation is allowed, and handlers are called directly.
 
-        ``fallback`` handles keys and versions that are not in ``routes``. Its exchange has the
-        whole frame, and its offset is the end of the client id.
+        ``fallback`` handles the keys and versions that are not in ``routes``. It gets an exchange
+        with the whole frame. Its ``body_at`` is the end of the client id.
         """
         super().__init__()
         self._fallback = fallback
@@ -100,8 +102,8 @@ class Routes(dict[tuple[int, int], Handle]):
                 self[int(key), version] = handle
 
     def __missing__(self, asked: tuple[int, int]) -> Handle:
-        """Return the handler of a key or version that is not served. ApiVersions is answered in any
-        version, so that a newer client learns our versions (RequestContext.parseRequest).
+        """Return the handler for a key or version that is not served. ApiVersions is answered in
+        any version, so that a newer client learns our versions (RequestContext.parseRequest).
         """
         if asked[0] == ApiKey.API_VERSIONS:
             return api_versions.handle_unsupported
@@ -122,13 +124,13 @@ def _asking_first(route: Route, authorize: Authorize) -> Handle:
 
 
 def _denying(services: Services, error: ErrorCode) -> Services:
-    """Return the services for a request that must be answered with an error."""
+    """Return services with which a handler answers its request with this error."""
     return replace(services, denied=error, coordinator=_Denying(services.coordinator, error))
 
 
 class _Denying:
-    """Answers every request of a client without permission with the error. A listing gets no
-    groups.
+    """Stands for the coordinator if the client has no permission. It answers every request with the
+    error. A listing gets no groups.
     """
 
     def __init__(self, coordinator: Coordinator, error: ErrorCode) -> None:

@@ -19,7 +19,7 @@ from groupkeeper.coordinator.runtime.tickets import Ticket
 
 
 class Coordinator(Protocol):
-    """The part of the in-process API that handlers use
+    """The methods of the coordinator that handlers use
     (``embed.group_coordinator.GroupCoordinator``).
     """
 
@@ -29,12 +29,12 @@ class Coordinator(Protocol):
         ...
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Submit a request. The ticket is resolved once, before this returns or later."""
+        """Submit a request. The ticket gets the answer once, before this returns or later."""
         ...
 
     def submit_listing(self, request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
-        """Start a listing of groups. They are passed on in parts. Return a function that cancels
-        it.
+        """Start a listing of groups. The ticket gets the groups in parts. Return a function that
+        cancels the listing.
         """
         ...
 
@@ -51,7 +51,7 @@ class Endpoint(NamedTuple):
 
 
 class BrokerConfig(NamedTuple):
-    """A setting of this server, under a broker's name for it."""
+    """A setting of this server, under the name that Kafka's brokers have for it."""
 
     name: str
     kind: ConfigKind
@@ -67,33 +67,33 @@ class Services:
     coordinator: Coordinator
     topics: Topics
     denied: ErrorCode = ErrorCode.NONE
-    """The error for a client without permission (``routes``), else NONE. Handlers answer with it
-    and do not process the request. The coordinator of a denied client also returns it.
-    """
+    """The error for a client without permission (``routes``); otherwise NONE. If there is an error,
+    handlers answer with it and do not process the request. Calls of ``coordinator`` then return
+    this error too."""
     broker_configs: tuple[BrokerConfig, ...] = ()
-    """The configs of this server, for DescribeConfigs."""
+    """The settings of this server that DescribeConfigs shows."""
     node_id: int = 1
     cluster_id: str = "groupkeeper"
     advertised: Endpoint | None = None
-    """The address for clients; None: the one that the client connected to."""
+    """The address of this server for clients. None: the address that the client connected to."""
     serves_consumer_groups: bool = True
     """If False, requests of consumer groups are answered with UNSUPPORTED_VERSION."""
     consumer_assignors: tuple[str, ...] = ()
     """The assignors that members of consumer groups may name."""
     pattern_error: Callable[[str], str | None] = _no_patterns
-    """Returns why a pattern of topic names does not compile, or None."""
+    """A function that returns the reason why a pattern of topic names cannot be used; None if it
+    can be used."""
     auto_create_topics: bool = False
     num_partitions: int = 1
-    """Partitions of a topic that is created without a number."""
+    """The number of partitions of a topic that is created without a number."""
     max_request_elements: int = 20_000
-    """The elements in all arrays of one request. An element that costs the loop more than an offset
-    counts as several (``exchange``).
-    """
+    """The most elements in all arrays of one request. An element that blocks the loop for longer
+    than an offset counts as several (``exchange``)."""
     max_reply_bytes: int = 67_108_864
-    """A longer reply closes its connection. A request that names the same large group thousands of
-    times asks for more than any client can use.
-    """
+    """The longest reply. A longer one closes its connection. A request that names the same large
+    group thousands of times asks for more than any client can use."""
     unknown_topics: UnknownTopicLog = field(default_factory=UnknownTopicLog)
     new_topic_id: Callable[[], str] = mint_topic_id
     mint: Callable[[], uuid.UUID] = uuid.uuid4
-    """Generates ids of members and topics. Randomness enters here and nowhere else."""
+    """A function that returns a new UUID, for ids of members and topics. It is the only source of
+    randomness for requests."""

@@ -1,4 +1,4 @@
-"""The client of a connection, as far as it is known."""
+"""What is known about the client of a connection."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 from groupkeeper.coordinator.core.requests.client import Client
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""The principal of a client without authentication."""
+"""The principal (the name of the user) of a client that has not authenticated itself."""
 
 MAX_SOFTWARE_CHARS: Final = 249
-"""A client's software name is cut to so many characters. It may have 32,767."""
+"""The longest name of a client's software that is kept. A client may send 32,767 characters."""
 
 
 class Session:
@@ -23,26 +23,26 @@ class Session:
         self.listener = listener
         """The name of the listener that the client connected to."""
         self.address = address
-        """The peer's address without the port."""
+        """The client's address, without the port."""
         self.principal = principal
         self.client_host = "/" + java_address(address)
         """The address in the form in which Kafka shows it."""
         self.client = Client("", self.client_host, principal)
-        """The sender of the last request."""
+        """The sender of the last request: its client id, address and principal."""
         self.software = ""
         """Name and version of the client's library, if the client sent them (ApiVersions 3 and
         later).
         """
 
     def named(self, client_id: str | None) -> Client:
-        """Return the sender of a request with this client id. It is cached, because the next
-        request usually has the same client id.
+        """Return the sender of a request with this client id. The result is cached, because the
+        next request usually has the same client id.
         """
         self.client = Client(client_id or "", self.client_host, self.principal)
         return self.client
 
     def runs(self, name: str, version: str) -> None:
-        """Keep the name and version of the client's software."""
+        """Remember the name and version of the client's software."""
         self.software = f"{name} {version}"[:MAX_SOFTWARE_CHARS]
 
 

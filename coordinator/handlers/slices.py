@@ -1,8 +1,8 @@
-"""Makes a reply whose size depends on the stored data, not on the request: one slice in each turn
-of the loop.
+"""Makes a reply whose size depends on the stored data, not on the request. It makes one slice in
+each turn of the event loop.
 
-A generator makes it. It yields each full slice and returns the last one, so a short reply is made
-in its first turn. Finished slices count against the budget of the connections. A reply that becomes
+The renderer is a generator. It yields each full slice and returns the last one, so a short reply is
+complete in its first turn. Finished slices count as memory of the connection. A reply that becomes
 too large is aborted before the rest is made.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 262_144
 SLICE_ELEMENTS = 2_000
-"""The size of a slice, which needs 1 to 10 ms."""
+"""The number of elements in a slice. A slice takes 1 to 10 ms."""
 
 REPLY_TOO_LARGE = "reply_too_large"
 
@@ -35,7 +35,7 @@ class PartInSlices:
         done: Callable[[bytearray], None],
         made_bytes: int = 0,
     ) -> None:
-        """``done`` is called with the bytes of all slices at the end. ``made_bytes`` is the size of
+        """``done`` is called at the end with the bytes of all slices. ``made_bytes`` is the size of
         the earlier parts of the reply.
         """
         self._exchange = exchange
@@ -80,10 +80,10 @@ class PartInSlices:
 
 
 class SlicedReply(PartInSlices):
-    """Makes the slices of a whole reply. ``done`` copies them into its frame."""
+    """Makes a whole reply in slices. ``done`` copies the slices into the frame of the reply."""
 
     def end(self, made: bytearray) -> None:
-        """Hand over the bytes, if there is room for them and their copy."""
+        """Call ``done`` with the bytes, if there is room in memory for the bytes and their copy."""
         self._exchange.channel.grew(self._exchange, len(made))
         if not self._exchange.is_detached:
             super().end(made)

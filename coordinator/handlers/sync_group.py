@@ -22,19 +22,15 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 REPEATED_AT_ONCE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR)
-"""The answers to assignments that are too large.
-
-On any error here librdkafka joins again without a pause: a leader whose assignments were refused
-sent 8,000 requests a second.
-"""
+"""The errors for assignments that are too large. On any error here librdkafka joins again without a
+pause: a leader whose assignments were refused sent 8,000 requests a second."""
 REFUSED_AFTER_S: Final = 1.0
-"""The delay of these answers. librdkafka then sends as many requests a second as when its JoinGroup
-is refused.
-"""
+"""The delay of the answers with these errors. librdkafka then sends as many requests a second as
+when its JoinGroup is refused."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the sync. A follower's sync is parked until the leader has sent the assignments."""
+    """Submit the sync. The sync of a follower waits until the leader has sent the assignments."""
     wire = exchange.read(services)
     exchange.render = render
     if exchange.version >= 5 and (wire.protocol_type is None or wire.protocol_name is None):
@@ -45,7 +41,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def parse(wire: Any, version: int, client: Client) -> SyncGroup:
-    """Convert a request of any version to the core's type."""
+    """Convert a request of any version to a ``SyncGroup``, which has no version."""
     return SyncGroup(
         group_id=wire.group_id,
         generation_id=wire.generation_id,

@@ -73,9 +73,9 @@ APIS_SERVED: Final[dict[ApiKey, Route]] = {
         list_config_resources.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER
     ),
 }
-"""By API, one file each. Operation and resource are those that KafkaApis and ControllerApis check.
-ApiVersions and DescribeCluster need no permission.
-"""
+"""Every API, with its handler and the permission that a client needs. Operations and resources are
+those that Kafka checks (KafkaApis and ControllerApis). ApiVersions and DescribeCluster need no
+permission."""
 
 ROUTES: Final = Routes(APIS_SERVED)
 """The routes of a listener on which every operation is allowed."""

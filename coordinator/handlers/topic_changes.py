@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
 
 MAX_NEW_PARTITIONS: Final = 10_000
-"""The most new partitions of one request (Kafka: MAX_PARTITIONS_PER_BATCH, and as many records of
-its log).
-"""
+"""The most new partitions in one request. Kafka has the same limit (MAX_PARTITIONS_PER_BATCH), and
+the same one for the records that it writes for the request."""
 
 
 def refusal(name: str | None, error: ErrorCode, message: str, topic_id: str = "") -> TopicChange:
-    """Return the answer for a topic that is refused without asking the cluster shard."""
+    """Return the answer for a topic that is refused here, without asking the cluster shard."""
     return TopicChange(name, topic_id, -1, error, message)
 
 
@@ -40,8 +39,8 @@ def submit(
     refusals: Sequence[TopicChange | None],
     render: Callable[[list[TopicChange], Exchange], bytes],
 ) -> None:
-    """Submit the change. ``refusals`` has an entry per topic: None if the cluster shard decides on
-    it.
+    """Submit the change to the cluster shard, which holds the topics. ``refusals`` has an entry for
+    each topic: the refusal, or None if the cluster shard decides.
     """
 
     def render_all(result: ChangeTopicsResult, exchange: Exchange) -> bytes:
@@ -61,7 +60,9 @@ def refuse_all(
     message: str | None,
     render: Callable[[list[TopicChange], Exchange], bytes],
 ) -> None:
-    """Answer every entry of the request, (name, topic id), with the same error."""
+    """Answer every entry of the request with the same error. ``named`` has the (name, topic id) of
+    each entry.
+    """
     changes = [TopicChange(name, topic_id, -1, error, message) for name, topic_id in named]
     exchange.send(render(changes, exchange))
 
@@ -104,5 +105,7 @@ def repeated(names: Sequence[Any]) -> frozenset[Any]:
 
 
 def first_error(changes: list[TopicChange]) -> ErrorCode:
-    """Return the first error, or NONE. The metrics count one error for each request."""
+    """Return the first error of the answers; NONE if there is none. The metrics count one error for
+    each request.
+    """
     return next((change.error for change in changes if change.error), ErrorCode.NONE)

@@ -1,4 +1,6 @@
-"""Logs topics that clients ask for and that do not exist: often a misspelt name."""
+"""Logs the names of topics that clients ask for and that do not exist. Such a name is often
+misspelt.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
 
 TOPIC_WINDOW_S: Final = 600.0
-"""At most one line per topic in this time. Clients ask for their topics again every few minutes."""
+"""In this time, one topic causes at most one line. Clients ask for their topics again every few
+minutes."""
 WINDOW_S: Final = 60.0
 LINES_PER_WINDOW: Final = 5
 """The most lines in one window for all topics together."""
 MAX_NAMES: Final = 10
 """How many names of one request are checked."""
 MAX_CANDIDATES: Final = 500
-"""A missing name is compared with at most so many topics. Each takes some 20 us of the loop."""
+"""The most existing topics with which a missing name is compared. Each comparison blocks the loop
+for some 20 us."""
 _LENGTH_MAY_DIFFER: Final = 3
 MAX_CLIENT_ID_CHARS: Final = 249
 
@@ -37,7 +41,9 @@ class UnknownTopicLog:
         self._all = LineLimit(clock_s, WINDOW_S, LINES_PER_WINDOW)
 
     def asked(self, names: Iterable[str], client: Client, known: Collection[str]) -> None:
-        """Log the missing topics that a client has asked for, as far as the rate allows."""
+        """Log those topics that a client has asked for and that do not exist, as far as the rate
+        allows.
+        """
         for name in islice(names, MAX_NAMES):
             if self._topics.allow(name) is None:
                 continue

@@ -17,9 +17,9 @@ _T = TypeVar("_T")
 
 
 def shows_waiting(exchange: Exchange, group_ids: Sized) -> bool:
-    """Return True if our command line asks. Its client id shows this.
+    """Return True if our own command line asks about one group. Its client id shows who asks.
 
-    It asks for one group at a time. For many groups the answer would take too long.
+    For many groups the answer would take too long.
     """
     return exchange.client.client_id == CLI_CLIENT_ID and len(group_ids) == 1
 
@@ -44,7 +44,7 @@ def waiting_text(waiting: Waiting) -> str:
 
 
 def _fitting(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield the items that fit into half of a string. Their JSON is ASCII."""
+    """Yield the items that fit into half of a Kafka string. Their JSON is ASCII."""
     left = MAX_STRING_BYTES // 2 - 200
     for item in items:
         left -= len(json.dumps(item, separators=(",", ":"))) + 1

@@ -1,1 +1,1 @@
-"""The APIs of configs, one file each."""
+"""The handlers of the APIs for configs, one file each."""

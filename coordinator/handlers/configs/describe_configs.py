@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Source(IntEnum):
-    """The origin of a value (Kafka's DescribeConfigsResponse.ConfigSource)."""
+    """The origin of a config's value (Kafka's DescribeConfigsResponse.ConfigSource)."""
 
     STATIC_BROKER = 4
     DEFAULT = 5
@@ -58,7 +58,7 @@ _TYPE_CODES: Final = {
     ConfigKind.DOUBLE: 6,
     ConfigKind.LIST: 7,
 }
-"""Kafka's DescribeConfigsResponse.ConfigType."""
+"""The code of each type of value (Kafka's DescribeConfigsResponse.ConfigType)."""
 
 
 class Entry(NamedTuple):
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     kind: ConfigKind
     is_read_only: bool
     values: tuple[tuple[str, str, Source], ...]
-    """(name, value, source) of every source that sets a value. The first one is in force."""
+    """(name, value, source) for each source that sets a value. The first one is in force."""
     doc: str
 
 
@@ -98,12 +98,12 @@ TOPIC_ENTRIES: Final = tuple(
         ("min.insync.replicas", ConfigKind.INT, "1", "Every partition has one replica: here."),
     )
 )
-"""The configs of a topic without records. There is none about retention, because nothing is
-retained."""
+"""The configs that every topic shows. Topics here have no records, so no config about retention is
+among them."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once from durable state."""
+    """Answer at once from durable state, without asking a shard."""
     request = exchange.read(services)
     version = exchange.version
     with_docs = version >= 3 and request.include_documentation
@@ -129,8 +129,8 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _unknown_type(resources: Iterable[Any]) -> Refusal | None:
-    """Return the refusal of an unknown resource type. Kafka refuses the whole request for this
-    error, and for no other (ConfigHelper.handleDescribeConfigsRequest).
+    """Return the refusal for an unknown resource type; None if all types are known. Kafka refuses
+    the whole request for this error, and for no other (ConfigHelper.handleDescribeConfigsRequest).
     """
     for resource in resources:
         if resource.resource_type not in _TYPES:
@@ -140,7 +140,7 @@ def _unknown_type(resources: Iterable[Any]) -> Refusal | None:
 
 
 def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
-    """Return the refusal of a resource that cannot be described; None if it can be."""
+    """Return the refusal for a resource that cannot be described; None if it can be described."""
     if services.denied:
         return Refusal(*denied(resource_type))
     if resource_type == ResourceType.GROUP:

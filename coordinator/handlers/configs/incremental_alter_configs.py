@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-"""Kafka's AlterConfigOp.OpType."""
+"""The codes of the changes of a config (Kafka's AlterConfigOp.OpType)."""
 
 _LIST_OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the groups that may be changed. The answer follows when the change is durable and
-    every shard has it.
+    """Submit the groups whose configs may be changed. The answer is sent when the change is durable
+    and every shard uses it.
     """
     wire = exchange.read(services)
     twice = repeated([(r.resource_type, r.resource_name) for r in wire.resources])
@@ -79,8 +79,8 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def refusal_of(resource: Any, services: Services) -> Refusal | None:
-    """Return the first error of a resource in Kafka's order, or None if the cluster shard
-    decides.
+    """Return the first error of a resource, in Kafka's order. Return None if the cluster shard,
+    which holds the configs, has to decide.
     """
     if services.denied:
         return Refusal(*denied(resource.resource_type))

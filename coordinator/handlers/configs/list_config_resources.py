@@ -4,7 +4,8 @@
  --- | --- |
  1 | resource types in request and reply; version 0 lists only client metrics |
 
-A request without types gets all of them. As in Kafka, an unknown type fails the whole request.
+A request without types gets the resources of all types. As in Kafka, an unknown type makes the
+whole request fail.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once from durable state."""
+    """Answer at once from durable state, without asking a shard."""
     request = exchange.read(services)
     asked = {ResourceType.CLIENT_METRICS.value}
     if exchange.version >= 1:
@@ -41,7 +42,9 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _names(asked: set[int], services: Services) -> list[tuple[ResourceType, list[str]]]:
-    """Return the names of each type. There are no configurable loggers and no client metrics."""
+    """Return the names of the resources of each type. There are no loggers to configure here, and
+    no client metrics.
+    """
     found: dict[ResourceType, list[str]] = {
         ResourceType.TOPIC: list(services.topics.image.by_name),
         ResourceType.BROKER: [str(services.node_id)],

@@ -9,7 +9,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 
 
 class ResourceType(IntEnum):
-    """Kafka's ConfigResource.Type."""
+    """The type of a resource that has configs (Kafka's ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -19,8 +19,8 @@ class ResourceType(IntEnum):
 
 
 class Refusal(NamedTuple):
-    """The answer for a resource about which the cluster shard is not asked: an error, or NONE for
-    an empty change.
+    """An answer for a resource that is given without asking the cluster shard: an error, or NONE if
+    nothing is to be changed.
     """
 
     error: ErrorCode
@@ -37,7 +37,9 @@ def denied(resource_type: int) -> tuple[ErrorCode, str]:
 
 
 def broker_name_error(name: str, node_id: int) -> str | None:
-    """Return the error of a broker name, or None if it is ours or "" for all."""
+    """Return the error for the name of a broker; None if it is the name of this server, or "" for
+    all brokers.
+    """
     if name in ("", str(node_id)):
         return None
     return f"Unexpected broker id, expected {node_id} or empty string, but received {name}"

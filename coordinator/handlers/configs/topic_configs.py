@@ -29,7 +29,7 @@ _NAMES: Final = {
         retention.bytes retention.ms segment.jitter.ms segment.ms""",
     ConfigKind.STRING: "compression.type message.timestamp.type",
 }
-"""The names in LogConfig of Kafka 4.3.1."""
+"""The names of Kafka's topic configs (LogConfig of Kafka 4.3.1)."""
 
 TOPIC_CONFIGS: Final[Mapping[str, ConfigKind]] = {
     name: kind for kind, names in _NAMES.items() for name in names.split()
@@ -40,7 +40,7 @@ _REAL: Final = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+
 
 
 def topic_config_error(configs: Mapping[str, str]) -> str | None:
-    """Return the first error in the configs of a topic, or None."""
+    """Return the first error in the configs of a topic; None if there is none."""
     for name, value in configs.items():
         kind = TOPIC_CONFIGS.get(name)
         if kind is None:
