@@ -30,11 +30,19 @@ type place struct {
 func (p place) MarshalJSON() ([]byte, error) { return json.Marshal([]any{p.topic, p.id}) }
 
 type hostedCommand struct {
-	Op, Name, Group, Instance string
-	Topics                    []string
-	Tag                       int
-	Rate                      float64
-	Offsets                   map[string]int64
+	Op, Name, Group, Instance, Balancer string
+	Topics                              []string
+	Tag                                 int
+	Rate                                float64
+	Offsets                             map[string]int64
+	OptIn                               bool // by the context key, as before ServerSideBalancer
+}
+
+var balancers = map[string]kgo.GroupBalancer{
+	"CooperativeStickyBalancer": kgo.CooperativeStickyBalancer(),
+	"StickyBalancer":            kgo.StickyBalancer(),
+	"RangeBalancer":             kgo.RangeBalancer(),
+	"RoundRobinBalancer":        kgo.RoundRobinBalancer(),
 }
 
 type hosted struct {
@@ -113,12 +121,21 @@ func joinHosted(bootstrap string, command hostedCommand) *hosted {
 	}
 	options := []kgo.Opt{
 		kgo.SeedBrokers(bootstrap), kgo.ClientID(command.Name),
-		kgo.ConsumerGroup(command.Group), kgo.ServerSideBalancer(),
+		kgo.ConsumerGroup(command.Group),
 		kgo.ConsumeTopics(command.Topics...), kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(member.gained),
 		kgo.OnPartitionsRevoked(member.gaveUp("revoked")),
 		kgo.OnPartitionsLost(member.gaveUp("lost")),
 		kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(time.Second),
+	}
+	if command.OptIn {
+		optedIn := context.WithValue(context.Background(), "opt_in_kafka_next_gen_balancer_beta", true)
+		options = append(options, kgo.WithContext(optedIn))
+	} else {
+		options = append(options, kgo.ServerSideBalancer())
+	}
+	if balancer, named := balancers[command.Balancer]; named {
+		options = append(options, kgo.Balancers(balancer))
 	}
 	if strings.HasPrefix(command.Topics[0], "^") {
 		options = append(options, kgo.ConsumeRegex())

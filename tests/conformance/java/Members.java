@@ -137,6 +137,10 @@ public final class Members {
       if (command.path("instance").isTextual()) {
         settings.put("group.instance.id", command.get("instance").asText());
       }
+      command
+          .path("settings")
+          .fields()
+          .forEachRemaining(each -> settings.put(each.getKey(), each.getValue().asText()));
       return settings;
     }
 
