@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline clients
 
-.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz soak mutants differential test-clients test-clients-long test-storage test-poolers test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-poolers test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -128,6 +128,11 @@ test-clients: .venv/installed-for-tests ## Kafka's command line and clients in J
 
 test-clients-long: .venv/installed-for-tests ## Clients of consumer groups for 8 minutes: 20 members, kills, rolls; KILLS=100 KILL_SEED= for more
 	$(PYTEST) -q -s -m clients_long tests/conformance/test_consumer_protocol_long.py
+
+CONSUMER_PROPERTIES := $(addprefix tests/property/,test_consumer_group.py test_mixed_groups.py \
+  test_reconciliation.py test_consumer_assigning.py test_consumer_protocol.py)
+test-consumers-long: .venv/installed-for-tests ## Random lives of consumer and mixed groups, 10,000 each; EXAMPLES_SHARE=5 for 500
+	EXAMPLES_SHARE=$(or $(EXAMPLES_SHARE),100) $(PYTEST) -q -n $(WORKERS) $(CONSUMER_PROPERTIES)
 
 test-storage: .venv/installed-for-tests ## The contract of storage on a real PostgreSQL and ZooKeeper, with their failures; needs Java
 	$(PYTEST) -q -m "(postgres or zookeeper) and not pooler" tests/storage
