@@ -374,6 +374,50 @@ async def test_a_store_whose_files_were_taken_away_is_never_written_again(
     assert await stored(path) == 7
 
 
+async def checkpoint(storage: SqliteOffsetStorage) -> None:
+    """Copy the write-ahead log into the database."""
+    await storage.on_writer(
+        lambda writer: writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    )
+
+
+@pytest.mark.parametrize("size", [0, 4_096])
+async def test_a_shorter_file_that_is_copied_over_the_database_is_noticed(
+    path: Path, size: int
+) -> None:
+    """``cp backup.db groupkeeper.db`` keeps the inode. Commits were acknowledged and then lost."""
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    await checkpoint(storage)
+    await storage.check_place()
+    os.truncate(path, size)
+    with pytest.raises(StoreRefused, match=r"overwritten while this process used it.*a backup in"):
+        await storage.check_place()
+    items = [owner.item(0, Batch([commit("g", 8)], []))]
+    with pytest.raises(StoreRefused, match="overwritten while this process used it"):
+        await storage.append(items)
+    await storage.close()
+
+
+async def test_a_store_that_grows_and_is_deleted_from_is_not_taken_for_overwritten(
+    path: Path,
+) -> None:
+    storage = SqliteOffsetStorage(path, fold_after=0)
+    owner = await Owner(storage).start()
+    sizes = []
+    for metadata in ("x" * 4_000, ""):
+        for number in range(10):
+            await owner.append(0, [commit(f"g{number}", 1, partitions=100, metadata=metadata)])
+        await owner.fold_all()
+        await checkpoint(storage)
+        await storage.check_place()
+        sizes.append(storage.stats()["database_bytes"])
+    assert sizes[0] > 1_000_000
+    assert sizes[1] >= sizes[0]
+    await storage.close()
+
+
 async def test_a_lease_on_a_store_that_was_moved_is_refused(path: Path) -> None:
     """It is taken before a load, and nothing may have looked at the files since."""
     storage = SqliteOffsetStorage(path)

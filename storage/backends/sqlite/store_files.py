@@ -68,6 +68,8 @@ class StoreFiles:
             path: self._database.identity,
             path.with_name(path.name + ".lock"): self._lock.identity,
         }
+        self._bytes = self._database.status.st_size
+        """The largest known size of the database. Only a VACUUM shrinks it, and we execute none."""
 
     def watch_wal(self) -> None:
         """Also check the WAL and its index, which SQLite has created next to the database."""
@@ -105,6 +107,13 @@ class StoreFiles:
         self._checked_s = time.monotonic()
         for path, identity in self._found.items():
             what = _difference(path, identity)
+            if not what and path == self._path and self._is_shorter():
+                self._lost = (
+                    f"{path}: was overwritten while this process used it. Nothing is acknowledged "
+                    f"any more. Stop this process, put a backup in the place of {path.name}, "
+                    f"delete {self._wal.name}, then start again"
+                )
+                raise StoreRefused(self._lost)
             if what:
                 self._lost = (
                     f"{path}: was {what} while this process used it. Nothing is acknowledged any "
@@ -117,6 +126,13 @@ class StoreFiles:
                     if path == self._wal:
                         self._set_aside_wal()
                 raise StoreRefused(self._lost)
+
+    def _is_shorter(self) -> bool:
+        """Return True if the database has become shorter: somebody copied another file over it."""
+        known = self._bytes
+        with suppress(OSError):  # the next check finds out why
+            self._bytes = os.stat(self._path).st_size
+        return self._bytes < known
 
     def _what_to_do(self, path: Path) -> str:
         if path == self._path:
