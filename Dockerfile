@@ -24,7 +24,7 @@ COPY protocol ./protocol
 COPY storage ./storage
 COPY pipeline ./pipeline
 COPY clients ./clients
-RUN /opt/groupkeeper/bin/pip install '.[server,postgres,zookeeper]' \
+RUN /opt/groupkeeper/bin/pip install '.[server,postgres,zookeeper,consul]' \
  && /opt/groupkeeper/bin/pip uninstall --yes pip setuptools \
  && /opt/groupkeeper/bin/groupkeeper --version
 

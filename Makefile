@@ -134,8 +134,8 @@ CONSUMER_PROPERTIES := $(addprefix tests/property/,test_consumer_group.py test_m
 test-consumers-long: .venv/installed-for-tests ## Random lives of consumer and mixed groups, 10,000 each; EXAMPLES_SHARE=5 for 500
 	EXAMPLES_SHARE=$(or $(EXAMPLES_SHARE),100) $(PYTEST) -q -n $(WORKERS) $(CONSUMER_PROPERTIES)
 
-test-storage: .venv/installed-for-tests ## The contract of storage on a real PostgreSQL and ZooKeeper, with their failures; needs Java
-	$(PYTEST) -q -m "(postgres or zookeeper) and not pooler" tests/storage
+test-storage: .venv/installed-for-tests ## The contract of storage on a real PostgreSQL, ZooKeeper and Consul, with their failures; needs Java
+	$(PYTEST) -q -m "(postgres or zookeeper or consul) and not pooler" tests/storage
 
 test-poolers: .venv/installed-for-tests ## That PostgreSQL's poolers are refused with the reason; needs Debian's postgresql and pgbouncer
 	$(PYTEST) -q -m pooler tests/storage

@@ -40,9 +40,10 @@ SQLITE: Final = "sqlite:///"
 """The beginning of the URL of a SQLite file."""
 _POSTGRES = ("postgresql", "postgres")
 _ZOOKEEPER = "zookeeper"
-_NOT_YET = ("consul", "kafka")
+_CONSUL = "consul"
+_NOT_YET = ("kafka",)
 _NO_DATABASE = "storage.url: use postgresql://USER@HOST/DATABASE?schema=SCHEMA"
-_JOURNALS = (*_POSTGRES, _ZOOKEEPER)
+_JOURNALS = (*_POSTGRES, _ZOOKEEPER, _CONSUL)
 _OURS = ("memory", "sqlite", *_JOURNALS, *_NOT_YET)
 """The schemes of our own backends. No package can replace them."""
 
@@ -125,6 +126,8 @@ def journal_driver(
             )
         except ValueError as error:  # of the settings of a connection
             raise StoreRefused(f"storage.url: {error}") from error
+    if _scheme(url) == _CONSUL:
+        return _consul_driver(url, append_timeout_ms, lease_ttl_ms, password)
     _require("asyncpg", "postgres")
     from groupkeeper.storage.backends.postgres.driver import PostgresDriver
     from groupkeeper.storage.backends.postgres.url import parse_url
@@ -132,6 +135,21 @@ def journal_driver(
     return PostgresDriver(
         parse_url(url, password), append_timeout_ms=append_timeout_ms, lease_ttl_ms=lease_ttl_ms
     )
+
+
+def _consul_driver(
+    url: str, append_timeout_ms: int, lease_ttl_ms: int, token: str | None
+) -> JournalDriver:
+    _require("httpx2", _CONSUL)
+    from groupkeeper.storage.backends.consul import url as consul_url
+    from groupkeeper.storage.backends.consul.driver import ConsulDriver
+
+    own = {} if token is None else {consul_url.TOKEN_VARIABLE: token}
+    try:
+        place = consul_url.parse_url(url, {**os.environ, **own})
+        return ConsulDriver(place, append_timeout_ms=append_timeout_ms, lease_ttl_ms=lease_ttl_ms)
+    except ValueError as error:  # of the settings of a connection
+        raise StoreRefused(f"storage.url: {error}") from error
 
 
 async def check_store(
@@ -291,13 +309,18 @@ def url_error(url: str) -> str | None:
         return None if urlsplit(url).path.strip("/") else _NO_DATABASE
     if _scheme(url) == _ZOOKEEPER:
         return _zookeeper_error(url)
+    if _scheme(url) == _CONSUL:
+        return _consul_error(url)
     added = _entry_points(url)
     if len(added) == 1:
         return None
     if added:
         names = ", ".join(sorted(each.value for each in added))
         return f"storage.url: several packages add {_scheme(url)} storage ({names}): remove one"
-    known = "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT or memory:"
+    known = (
+        "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT, consul://HOST:PORT "
+        "or memory:"
+    )
     if _scheme(url) in _NOT_YET:
         return f"storage.url: {_scheme(url)} storage does not exist yet; {known}"
     return f"storage.url: {without_password(url)!r} names no storage; {known}"
@@ -313,6 +336,16 @@ def without_password(url: str) -> str:
 
 def _zookeeper_error(url: str) -> str | None:
     from groupkeeper.storage.backends.zookeeper.url import parse_url  # late: rarely needed
+
+    try:
+        parse_url(url, os.environ)
+    except ValueError as error:
+        return f"storage.url: {error}"
+    return None
+
+
+def _consul_error(url: str) -> str | None:
+    from groupkeeper.storage.backends.consul.url import parse_url  # late: rarely needed
 
     try:
         parse_url(url, os.environ)

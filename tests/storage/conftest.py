@@ -17,6 +17,8 @@ from groupkeeper.storage.base import OffsetStorage
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.segment_lines import EventDict
+from tests.helpers.clients.ecosystem import Unavailable
+from tests.helpers.clients.real_consul import RealConsul
 from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
 from tests.helpers.storage.real_postgres import RealPostgres, programs
@@ -155,6 +157,34 @@ def zookeeper_store(server: RealZooKeeper, chroot: str) -> Store:
     return Store(make=make, events=events, clock=clock)
 
 
+@pytest.fixture(scope="session")
+def consul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealConsul]:
+    """A Consul of our own."""
+    pytest.importorskip("httpx2")
+    server = RealConsul(tmp_path_factory.mktemp("consul"))
+    try:
+        server.start()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    yield server
+    server.stop()
+
+
+def consul_store(server: RealConsul, prefix: str) -> Store:
+    from groupkeeper.storage.backends.consul.driver import ConsulDriver
+    from groupkeeper.storage.backends.consul.url import parse_url
+    from tests.helpers.storage.consul_keys import stored_events
+
+    clock = WallClock()
+    url = parse_url(f"consul://{server.address}/{prefix}", {})
+
+    def make() -> JournalStorage:
+        driver = ConsulDriver(url, append_timeout_ms=5_000, lease_ttl_ms=1_000)
+        return JournalStorage(driver, node_id=1, name="test:1", lease_ttl_ms=1_000, clock=clock)
+
+    return Store(make=make, events=lambda: stored_events(server.address, prefix), clock=clock)
+
+
 @pytest.fixture(
     params=[
         "memory",
@@ -165,6 +195,7 @@ def zookeeper_store(server: RealZooKeeper, chroot: str) -> Store:
         "journal",
         pytest.param("postgres", marks=pytest.mark.postgres),
         pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+        pytest.param("consul", marks=pytest.mark.consul),
     ]
 )
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
@@ -181,6 +212,9 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case "zookeeper":
             server = request.getfixturevalue("zookeeper")
             store = zookeeper_store(server, f"/s{uuid.uuid4().hex}")
+        case "consul":
+            server = request.getfixturevalue("consul")
+            store = consul_store(server, f"s{uuid.uuid4().hex}")
         case "journal":
             store = journal_store()
         case "sqlite-sealed":

@@ -14,13 +14,18 @@ import pytest
 
 from groupkeeper.storage.base import StoreBusy, StoreRefused
 from tests.helpers.core.records import commit
+from tests.helpers.storage.consul_site import ConsulSite
 from tests.helpers.storage.cut_proxy import CutProxy
 from tests.helpers.storage.late_appends import late_append, offset_after_load
 from tests.helpers.storage.postgres_site import PostgresSite
 from tests.helpers.storage.zookeeper_site import ZooKeeperSite
 
-Site = PostgresSite | ZooKeeperSite
-SITES: dict[str, Any] = {"postgres": PostgresSite, "zookeeper": ZooKeeperSite}
+Site = PostgresSite | ZooKeeperSite | ConsulSite
+SITES: dict[str, Any] = {
+    "postgres": PostgresSite,
+    "zookeeper": ZooKeeperSite,
+    "consul": ConsulSite,
+}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in SITES])

@@ -150,7 +150,7 @@ class JournalDriver(Protocol):
     """The largest payload of an entry."""
     round_trips: Counter[str]
     """The number of messages sent to the store so far, by the name of the call: the statements of
-    PostgreSQL, or the calls of ZooKeeper."""
+    PostgreSQL, or the calls of ZooKeeper and Consul."""
 
     async def open(self, identity: StoreIdentity) -> None:
         """Connect to the store, and create the tables or nodes that are missing. Raises

@@ -31,10 +31,11 @@ class _StoredNode(msgspec.Struct):
     name: str
 
 
-class _StoredEnd(msgspec.Struct):
+class _StoredEnd(msgspec.Struct, omit_defaults=True):
     log_id: str | None
     next_seq: int
     ts_ms: int
+    entry: str = ""
 
 
 class _EntryHead(msgspec.Struct):
@@ -67,9 +68,11 @@ def life_of(life_id: str, data: bytes, counter: int) -> NodeLife:
     return NodeLife(found.node_id, life_id, found.name, counter)
 
 
-def end_data(end: JournalEnd) -> bytes:
-    """Encode the end of a log."""
-    return msgspec.json.encode(_StoredEnd(*end))
+def end_data(end: JournalEnd, entry: str = "") -> bytes:
+    """Encode the end of a log. ``entry`` names its last entry, so that each end is different, even
+    after an append without events.
+    """
+    return msgspec.json.encode(_StoredEnd(*end, entry))
 
 
 def end_of(data: bytes) -> JournalEnd:

@@ -42,6 +42,11 @@ class RealConsul:
         """HOST:PORT of its HTTP API."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
     def start(self) -> RealConsul:
         """Start it, and wait until it leads itself."""
         ports = {"http": self.port, "https": self.https_port, "dns": -1, "grpc": -1, **self._rpc}

@@ -16,6 +16,8 @@ from tests.helpers.storage.storage_owner import Owner
 class ZooKeeperSite:
     """One store, and the processes that use it."""
 
+    part_bytes = 128 * 1024
+
     def __init__(self, server: RealZooKeeper) -> None:
         self.server = server
         self.chroot = f"/s{uuid.uuid4().hex}"
@@ -68,3 +70,29 @@ class ZooKeeperSite:
         from tests.helpers.storage.zookeeper_nodes import children
 
         return await self.ask(lambda client: children(client, f"{self.root}/{path}"))
+
+    async def groups(self, shard: int) -> list[str]:
+        return await self.below(f"groups/{shard}")
+
+    async def keyed(self, shard: int) -> list[str]:
+        return await self.below(f"keyed/{shard}")
+
+    async def parts(self) -> list[str]:
+        """Return the parts of group g of shard 0."""
+        return await self.below("groups/0/g")
+
+    async def journals(self) -> list[str]:
+        """Return the lives that have a journal."""
+        return await self.below("lives")
+
+    async def entries(self, life: str) -> list[str]:
+        return await self.below(f"lives/{life}")
+
+    async def chunks(self) -> list[str]:
+        return await self.below("events")
+
+    async def value_of(self, path: str) -> bytes:
+        return await self.ask(lambda client: client.get(f"{self.root}/{path}")[0])
+
+    async def set_value(self, path: str, data: bytes) -> None:
+        await self.ask(lambda client: client.set(f"{self.root}/{path}", data))

@@ -34,7 +34,7 @@ def test_sqlite_paths_are_relative_with_three_slashes_and_absolute_with_four(
     assert storage.path == path.resolve()
 
 
-@pytest.mark.parametrize("scheme", ["consul", "kafka"])
+@pytest.mark.parametrize("scheme", ["kafka"])
 def test_a_scheme_that_does_not_exist_yet_says_so_in_one_line(scheme: str) -> None:
     with pytest.raises(StoreRefused, match=f"{scheme} storage does not exist yet; use") as refusal:
         open_storage(f"{scheme}://host/path", append_timeout_ms=5_000)
@@ -48,7 +48,10 @@ def test_a_url_with_a_misspelt_scheme_is_refused_without_its_password() -> None:
 
 @pytest.mark.parametrize("url", ["", "memory", "sqlite:", "sqlite:///", "sqlite://a.db", "a.db"])
 def test_what_names_no_storage_is_refused_with_what_does(url: str) -> None:
-    known = "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT or memory:"
+    known = (
+        "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT, consul://HOST:PORT "
+        "or memory:"
+    )
     with pytest.raises(StoreRefused, match=f"names no storage; {known}"):
         open_storage(url, append_timeout_ms=5_000)
 
@@ -105,3 +108,28 @@ def test_with_sealing_both_seal(tmp_path: Path) -> None:
 def test_rows_that_nobody_else_can_read_are_refused(store: str) -> None:
     with pytest.raises(StoreRefused):
         rows_of(store)
+
+
+def test_consul_is_a_store_that_several_processes_share() -> None:
+    storage = open_storage("consul://a:8500/prefix", append_timeout_ms=5_000)
+    assert storage.limits.shared
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("consul:", "is not HOST:PORT"),
+        ("consul://a?mirror=off", "'mirror' is not known; use dc, tls"),
+        ("consul://me@a", "set storage.password_file or CONSUL_HTTP_TOKEN"),
+        ("consul://a?ca_file=/nowhere.pem", "the files of TLS cannot be read"),
+    ],
+)
+def test_a_wrong_url_of_consul_says_what_is_right(url: str, words: str) -> None:
+    with pytest.raises(StoreRefused, match=words):
+        open_storage(url, append_timeout_ms=5_000)
+
+
+def test_without_its_package_consul_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupkeeper.storage.open.find_spec", lambda package: None)
+    with pytest.raises(StoreRefused, match=r"install groupkeeper\[consul\]"):
+        open_storage("consul://host", append_timeout_ms=5_000)

@@ -104,10 +104,10 @@ def test_check_config_accepts_it(install, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///a.db"])
 def test_a_package_cannot_replace_our_schemes(install, url: str) -> None:
-    install("theirs", memory="no_store", sqlite="no_store", consul="with_events")
+    install("theirs", memory="no_store", sqlite="no_store", kafka="with_events")
     assert type(opened(url)).__name__ in ("MemoryOffsetStorage", "SqliteOffsetStorage")
-    with pytest.raises(StoreRefused, match="consul storage does not exist yet"):
-        opened("consul://host")
+    with pytest.raises(StoreRefused, match="kafka storage does not exist yet"):
+        opened("kafka://host")
 
 
 def test_two_packages_with_one_scheme_are_a_matter_for_a_person(install) -> None:

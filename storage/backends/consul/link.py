@@ -1,0 +1,97 @@
+"""Runs calls over connections to one agent of Consul, with a time limit and retries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from groupkeeper.storage.backends.consul.url import ConsulUrl
+from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
+from groupkeeper.storage.connections.consul import ConsulClient
+from groupkeeper.storage.connections.consul_errors import (
+    ConsulError,
+    ConsulRefused,
+    ConsulUnavailable,
+    TransactionFailed,
+)
+
+TRIES: Final = 10
+"""How often a transaction is tried if other processes change the same keys."""
+
+RETRY_S: Final = 0.05
+"""The pause before a call is tried again."""
+
+_T = TypeVar("_T")
+
+
+class ConsulLink:
+    """Calls over connections of their own. Calls may overlap, and have no order."""
+
+    def __init__(self, url: ConsulUrl, timeout_s: float, round_trips: Counter[str]) -> None:
+        """``round_trips`` counts the calls. Raises ValueError if a file of TLS is missing."""
+        self._name = url.name
+        self._timeout_s = timeout_s
+        self._round_trips = round_trips
+        self._client = ConsulClient(
+            url.address, token=url.token, tls=url.tls(), datacenter=url.datacenter
+        )
+
+    async def run(
+        self,
+        call: str,
+        work: Callable[[ConsulClient], Awaitable[_T]],
+        *guards: StorageError,
+        timeout_s: float | None = None,
+    ) -> _T:
+        """Run work that reads, or that reads and then writes. Return its result.
+
+        The work is repeated if no agent or leader answers, or if something changed between reading
+        and writing. Each of its transactions begins with checks. ``guards`` are the errors to raise
+        if these checks fail. Raises StorageError.
+
+        A write without an answer may still be executed later. So each write must compare something
+        that its repetition changes.
+        """
+        self._round_trips[call] += 1
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        refused = 0
+        reason = ""
+        try:
+            async with asyncio.timeout(limit_s):
+                while True:
+                    try:
+                        return await work(self._client)
+                    except ConsulUnavailable as error:
+                        reason = f": {error}"
+                        await asyncio.sleep(RETRY_S)
+                    except TransactionFailed as failed:
+                        if failed.position < len(guards):
+                            raise guards[failed.position] from None
+                        refused += 1
+                        if refused == TRIES:
+                            raise
+        except TimeoutError:
+            raise StoreBusy(
+                f"{self._name}: no answer from the server within {limit_s:.1f} s{reason}"
+            ) from None
+        except ConsulError as error:
+            raise explained(self._name, error) from error
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+
+def explained(name: str, error: ConsulError) -> StorageError:
+    """Return the error of a call as a StorageError with a message of one line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, ConsulRefused) and "permission denied" in text:
+        return StoreRefused(
+            f"{name}: {text}; the token of storage.password_file needs the policy write for "
+            "key_prefix of this store"
+        )
+    if isinstance(error, ConsulRefused):
+        return StorageError(f"{name}: Consul refuses a request: {text}")
+    return StorageError(f"{name}: a transaction failed {TRIES} times: {text}")

@@ -1,0 +1,59 @@
+"""The operations of transactions, and how many of them fit into one (pure)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from groupkeeper.storage.connections.consul import MOST_TRANSACTION_BYTES
+
+Operation: TypeAlias = Mapping[str, Any]
+
+MAX_BODY_BYTES: Final = MOST_TRANSACTION_BYTES - 1024
+
+_AROUND_BYTES: Final = 100
+"""The most that JSON has around the key and the value of an operation."""
+
+
+def check(key: str, index: int) -> Operation:
+    """Fail unless the key exists, and its index is this one."""
+    return {"Verb": "check-index", "Key": key, "Index": index}
+
+
+def replace(key: str, index: int, value: bytes) -> Operation:
+    """Write the key. Fail unless its index is this one: 0 if it must not exist."""
+    return {"Verb": "cas", "Key": key, "Index": index, "Value": value}
+
+
+def write(key: str, value: bytes) -> Operation:
+    """Write the key."""
+    return {"Verb": "set", "Key": key, "Value": value}
+
+
+def read(key: str) -> Operation:
+    """Return the key. Fail unless it exists."""
+    return {"Verb": "get", "Key": key}
+
+
+def read_all(prefix: str) -> Operation:
+    """Return all keys with this beginning, perhaps none."""
+    return {"Verb": "get-tree", "Key": prefix}
+
+
+def delete(key: str) -> Operation:
+    """Delete the key if it exists."""
+    return {"Verb": "delete", "Key": key}
+
+
+def delete_all(prefix: str) -> Operation:
+    """Delete all keys with this beginning, perhaps none."""
+    return {"Verb": "delete-tree", "Key": prefix}
+
+
+def size_of(operations: Iterable[Operation]) -> int:
+    """Return the most bytes that operations need in the body of a transaction."""
+    return sum(
+        _AROUND_BYTES + len(json.dumps(each["Key"])) + (len(each.get("Value", b"")) + 2) // 3 * 4
+        for each in operations
+    )

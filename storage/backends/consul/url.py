@@ -1,0 +1,88 @@
+"""The URL of a store in Consul (pure, but for the files of TLS).
+
+``consul://HOST:PORT/prefix?dc=dc1&tls=on&ca_file=...``
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+TOKEN_VARIABLE: Final = "CONSUL_HTTP_TOKEN"  # noqa: S105 - its name
+"""The environment variable with the token. Consul's own programs read the same variable."""
+
+DEFAULT_PORT: Final = 8500
+DEFAULT_PREFIX: Final = "groupkeeper"
+
+_KNOWN: Final = ("dc", "tls", "ca_file", "cert_file", "key_file")
+_SWITCH: Final = {"on": True, "off": False}
+
+
+class ConsulUrl(NamedTuple):
+    """The address of a store."""
+
+    address: str
+    """HOST:PORT of an agent."""
+    prefix: str
+    """All keys of the store begin with it and a slash."""
+    token: str | None
+    datacenter: str | None
+    has_tls: bool
+    ca_file: str | None
+    cert_file: str | None
+    key_file: str | None
+
+    @property
+    def name(self) -> str:
+        """The URL for messages, without parameters."""
+        return f"consul://{self.address}/{self.prefix}"
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Read the files of TLS. Return None without TLS. Raises ValueError."""
+        if not self.has_tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except OSError as error:
+            raise ValueError(f"the files of TLS cannot be read: {error}") from error
+        return context
+
+
+def parse_url(url: str, environment: Mapping[str, str]) -> ConsulUrl:
+    """Split a URL into its parts. Raises ValueError if it is no URL of Consul.
+
+    The token comes from the environment only, so that no URL has a secret.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "consul":
+        raise ValueError("use consul://HOST:PORT/PREFIX")
+    if "@" in parts.netloc:
+        raise ValueError(
+            f"a URL of Consul has no user: set storage.password_file or {TOKEN_VARIABLE} to the "
+            "token"
+        )
+    if not parts.hostname or "," in parts.netloc:
+        raise ValueError(f"{parts.netloc!r} is not HOST:PORT of one agent of Consul")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    prefix = unquote(parts.path).strip("/") or DEFAULT_PREFIX
+    if any(part in ("", ".", "..") for part in prefix.split("/")):
+        raise ValueError(f"{prefix!r}: the prefix must have no empty, '.' or '..' parts")
+    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := [key for key in asked if key not in _KNOWN]:
+        raise ValueError(f"parameter {unknown[0]!r} is not known; use {', '.join(_KNOWN)}")
+    files = [asked.get(key) or None for key in ("ca_file", "cert_file", "key_file")]
+    switch = asked.get("tls", "on" if any(files) else "off")
+    if switch not in _SWITCH:
+        raise ValueError(f"parameter tls is {switch!r}; use on or off")
+    return ConsulUrl(
+        f"{host}:{parts.port or DEFAULT_PORT}",
+        prefix,
+        environment.get(TOKEN_VARIABLE) or None,
+        asked.get("dc") or None,
+        _SWITCH[switch],
+        *files,
+    )
