@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.kafka.comparison import Difference
 from tests.conformance.kafka.explorer import SHRINK_S, explore
 from tests.conformance.kafka.generated import Life
-from tests.conformance.kafka.runner import RUNS, Figures, Outcome, settled
+from tests.conformance.kafka.runner import DIFFERENT, RUNS, Figures, Outcome, settled
 
 FOUND = Difference("case", "request", "heartbeat", 4, "error_code", 0, 25)
 LOST = Difference("case", "request", "offset_fetch", 7, "topics.partitions.committed_offset", 5, -1)
@@ -62,8 +62,8 @@ def test_a_case_that_differs_and_is_then_alike_twice_in_a_row_is_told_with_its_r
 @pytest.mark.parametrize(
     "kinds",
     [
-        "DDDD",
-        "DADADAD",  # alike again and again, and never twice in a row
+        "D" * DIFFERENT,
+        "DA" * (DIFFERENT - 1) + "D",  # alike again and again, and never twice in a row
         "D" + "E" * (RUNS - 1),  # nothing that was run again came to its end
         "D" + "S" * (RUNS - 1),
         "DA" + "E" * (RUNS - 2),
@@ -96,7 +96,7 @@ def test_of_a_run_few_cases_may_differ_by_chance(cases: int, forgiven: int, too_
 
 
 def test_a_script_that_fails_each_time_is_not_clean() -> None:
-    assert not settled("case", in_turn("TTTT", []), Figures()).clean
+    assert not settled("case", in_turn("T" * DIFFERENT, []), Figures()).clean
 
 
 def test_a_life_that_is_too_slow_is_tried_with_longer_timeouts_and_given_up() -> None:
@@ -124,7 +124,7 @@ def test_a_life_that_differs_is_told() -> None:
 
 
 def test_a_life_that_differed_and_does_not_while_it_is_shrunk_is_told_all_the_same() -> None:
-    left = iter("DDDD")
+    left = iter("D" * DIFFERENT)
     told = explored(lambda _: next(left, "A"), Figures())
     assert told.startswith("SEED=1: ")
     assert "a: a request" in told
