@@ -42,7 +42,9 @@ def _found(scope: Scope) -> DataFrame:
     rows = rows.join(_owners(scope), list(OFFSET_KEY), "left")
     ((last_ms,),) = stands.agg(F.max("minute_ms")).collect()
     as_of_ms = max(last_ms or 0, scope.sampled_ms or 0)
-    behind_ms = F.greatest(F.lit(as_of_ms) - F.col("behind_since_ms"), F.lit(0))
+    since_ms = F.col("behind_since_ms")
+    # `greatest` ignores nulls, and would say 0 where no sample says anything
+    behind_ms = F.when(since_ms.isNotNull(), F.greatest(F.lit(as_of_ms) - since_ms, F.lit(0)))
     is_at_end = F.lit(scope.sampled_ms is not None) & (F.col("lag") == 0)
     return rows.select(
         *("name", "topic", "partition", "owner", "offset", "end_offset", "lag"),

@@ -162,6 +162,19 @@ def test_each_partition_has_its_owner_and_the_time_since_it_was_at_the_end(pages
     assert (found[1]["lag"], found[1]["behind_ms"]) == (0, 0)
 
 
+def test_without_samples_nobody_knows_since_when_a_group_is_behind(site, tmp_path):
+    far, near = [("orders", 0, 90)], [("orders", 0, 30)]
+    said_by_coordinator = at(3, end_of((0, 90)), MINUTE_MS)
+    site.seal([commit(1, far, group="far"), commit(2, near), said_by_coordinator])
+    site.run()
+    folder = tmp_path / "pages"
+    write_reports(Scope(site.spark, site.lake), ["partitions"], folder, lambda _: None)
+    rows = json.loads((folder / "partitions.json").read_text())
+    found = [(row["name"], row["lag"], row["behind_ms"]) for row in rows]
+    assert found == [("g", 60, None), ("far", 0, None)]
+    assert "unknown" in (folder / "partitions.html").read_text()
+
+
 @pytest.mark.parametrize("name", ["lag", "partitions"])
 def test_the_first_line_of_a_page_says_that_lag_is_the_distance_to_the_end(pages, name):
     text = (pages / f"{name}.html").read_text()

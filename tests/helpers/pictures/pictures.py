@@ -110,7 +110,8 @@ def write_pages(groups: int, folder: Path) -> Path:
 
     (folder / "log").mkdir(parents=True)
     write_segments(folder / "log", made_up(groups))
-    spark = spark_session("pictures")
+    size = sum(file.stat().st_size for file in (folder / "log").rglob("*.gz"))
+    spark = spark_session("pictures", input_bytes=size)
     run(spark, str(folder / "log"), str(folder / "tables"), say=lambda _: None)
     pages = folder / "pages"
     write_reports(Scope(spark, Lake(str(folder / "tables"))), REPORTS, pages, say)
