@@ -18,6 +18,8 @@ others:
   belong to the topic's name. The end of a partition is the largest offset of the groups named so
   far. Offsets of a missing or deleted topic stay in the host's store.
 - There is no event log, so no ``commit_log``.
+
+Long because each call to the host's store needs its own rule for failures and late ends.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ For every statement the writer thread competes with the event loop for the inter
 append is one statement, and a fold (which writes the present state of some groups) is a few more.
 The loop encodes both. Readers have their own connections: SQLite's write-ahead log (WAL) allows
 them to read while the thread writes.
+
+Long because opening, loading and appending share one connection and its counters.
 """
 
 from __future__ import annotations
