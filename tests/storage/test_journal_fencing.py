@@ -6,6 +6,7 @@ import asyncio
 import copy
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupkeeper.storage.backends.journal.driver import JournalDriver, SeqMoved
 from groupkeeper.storage.backends.journal.store import JournalStorage
@@ -173,6 +174,22 @@ async def test_reads_stop_when_no_beat_succeeds_and_go_on_with_the_next() -> Non
     await asyncio.sleep(TTL_MS / 2_000)
     assert owner.storage.read_time_left_ms() > 0
     await owner.append(0, [commit("g", 1)])
+    await owner.storage.close()
+
+
+@virtual_time
+async def test_an_outage_writes_few_lines_about_beats() -> None:
+    server, pause = FakeServer(), HeldCalls()
+    owner = await Owner(a_storage(server, pause)).start()
+    with capture_logs() as lines:
+        for _ in range(2):
+            pause.failing.add(("beat", False))
+            await asyncio.sleep(120)
+            pause.failing.clear()
+            await asyncio.sleep(TTL_MS / 1000)
+    told = [line["in_a_row"] for line in lines if line["event"] == "beat_failed"]
+    once = [1, 2, 4, 8, 16, 32, 64, 128]
+    assert told == [*once, *once]
     await owner.storage.close()
 
 

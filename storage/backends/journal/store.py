@@ -153,6 +153,7 @@ class JournalStorage:
         self._folded_ms = 0
         self._fold_pause_ms = FOLD_EVERY_MS
         self._fold_failures = 0
+        self._beat_failures = 0
         self._set_backs = 0
 
     # --- opening and closing ----------------------------------------------------------------------
@@ -269,8 +270,16 @@ class JournalStorage:
             try:
                 async with asyncio.timeout(self._ttl_ms / 1000):
                     await self._beat()
+                self._beat_failures = 0
             except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may succeed
-                _log.warning("beat_failed", store=self._driver.name, error=_text(error))
+                self._beat_failures += 1
+                if _is_told(self._beat_failures):
+                    _log.warning(
+                        "beat_failed",
+                        store=self._driver.name,
+                        error=_text(error),
+                        in_a_row=self._beat_failures,
+                    )
             took_ms = self._timer_ms() - began_ms
             await asyncio.sleep(max(beat_interval_ms(self._ttl_ms) - took_ms, 1) / 1000)
 
@@ -502,7 +511,7 @@ class JournalStorage:
         except Exception as error:  # noqa: BLE001 - whatever it is, the journal has the records
             unfolded.failed(portion)
             self._fold_failures += 1
-            if self._fold_failures & (self._fold_failures - 1) == 0:  # the 1st, 2nd, 4th, ...
+            if _is_told(self._fold_failures):
                 _log.error(
                     "fold_failed",
                     path=self._driver.name,
@@ -574,6 +583,13 @@ def _record_of(is_group: bool, key: str, data: bytes) -> Record:
     except StorageError as error:
         kind = "group" if is_group else "record"
         raise StoreRefused(f"the value of {kind} {key!r} cannot be read: {error}") from error
+
+
+def _is_told(failures: int) -> bool:
+    """Return True for the 1st, 2nd, 4th, 8th ... failure in a row. An outage of two minutes would
+    otherwise write hundreds of lines.
+    """
+    return failures & (failures - 1) == 0
 
 
 def _text(error: BaseException) -> str:
