@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline clients
 
-.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-poolers test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-storage-long test-poolers test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -136,6 +136,9 @@ test-consumers-long: .venv/installed-for-tests ## Random lives of consumer and m
 
 test-storage: .venv/installed-for-tests ## The contract of storage on a real PostgreSQL, ZooKeeper and Consul, with their failures; needs Java
 	$(PYTEST) -q -m "(postgres or zookeeper or consul) and not pooler" tests/storage
+
+test-storage-long: .venv/installed-for-tests ## A store in PostgreSQL or ZooKeeper that is away for two minutes, while members commit, and one of three ZooKeepers killed; OUTAGE_S=30 for less
+	$(PYTEST) -q -s -m storage_long tests/storage
 
 test-poolers: .venv/installed-for-tests ## That PostgreSQL's poolers are refused with the reason; needs Debian's postgresql and pgbouncer
 	$(PYTEST) -q -m pooler tests/storage

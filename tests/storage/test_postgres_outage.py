@@ -13,6 +13,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from tests.helpers.core.group_view import commit, committed, heartbeat, view
 from tests.helpers.daemon.faulty_server import wait_until
 from tests.helpers.daemon.servers import Groupkeeper
+from tests.helpers.storage.outage_members import a_member
 from tests.helpers.wire.raw_client import RawClient
 
 if TYPE_CHECKING:
@@ -68,31 +69,6 @@ def site(tmp_path: Path, postgres: RealPostgres) -> Iterator[Site]:
     yield site
     site.server.continue_processes()
     site.daemon.stop()
-
-
-def a_member(client: RawClient) -> str:
-    """Make a Stable group "g" with one member, in generation 1. Return its member id."""
-    fields = {
-        "group_id": "g",
-        "session_timeout": 2_000,
-        "rebalance_timeout": 5_000,
-        "member_id": "",
-        "protocol_type": "consumer",
-        "protocols": [{"name": "range", "metadata": b""}],
-    }
-    member_id = client.call("join_group", 5, **fields)["member_id"]
-    joined = client.call("join_group", 5, **{**fields, "member_id": member_id})
-    assert joined["generation_id"] == 1
-    synced = client.call(
-        "sync_group",
-        3,
-        group_id="g",
-        generation_id=1,
-        member_id=member_id,
-        assignments=[{"member_id": member_id, "assignment": b"all"}],
-    )
-    assert synced["assignment"] == b"all"
-    return str(member_id)
 
 
 def test_an_outage_with_commits_evicts_nobody_and_loses_nothing(site: Site) -> None:

@@ -50,6 +50,11 @@ class RealZooKeeper:
 
     def start(self) -> RealZooKeeper:
         """Start it and return when it answers."""
+        self.launch()
+        return self.wait()
+
+    def launch(self) -> None:
+        """Start it and return at once."""
         path = self._directory / "zoo.cfg"
         text = SETTINGS.format(tick=TICK_MS, directory=self._directory, port=self.port)
         path.write_text(text + "".join(f"{k}={v}\n" for k, v in self._settings.items()))
@@ -57,8 +62,12 @@ class RealZooKeeper:
             self._process = subprocess.Popen(
                 [*self._command, str(path)], stdout=log, stderr=log, start_new_session=True
             )
+
+    def wait(self) -> RealZooKeeper:
+        """Return when it answers."""
+        assert self._process is not None
         until = time.monotonic() + START_LIMIT_S
-        while not self._answers():
+        while not self.mode():
             log_text = (self._directory / "server.log").read_text()[-2000:]
             assert self._process.poll() is None, f"the server ended:\n{log_text}"
             assert time.monotonic() < until, f"the server does not answer:\n{log_text}"
@@ -72,11 +81,13 @@ class RealZooKeeper:
             self._process.wait()
             self._process = None
 
-    def _answers(self) -> bool:
+    def mode(self) -> str:
+        """Return "standalone", "leader" or "follower"; empty if it does not answer yet."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as asked:
                 asked.sendall(b"srvr")
                 # it answers before it accepts sessions, and then without a mode
-                return b"Mode:" in asked.makefile("rb").read()
+                told = asked.makefile("rb").read().decode()
+                return told.partition("Mode: ")[2].partition("\n")[0]
         except OSError:
-            return False
+            return ""
