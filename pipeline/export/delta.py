@@ -1,4 +1,4 @@
-"""Gold as Delta tables, one folder for each: ``<to>/lag_1m``."""
+"""Writes the tables of gold as Delta tables, one folder for each: ``<to>/lag_1m``."""
 
 from __future__ import annotations
 

@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 from groupkeeper.pipeline.tables.pointer import POINTER, Pointer, from_json
 
 MEMORY: Final = "_exported.json"
-"""A file in the export's folder. It has the folder that each day was copied from."""
+"""A file in the export's folder. For each day of each table, it names the folder that the day was
+copied from."""
 
 Days = tuple[date, date]
-"""A first and a last day."""
+"""The first and the last day to export."""
 
 
 class NothingToExport(Exception):
@@ -100,7 +101,9 @@ def _rows(tables: Path, folder: str, day: date) -> pa.Table:
 
 
 class _Memory:
-    """The content of ``MEMORY``: the folder that each day of a table was copied from."""
+    """What earlier exports have copied: for each day of each table, the folder that it was copied
+    from.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,6 @@
-"""Gold as Iceberg tables: a catalog in SQLite and a warehouse, both in one folder."""
+"""Writes the tables of gold as Iceberg tables: a catalog in SQLite and a warehouse, both in one
+folder.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The content of a broker's `__consumer_offsets`, as events."""
+"""Converts the content of a broker's `__consumer_offsets` into events."""

@@ -69,7 +69,7 @@ class Dump(msgspec.Struct, frozen=True):
     format: str
     version: int
     id: str
-    """Made from the time of the read. It distinguishes imports."""
+    """The identity of the dump, made from the time of the read. It distinguishes imports."""
     server: str
     created_ms: int
     partitions: tuple[DumpedPartition, ...]

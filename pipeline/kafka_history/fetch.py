@@ -24,9 +24,10 @@ FETCH_BYTES: Final = 32 * 2**20
 PARTITION_BYTES: Final = 2**20
 RETRY_S: Final = 0.2
 FETCH_VERSION: Final = 4
-"""The first version with transactions, and the last one that aiokafka 0.13 and later request."""
+"""The version of the Fetch requests. It is the first one with transactions, and the last one that
+aiokafka 0.13 and later request."""
 REPLICA_ID: Final = -1
-"""The replica id of a consumer."""
+"""The replica id in the requests: that of a consumer."""
 
 
 class FetchStalledError(Exception):
@@ -68,7 +69,7 @@ def _request(topic: str, wanted: list[tuple[int, int, int]]) -> Any:
 
 
 class _Fetch:
-    """The positions of a fetch, and its last error."""
+    """A fetch of several partitions: the positions reached, and the last error."""
 
     def __init__(self, client: AIOKafkaClient, topic: str, positions: dict[int, int]) -> None:
         self._client = client

@@ -38,15 +38,15 @@ TOMBSTONE: Final = "tombstone"
 """The reason of every imported deletion, since Kafka does not record one."""
 
 NOT_TOLD: Final = "(not told)"
-"""The member of a commit in a group of the consumer protocol. We do not read the records of such
-groups, so the member is unknown."""
+"""The member id of a commit whose member is unknown. We do not read the records of groups of the
+consumer protocol, so their members are unknown."""
 
 
 class _Offset(NamedTuple):
-    """An offset of a group and partition."""
+    """What is known of the committed offset of one group and partition."""
 
     offset: int | None
-    """None if unknown."""
+    """The offset; None if it is unknown."""
     leader_epoch: int
     metadata: str
     commit_time_ms: int
@@ -68,8 +68,8 @@ class Decoder:
     """Converts the records of one partition of ``__consumer_offsets`` into events, in order."""
 
     def __init__(self, log_id: str, shard: int, whole_until: int = 0) -> None:
-        """Start with an empty history. Only below the offset ``whole_until`` are all records
-        there.
+        """Start with an empty history. Compaction has removed no records below the offset
+        ``whole_until``; above it, records may be missing.
         """
         self._log_id = log_id
         self._shard = shard
@@ -225,7 +225,7 @@ def _topics(key: OffsetKey, value: _Offset, **more: int | None) -> list[dict[str
 
 
 def log_id_of(dump: Dump, partition: int) -> str:
-    """Return the log that a partition of the topic becomes."""
+    """Return the id of the log that a partition of the topic becomes."""
     return f"{dump.id}-{partition}"
 
 

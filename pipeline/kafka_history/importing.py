@@ -1,4 +1,6 @@
-"""Spark job that imports a dump of ``__consumer_offsets`` into bronze, one task for each file."""
+"""The Spark job that imports a dump of ``__consumer_offsets`` into the table of all events
+(bronze). Each file is one task.
+"""
 
 from __future__ import annotations
 

@@ -27,12 +27,13 @@ class RawRecord(msgspec.Struct, frozen=True, gc=False):
     offset: int
     """The offset in the topic, also for a record of a transaction."""
     ts_ms: int
-    """When it took effect: when it was appended or, in a transaction, when the transaction was
-    committed."""
+    """When the record took effect: when it was appended or, in a transaction, when the transaction
+    was committed."""
     key: bytes
     value: bytes | None = None
     is_transactional: bool = False
-    """A producer sent it in a transaction. Always False in old dumps, which lack it."""
+    """True if a producer sent the record in a transaction. Always False in old dumps, which lack
+    this field."""
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
@@ -46,7 +47,7 @@ class OpenTransaction(msgspec.Struct, frozen=True):
 
 
 class Transactions:
-    """The open transactions in one partition of the topic."""
+    """The transactions of one partition of the topic that have not ended."""
 
     def __init__(self) -> None:
         self._sent: dict[int, dict[bytes, RawRecord]] = {}
@@ -65,8 +66,9 @@ class Transactions:
         self._sent.setdefault(producer_id, {})[record.key] = record
 
     def ended(self, producer_id: int, marker: int, ts_ms: int) -> list[RawRecord]:
-        """End a transaction. Return the records that take effect now: all if it was committed, else
-        none."""
+        """End a transaction. Return the records that take effect now: all of its records if it was
+        committed, otherwise none.
+        """
         sent = self._sent.pop(producer_id, {})
         if marker != COMMIT_MARKER:
             return []

@@ -1,1 +1,3 @@
-"""Reads the event log for the pipeline: segments, the live log, and which events are missing."""
+"""Reads the event log for the pipeline: its files (segments), the log of a running daemon, and
+which events are missing.
+"""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class Before(NamedTuple):
-    """The log that another log continues."""
+    """The log that another log continues, and where it does so."""
 
     log_id: str
     last_seq: int
@@ -46,10 +46,10 @@ class PutBack(NamedTuple):
 
 @dataclass(frozen=True)
 class Branches:
-    """The logs, and which log each one continues."""
+    """All logs of a folder, and which log each one continues."""
 
     spans: Mapping[str, tuple[int, int]]
-    """The first and last seq of each log."""
+    """The first and the last sequence number (seq) of each log."""
     befores: Mapping[str, Before]
     """The log that each log continues. Logs that continue none are missing. A log never continues
     itself.

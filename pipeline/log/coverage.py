@@ -1,11 +1,12 @@
-"""Which events of each log bronze has, which are missing, and which are there twice (pure).
+"""Finds out which events of each log the pipeline has read (its table bronze), which are missing,
+and which are there twice (pure).
 
 In a store, across its logs, ``seq`` counts from 1 without gaps. So if a number is missing before
-the last one, its event is lost, or the segment has not arrived yet.
+the last one, its event is lost, or the segment (a file of events) has not arrived yet.
 
 Two kinds of events are not missing:
 
-- Events after the last segment: they are not sealed yet. They are missing only if their file is
+- Events after the last segment: they are not in a file yet. They are missing only if their file is
   known, because a manifest lists it or it was refused.
 - Events that retention deleted: a snapshot, ``<log_id>.<seq>``, has the offsets after all events up
   to its ``seq``. History begins after it. Events that retention could not read are missing
@@ -48,7 +49,7 @@ class HeldSegment(NamedTuple):
     first_seq: int
     last_seq: int
     events: int
-    """0 if the segment is expected and bronze has none of its events."""
+    """The number of events. 0 if the segment is expected and bronze has none of its events."""
     seq_sum: int
     batch_id: str = ""
     file: str = ""
@@ -56,7 +57,7 @@ class HeldSegment(NamedTuple):
     sha256: str = ""
     """The checksum of the file when it was read."""
     problem: str = ""
-    """Why bronze has no events of it: the file, and what is wrong with it."""
+    """Why bronze has no events of this segment: the file, and what is wrong with it."""
     previous_log_id: str = ""
     """The log before its own, if the segment begins its log and names it (``log_started``)."""
     began_ms: int = 0
@@ -66,7 +67,9 @@ class HeldSegment(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Return the number of its batch. It is -1 for an import, whose batch has a name."""
+        """Return the number of the segment's batch. It is -1 for an import, whose batch has a
+        name.
+        """
         return int(self.batch_id) if self.batch_id.isdecimal() else -1
 
     @property
@@ -122,7 +125,7 @@ class Gap(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """The events of one store that bronze has."""
+    """Which events of one store bronze has."""
 
     gaps: list[Gap]
     """Its missing events, with or without a snapshot that covers them."""
@@ -133,7 +136,7 @@ class _Held(NamedTuple):
 
 
 class Coverage:
-    """All segments that bronze has."""
+    """Says which events are there and which are missing, from all segments that bronze has."""
 
     def __init__(self, segments: Iterable[HeldSegment]) -> None:
         """The segments may be in any order."""
@@ -171,7 +174,9 @@ class Coverage:
         return limit is not None and seq > limit
 
     def _what_counts(self, segment: HeldSegment) -> HeldSegment | None:
-        """Return a segment without its abandoned events; None if no event is left."""
+        """Return a segment without those of its events that were abandoned; None if no event is
+        left.
+        """
         if not self._is_beyond(segment.log_id, segment.last_seq):
             return segment
         last = self._limits[base_log(segment.log_id)]
@@ -279,9 +284,10 @@ class Coverage:
         return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
 
     def tells_nothing_new(self, segment: HeldSegment) -> bool:
-        """Return whether a segment is a snapshot without new information.
+        """Return True if a segment is a snapshot without new information.
 
-        All events that it covers are there, or an earlier snapshot covers them.
+        This is so if all events that the snapshot covers are there, or if an earlier snapshot
+        covers them.
         """
         if base_log(segment.log_id) == segment.log_id:
             return False

@@ -64,4 +64,4 @@ def _or_null(value: str) -> str:
 
 
 KNOWN_LINE: Final = known_line()
-"""Matches a line with only the fields that this version knows."""
+"""A regular expression that matches a line with only the fields that this version knows."""

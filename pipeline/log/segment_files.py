@@ -41,7 +41,7 @@ class SegmentFile(NamedTuple):
     first_seq: int
     last_seq: int
     day: date | None
-    """None if the file is not in the folder of a day."""
+    """The day in the path; None if the file is not in the folder of a day."""
 
 
 class Listed(NamedTuple):
@@ -62,7 +62,7 @@ class ChangeTicket(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The result of examining a file; the columns of ``VERDICT_SCHEMA``."""
+    """The result of examining a file. Its fields are the columns of ``VERDICT_SCHEMA``."""
 
     file: str
     file_bytes: int
@@ -140,7 +140,7 @@ def parse_name(file: str) -> SegmentFile | None:
 
 
 class ManifestLines:
-    """The information of all manifests below a folder, by the paths of all files."""
+    """The information of all manifests below a folder: for each file, by its path."""
 
     def __init__(self) -> None:
         self.listed: dict[str, Listed] = {}
@@ -220,7 +220,7 @@ def problem_of_events(file: str, found: Iterable[HeldSegment]) -> str:
 
 
 class Judged(NamedTuple):
-    """The rows of bronze that count, after all later checks of their files."""
+    """Those rows of bronze that count, after all later checks of their files."""
 
     held: list[HeldSegment]
     superseded: list[tuple[str, str]]
@@ -270,8 +270,8 @@ def is_new(
 ) -> bool:
     """Return True if a file must be examined.
 
-    It must if the file or its manifest line has changed since the last time, or if an earlier
-    version of groupkeeper could not read the file and this version can.
+    A file must be examined if it or its manifest line has changed since the last time. It must also
+    be examined if an earlier version of groupkeeper could not read it, and this version can.
     """
     if known is None or (file_bytes, modified_ms) != (known.file_bytes, known.modified_ms):
         return True

@@ -52,7 +52,7 @@ SOURCE_SCHEMA: Final = extended(EVENT_SCHEMA, (STRING, "store"))
 logs."""
 
 BATCH_EVENTS: Final = 2_000
-"""Events in one record batch for the JVM."""
+"""The number of events that are passed to the JVM at once."""
 
 MAX_EVENTS: Final = 200_000
 """Default of ``max_events``: the events in one batch of a stream."""
@@ -186,7 +186,9 @@ _ACCEPT: Final = "With the option accept_gaps, the other events are read"
 
 
 def _pass_over(_: object, __: str) -> None:
-    """Ignore a damaged segment here. Its events raise an error when they are requested."""
+    """Do nothing about a damaged segment at this point. Its events raise an error when they are
+    requested.
+    """
 
 
 def _number(options: dict[str, str], name: str, default: int) -> int:

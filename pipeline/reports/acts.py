@@ -1,4 +1,6 @@
-"""The rows of the audit, with who did it: a member, a former member, an administrator."""
+"""The rows of the audit report, with who did each action: a member, a former member, an
+administrator.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ DONE_BY: Final = {
     "group_delete": "administrator",
     "expire": "coordinator",
 }
-"""Who does each action."""
+"""For each action, who does it."""
 
 FORMER_MINUTES: Final = 10
 """How long after the end of its session a client's commit counts as a former member's. A client

@@ -1,4 +1,6 @@
-"""The audit: every rewind, reset, restore and delete, and every refused commit, with its client."""
+"""The audit report: every rewind, reset, restore and deletion of offsets, and every refused commit,
+with its client.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The bounds of the rules: their defaults, their reasons, and a file that changes them."""
+"""The bounds of the rules that find incidents: their defaults, their reasons, and a file that
+changes them.
+"""
 
 from __future__ import annotations
 

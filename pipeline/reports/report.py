@@ -55,7 +55,7 @@ class NoTables(Exception):
 
 @dataclass(frozen=True)
 class Scope:
-    """The part of gold that a report covers."""
+    """The part of the tables (gold) that a report covers."""
 
     spark: SparkSession
     lake: Lake
@@ -245,7 +245,7 @@ class Report:
     name: str
     title: str
     parts: Sequence[str]
-    """HTML; empty if there is nothing to report."""
+    """The parts of the page, as HTML; empty if there is nothing to report."""
     rows: DataFrame | Rows
     """The rows of the files for programs. If they are a frame, the driver reads them in parts."""
     schema: pa.Schema

@@ -58,7 +58,8 @@ class PayloadHead(msgspec.Struct, frozen=True):
     ts_ms: int
     clock_ms: int
     folded_row: int
-    """When the payload was written, everything up to this row of the log was folded."""
+    """When this append was encoded, everything up to this row of the log was folded: the present
+    state of its groups was saved."""
 
 
 class Payload(PayloadHead, frozen=True):

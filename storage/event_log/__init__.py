@@ -1,1 +1,1 @@
-"""The event log: write, keep, check and read segments."""
+"""The event log: write, keep, check and read segments, which are files of events."""

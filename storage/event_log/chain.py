@@ -1,8 +1,8 @@
-"""The logs of a store as a chain: each log names its predecessor, and the predecessor's last seq
-(pure).
+"""The logs of a store as a chain: each log names the log before it, and the last sequence number
+(seq) of that log (pure).
 
-So the next log shows where the log before it ended. If the last events of a log are missing, no gap
-in its seqs shows this, but the next log does. If two logs name the same predecessor, the store was
+So each log shows where the log before it ended. If the last events of a log are missing, no gap in
+its own seqs shows this, but the next log does. If two logs name the same predecessor, the store was
 replaced by an older copy of itself.
 """
 
@@ -17,7 +17,7 @@ from groupkeeper.storage.event_log.snapshot_logs import parse_snapshot_log
 
 
 class MissingEnd(NamedTuple):
-    """The last events of a log are in no file."""
+    """Reports that the last events of a log are in no file."""
 
     log_id: str
     first_seq: int
@@ -25,8 +25,8 @@ class MissingEnd(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """A log that shows that an older copy replaced the store. Its predecessor has later events, or
-    another successor too.
+    """Reports that an older copy replaced the store. ``log_id`` is the log that shows it: its
+    predecessor has later events, or another successor too.
     """
 
     log_id: str
@@ -96,7 +96,8 @@ class Chain:
         return linked
 
     def _through(self, log_id: str) -> int:
-        """Return the largest seq that a snapshot of this log's store covers; 0 if there is none.
+        """Return the last seq that a snapshot of this log's store covers; 0 if there is none. A
+        snapshot has the offsets of deleted segments.
 
         If no file of the log is left, we cannot know which store it belongs to. Then the snapshots
         of all stores count.

@@ -66,9 +66,9 @@ class LogReport(msgspec.Struct, kw_only=True):
     last_ts_ms: int = 0
     file_bytes: int = 0
     gaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Ranges of seqs that are in no segment and that no snapshot covers."""
+    """Ranges of sequence numbers (seqs) that are in no segment and that no snapshot covers."""
     overlaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Ranges of seqs that are in more than one segment."""
+    """Ranges of sequence numbers (seqs) that are in more than one segment."""
     damaged: list[str] = msgspec.field(default_factory=list)
     """The problems of files, one line for each."""
     missing: list[str] = msgspec.field(default_factory=list)

@@ -1,7 +1,8 @@
-"""The ends of partitions as the brokers with the records know them, as a log of its own.
+"""The true ends of partitions, as the brokers with the records know them, in a log of their own.
 
-The coordinator has no records. It knows the offset of the group that is furthest, and its samples
-of ends say no more. This log has the true ends. The pipeline reads it like the coordinator's log.
+The coordinator has no records. It knows only the largest committed offset of each partition, so its
+own samples of ends are too low. This log has the true ends. The pipeline reads it like the
+coordinator's log.
 
 Each UTC day is a log in its own folder, and begins with all ends. So the folder of an old day can
 be removed as a whole.
@@ -43,7 +44,9 @@ Ends = Mapping[tuple[str, int], int]
 
 
 class DataEndsLog:
-    """The samples of today, in a folder with one folder for each day. One process may write it."""
+    """Writes samples of the true ends, in a folder with one folder for each day. Only one process
+    may write it.
+    """
 
     def __init__(self, folder: Path, keep_days: int = KEEP_DAYS) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Renders the events of a row as lines of a segment (pure).
+"""Renders the events of one append, a row of the store, as lines of a segment (pure).
 
 The lines have the content of ``storage.codec.events.event_dict``. A property test compares both.
 Most events are commits, so commits have a fast path: the JSON of a commit is the same in the row
@@ -35,8 +35,8 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
 
 KEPT_ID_BYTES: Final = 256
-"""The cache has 10,000 entries, and clients choose the ids. So ids with a longer JSON form are not
-cached."""
+"""The longest group id, as JSON, that is cached. The cache has 10,000 entries, and clients choose
+the ids."""
 
 
 class RowLines(NamedTuple):
@@ -69,11 +69,10 @@ class _StoredPayload(PayloadHead, frozen=True):
 _decode: Final = checked_decoder(_StoredPayload)
 
 _COMMIT: Final = b'{"record":"commit","group":'
-"""The beginning of a commit in a row; its group follows."""
+"""The first bytes of a commit in a row. The id of its group follows."""
 _GENERATION: Final = b',"generation":'
-"""The bytes after the group. No JSON string contains them, because a quote in a string has a
-backslash before it.
-"""
+"""The bytes that follow the group id. No JSON string contains them, because a quote in a string has
+a backslash before it."""
 _TOPICS_END: Final = b"]}"
 """The end of a commit of a classic group: no field follows its topics."""
 

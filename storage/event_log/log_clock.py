@@ -22,7 +22,7 @@ events of a night could get the same time stamp."""
 
 
 class LogReason(StrEnum):
-    """The reason why a log began."""
+    """The reason why a log began. A log is a part of the event log with numbers of its own."""
 
     START = "start"
     CLOCK_SET_BACK = "clock_set_back"
@@ -52,7 +52,7 @@ class LogClock:
         self._durable_log_id: str | None = None
         """The log of the last durable event."""
         self._minted: set[str] = set()
-        """The logs that this start has begun."""
+        """The ids of the logs that began since the start of this process."""
         self._ts_ms = clock()
         self._mint(LogReason.START)
 

@@ -75,7 +75,7 @@ class Manifest:
         return {*self.segments, *self.damaged, *self.removed}
 
     def of_store(self, log_ids: Iterable[str]) -> StoreSegments:
-        """Return the segments of one store, whose logs are given."""
+        """Return the segments of one store. ``log_ids`` are the logs of this store."""
         own = set(log_ids)
         segments = [each for each in self.segments.values() if each.log_id in own]
         snapshots = [
@@ -209,7 +209,7 @@ def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
 
 
 def remove_orphans(directory: Path, log_ids: Iterable[str], manifest: Manifest) -> None:
-    """Delete lists of groups whose segments do not exist.
+    """Delete lists of groups whose segments do not exist. Each segment has such a list beside it.
 
     A list that is left would keep the directory of its day from being deleted. Lists of damaged
     segments stay, because nothing else is left of those segments.

@@ -12,8 +12,8 @@ import msgspec
 from groupkeeper.storage.segment_lines import EventDict
 
 FOLLOWED: Final = "target_assignment"
-"""The reason of a member's move to its target. The causes of the target are more useful, so they
-are shown instead."""
+"""The reason of an event in which a member follows its target assignment. The causes of the target
+are more useful, so they are shown instead."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class _History:
         self._causes: list[Cause] = []
         """The causes of the rebalances that began since the last assignment or target."""
         self._aim: tuple[str | None, list[Cause]] = None, []
-        """The member that the last target gives the partition to, and why."""
+        """The member to which the last target assignment gives the partition, and why."""
 
     def apply(self, event: EventDict) -> None:
         """Update the owners with the next event of the group. Events must come in their order."""
@@ -116,8 +116,8 @@ class _History:
     # --- classic groups ---
 
     def joined(self, event: EventDict) -> None:
-        """Pass the partition to the new id of a static member that joined again. Only in a classic
-        group: there no rebalance follows.
+        """Pass the partition to the new id of a static member that joined again. This happens only
+        in a classic group, where no rebalance follows such a join.
         """
         owner = self._owner()
         is_replaced = owner is not None and owner.member_id == event["replaces"]

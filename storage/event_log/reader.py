@@ -1,4 +1,6 @@
-"""Read the event log of a store: sealed segments and live rows as one stream."""
+"""Read the event log of a store as one stream: first its files (sealed segments), then the rows
+that are still in the store.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,12 @@ from groupkeeper.storage.segment_lines import EventDict
 _CHUNK_EVENTS = 200
 
 OnGap: TypeAlias = Callable[[int, int], None]
-"""Called with the first and the last seq of events that are neither in rows nor in files."""
+"""Called with the first and the last sequence number of events that are neither in the store nor in
+files."""
 
 
 OnDamage: TypeAlias = Callable[[Segment, str], None]
-"""Called with a damaged file and what is wrong with it, after its readable events were yielded."""
+"""Called with a damaged file and its problem, after its readable events were yielded."""
 
 
 def ignore_gap(first_seq: int, last_seq: int) -> None:
@@ -63,9 +66,11 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     passes_absent: bool = False,
     on_damage: OnDamage | None = None,
 ) -> Generator[EventDict, None, None]:
-    """Yield the events above a seq, oldest first, from one consistent view of the rows. Blocks.
+    """Yield the events above the sequence number ``after_seq``, oldest first. The rows of the store
+    are read as of one moment. Blocks.
 
-    The order is: the newest snapshot (``offset_snapshot``), sealed segments, rows. The arguments:
+    The order is: the newest snapshot (``offset_snapshot``), which has the offsets of deleted files;
+    then files; then rows of the store. The arguments:
 
     - ``log_dir`` is the directory of the files, if they were moved. By default the store knows it.
     - ``live_only`` reads no files.
@@ -98,7 +103,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
 
 
 def last_seq(open_rows: OpenRows) -> int:
-    """Return the seq of the last durable event of a store; 0 before the first event.
+    """Return the sequence number of the last durable event of a store; 0 before the first event.
 
     Raises StoreRefused if there is no store.
     """
@@ -107,7 +112,7 @@ def last_seq(open_rows: OpenRows) -> int:
 
 
 class _Wanted:
-    """The filter of one reader."""
+    """Selects the events that one reader wants."""
 
     def __init__(self, after_seq: int, group_id: str | None, since_ms: int) -> None:
         self.group_bytes = b"" if group_id is None else msgspec.json.encode(group_id)
@@ -127,7 +132,7 @@ class _Wanted:
 
 
 class _Lost(NamedTuple):
-    """The reaction of one reader to events that cannot be read."""
+    """What a reader does about events that cannot be read."""
 
     on_gap: OnGap
     passes_absent: bool
@@ -135,7 +140,7 @@ class _Lost(NamedTuple):
 
 
 class _Files:
-    """The events in files that are no longer in rows."""
+    """Reads the events that are only in files, because their rows are deleted."""
 
     def __init__(
         self,

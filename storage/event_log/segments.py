@@ -110,7 +110,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Hook: TypeAlias = Callable[[str], None]
-"""Called with the name of each step after the step. Tests kill the process there."""
+"""A function that is called after each step of writing, with the name of the step. Tests kill the
+process there."""
 
 
 def no_hook(step: str) -> None:
@@ -168,7 +169,7 @@ def put_aside(directory: Path, name: SegmentName) -> None:
 
 
 def segment_of_name(name: SegmentName) -> Segment:
-    """Return a segment with only the data of its name. Its times are those of its day, and its
+    """Return a segment about which only its name is known. Its times are those of its day, and its
     sizes are 0.
     """
     day = datetime.strptime(name.day, "%Y-%m-%d").replace(tzinfo=UTC)
@@ -281,7 +282,7 @@ def has_group(directory: Path, name: SegmentName, group_id: str) -> bool:
 def describe(directory: Path, name: SegmentName) -> Segment:
     """Read a whole segment, and return its line for the manifest.
 
-    Raises SegmentError if its content does not match its name, or was changed after sealing.
+    Raises SegmentError if the content does not match the name, or was changed after sealing.
     """
     _check_digest(directory, name)
     first: EventDict | None = None

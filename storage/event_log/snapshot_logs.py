@@ -1,4 +1,6 @@
-"""The logs of snapshots: their names, and the log from which a snapshot was made (pure)."""
+"""The logs of snapshots (pure). A snapshot has the offsets of deleted segments, and is a log of its
+own. Its name has the log from which it was made.
+"""
 
 from __future__ import annotations
 

@@ -19,16 +19,18 @@ from groupkeeper.storage.segment_lines import EventDict
 
 
 class LogNote(NamedTuple):
-    """The state of sealing that a store has recorded."""
+    """What a store has recorded about sealing, which moves its events into files."""
 
     log_ids: frozenset[str]
-    """Every log of this store that was ever sealed."""
+    """The ids of all logs of this store that were ever moved into files."""
     log_dir: str | None
     """The absolute path of the directory of the files at the last start; None if unknown."""
 
 
 class LogEnds(NamedTuple):
-    """The first and the last seq of the rows."""
+    """The sequence numbers (seqs) of the first and the last event that is still in a row of the
+    store.
+    """
 
     first_seq: int
     """The seq of the first event in a row. If no row has any, the seq of the next event."""
@@ -40,7 +42,7 @@ class LogHead(NamedTuple):
     """The position of the last event of a store."""
 
     log_id: str | None
-    """None before the first event, and if no row has events any more."""
+    """The log of the last event. None before the first event, and if no row has events any more."""
     last_seq: int
 
 
@@ -73,7 +75,9 @@ class EventRows(Protocol):
     """
 
     def hold(self) -> None:
-        """Keep the present view: all later calls read it, whatever is written or deleted."""
+        """Keep the present view for this reader: all later calls return it, whatever is written or
+        deleted.
+        """
 
     def note(self) -> LogNote:
         """Return the recorded state of sealing."""
@@ -82,7 +86,7 @@ class EventRows(Protocol):
         """Return the first and the last seq of the rows."""
 
     def log_id_at(self, seq: int) -> str | None:
-        """Return the log of an event; None if its row is deleted."""
+        """Return the id of the log that an event belongs to; None if the event's row is deleted."""
 
     def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[EventRow]:
         """Yield the rows with events above ``after_seq``, in order.
@@ -112,9 +116,9 @@ class EventSource(Protocol):
     """The events of an open store, for sealing."""
 
     clock: LogClock
-    """Stamps the appends."""
+    """Gives each append its time and its log."""
     address: Address | None
-    """None if no other process can read the rows."""
+    """Where another process can read the rows; None if no other process can."""
 
     def open_rows(self) -> EventRows:
         """Open the rows for the calling thread."""
@@ -126,8 +130,8 @@ class EventSource(Protocol):
         """Record the directory of the files, for readers that know only the store."""
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
-        """Record the last sealed seq. Add the ``new`` logs to the recorded logs, and remove the
-        logs ``gone``.
+        """Record in the store that the events up to ``seq`` are in files. Add the logs ``new`` to
+        the recorded logs, and remove the logs ``gone``.
 
         The write need not be durable: at start, ``settle`` finds out again what was lost.
         """

@@ -1,10 +1,10 @@
 """Leases by lives: when a process counts as dead, and how long it may answer reads (pure).
 
-Each start of a process is a life with a random id. A process raises the counter of its life in the
-store, four times within each time to live. One such raise is a beat. Other processes watch the
-counter. If it stands still for a whole time to live, by the clock of the observer, the observer
-ends the life, in one transaction that compares the counter. From then on the store refuses every
-write of this life, whatever any clock says.
+Each start of a process is a *life* with a random id. A process raises the counter of its life in
+the store, four times within each time to live. One such raise is a *beat*. Other processes watch
+the counter. If the counter stands still for a whole time to live, by the clock of the observer, the
+observer ends the life, in one transaction that compares the counter. From then on the store refuses
+every write of this life, whatever any clock says.
 
 So clocks never decide about writes. They decide only how long a process answers reads without
 asking the store (``ReadTime``). See docs/decisions/0034-leases-by-lives.md.
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 DEFAULT_LEASE_TTL_MS: Final = 2_000
-"""The default time to live. After ``kill -9``, the next start waits so long. With a shorter time, a
-short problem of the network would end a life."""
+"""The default time to live of a lease. After ``kill -9``, the next start waits so long. With a
+shorter time, a short problem of the network would end a life."""
 
 BEATS_IN_TTL: Final = 4
 """The number of beats within a time to live. So two beats in a row may be lost."""
@@ -35,7 +35,7 @@ that run at different speeds."""
 
 
 class NodeLife(NamedTuple):
-    """One start of a process, as it is in the store."""
+    """One start of a process (a life), as it is recorded in the store."""
 
     node_id: int
     """The setting ``kafka.node_id`` of the process."""
@@ -49,7 +49,7 @@ class NodeLife(NamedTuple):
 
 @dataclass(slots=True)
 class _Stand:
-    """The time for which the counter of one life has not changed."""
+    """How long the counter of one life has not changed."""
 
     counter: int
     looks: int
@@ -59,7 +59,7 @@ class _Stand:
 
 
 class LifeWatch:
-    """Watches the lives of other processes, and says which ones to end.
+    """Watches the counters of other processes, and says whose lives to end.
 
     The time between two looks counts as at most one beat. So if this process or the whole machine
     was suspended, the other processes have time to beat again.

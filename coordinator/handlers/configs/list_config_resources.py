@@ -1,8 +1,8 @@
 """ListConfigResources (74): the resources with configs (docs/spec/administration.md#group-configs).
 
- version | change |
- --- | --- |
- 1 | resource types in request and reply; version 0 lists only client metrics |
+| version | change |
+| --- | --- |
+| 1 | resource types in request and reply; version 0 lists only client metrics |
 
 A request without types gets the resources of all types. As in Kafka, an unknown type makes the
 whole request fail.

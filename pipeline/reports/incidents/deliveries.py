@@ -18,7 +18,7 @@ ENDED: Final = "ended"
 
 @dataclass(frozen=True)
 class Told:
-    """The incidents that a webhook has accepted. A file keeps them between runs."""
+    """The incidents that the webhook has accepted. A file keeps them between runs."""
 
     as_of_ms: int | None = None
     """The end of the tables at the last post; None if nothing was ever posted."""
@@ -61,5 +61,5 @@ def _is_new(incident: Incident, told: Told, before: dict[str, Incident]) -> bool
 
 
 def after(found: FoundIncidents) -> Told:
-    """Return the incidents that the webhook knows after the news of ``found`` were posted."""
+    """Return the incidents that the webhook knows after it has accepted the news of ``found``."""
     return Told(found.as_of_ms, found.open)

@@ -25,7 +25,7 @@ _OFFSET: Final = (*GROUP, "topic", "partition")
 
 @dataclass(frozen=True)
 class Facts:
-    """The input of the queries of the rules."""
+    """What the queries of the rules read: the tables, and the bounds."""
 
     scope: Scope
     bounds: IncidentBounds
@@ -33,7 +33,9 @@ class Facts:
     """The end of the tables. An incident that lasts until then is open."""
 
     def bound(self, name: str, group: str = "group") -> Column:
-        """Return a bound for each row, by the column ``group``."""
+        """Return the bound with this name, for each row. It depends on the group, in the column
+        ``group``.
+        """
         value = F.lit(getattr(self.bounds, name))
         for pattern, other in reversed(self.bounds.exceptions(name)):
             value = F.when(F.col(group).rlike(pattern), F.lit(other)).otherwise(value)
@@ -145,8 +147,8 @@ def storms(facts: Facts) -> DataFrame:
 
 
 def rewound(facts: Facts) -> DataFrame:
-    """Find moves back, by members and by others. Restores do not count: they are an operator's
-    repair.
+    """Find moves of an offset back, by members and by others. Restores do not count, because an
+    operator repairs with them.
     """
     rows = acts(facts.scope).where("messages_back > 0 AND action IN ('rewind', 'reset')")
     return finding(
@@ -169,7 +171,7 @@ def rewound(facts: Facts) -> DataFrame:
 
 
 def skipped(facts: Facts) -> DataFrame:
-    """Find moves forward over messages that nobody consumed."""
+    """Find moves of an offset forward over messages that nobody consumed."""
     rows = facts.scope.named(facts.scope.silver("commit_deltas")).where("is_skip")
     rows = rows.where(F.col("cause") != "restore")
     cause = F.when(F.col("cause") == "member", F.lit("a member")).otherwise(
@@ -247,7 +249,7 @@ def _held(lag: DataFrame, facts: Facts) -> DataFrame:
 
 
 def above_slo(facts: Facts) -> DataFrame:
-    """Find the times in which a partition is further behind than the SLO allows."""
+    """Find the times in which a partition is further behind than its objective (SLO) allows."""
     rows = _held(facts.scope.gold("lag_1m"), facts).where(F.col("lag") > facts.bound("slo_lag"))
     goes_on = F.col("until_ms") >= F.lit(facts.as_of_ms)
     rows = rows.withColumn("until_ms", F.when(~goes_on, F.col("until_ms")))

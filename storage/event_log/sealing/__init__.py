@@ -1,1 +1,1 @@
-"""Sealing: rows of the event log become files, and old files are deleted."""
+"""Sealing: the events in the rows of a store are moved into files, and old files are deleted."""

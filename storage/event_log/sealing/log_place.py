@@ -18,8 +18,8 @@ class LogDirMoved(StorageError):
 class LogPlace:
     """The directory of the segments, as it was when sealing began.
 
-    If it is moved and put back while we run, sealing reads the files again and continues. A moved
-    database, on the other hand, stays refused.
+    If the directory is moved and put back while the process runs, sealing reads the files again and
+    continues. A database that was moved stays refused.
     """
 
     def __init__(self, directory: Path) -> None:

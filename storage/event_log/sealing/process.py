@@ -79,14 +79,14 @@ class _Task(msgspec.Struct):
 
 
 class _Order(msgspec.Struct, omit_defaults=True):
-    """A call of a method of ``storage.event_log.sealing.sealer.Sealing``."""
+    """A call of a method of ``storage.event_log.sealing.sealer.Sealing``, as a line on stdin."""
 
     call: Literal["settle", "step", "retain", "finish"]
     limit_s: float = 0.0
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):
-    """The result of an order."""
+    """The result of an order, as a line on stdout."""
 
     progress: Progress
     found: Found | None = None
@@ -100,7 +100,9 @@ _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class SealingProcess:
-    """The daemon's side: ``settle`` starts the process, and each call sends an order to it."""
+    """The part of sealing that runs in the daemon. ``settle`` starts the process, and each call
+    sends an order to it.
+    """
 
     def __init__(
         self, address: Address, settings: SealSettings, command: Sequence[str] | None = None
@@ -220,7 +222,7 @@ def serve(
 
 
 class _Process:
-    """The side of sealing that runs in the separate process."""
+    """The part of sealing that runs in the separate process."""
 
     def __init__(self, task: _Task, open_rows: OpenRows, hook: Hook) -> None:
         # imported late, because the daemon does not need it, and it would delay the daemon's start

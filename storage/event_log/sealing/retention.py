@@ -1,5 +1,5 @@
-"""The retention of the event log. It deletes whole days before the horizon
-(docs/design.md#retention).
+"""The retention of the event log. It deletes whole days that are older than the horizon, the time
+before which events need not be kept (docs/design.md#retention).
 
 It has three steps:
 
@@ -150,9 +150,9 @@ class LogRetention:
         ts_ms: int,
         own: _OwnSegments,
     ) -> None:
-        """Seal the offsets after the last event of the segments.
+        """Write the offsets after the last event of the segments, as a snapshot.
 
-        Several passes over the segments limit the memory.
+        If there are many offsets, the segments are read several times, to limit the memory.
         """
         offsets = OffsetsAsOf(max_offsets=self._max_offsets)
         self._apply(offsets, directory, segments, own)
@@ -197,7 +197,7 @@ class LogRetention:
 
 
 class _OwnSegments:
-    """The segments of a store, and where the store's own events in each segment end.
+    """The segments of a store. For each segment, it knows the last event that belongs to the store.
 
     If the store was replaced by an older copy, its old log has events that this store never had.
     """

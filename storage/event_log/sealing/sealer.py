@@ -1,4 +1,4 @@
-"""Sealing: events become segments, by size and age, outside the event loop.
+"""Sealing: writes events into files (segments), by size and age, outside the event loop.
 
 Each step is durable before the next one begins:
 
@@ -8,7 +8,8 @@ Each step is durable before the next one begins:
 4. Record in the store what is sealed.
 5. Delete the rows.
 
-So a crash between two steps never loses an event. ``settling`` repairs the rest at start.
+So a crash between two steps never loses an event. At the next start, ``settling`` finishes what was
+interrupted.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from groupkeeper.storage.event_log.sealing.segment_writer import SegmentWriter
 from groupkeeper.storage.event_log.segments import SEGMENT_BYTES, Hook, Segment, no_hook
 
 SEGMENT_MS: Final = 300_000
-"""Five minutes. So age alone closes at most 288 files a day, and reports are at most five minutes
-old."""
+"""The default of ``segment_ms``: five minutes. So age alone closes at most 288 files a day, and
+reports are at most five minutes old."""
 
 FIRST_SEGMENT_MS: Final = 10_000
 """Age at which the first segment after a start is closed, if ``segment_ms`` is longer. A new user
@@ -45,7 +46,7 @@ CLOSE_S: Final = 1.0
 store."""
 
 TAKE_LINES: Final = 8
-"""Lines between two readings of the clock: about 30 us of work."""
+"""The number of lines between two readings of the clock: about 30 us of work."""
 
 SLICE_S: Final = 0.0003
 """How long the thread works before it pauses and other threads can run."""
@@ -116,7 +117,9 @@ class Sealing(Protocol):
         """Seal rows for a short time. Return True if there are more."""
 
     def retain(self) -> Sequence[Segment]:
-        """Delete segments before the horizon. Return those that could not be read."""
+        """Delete segments that are older than the retention time. Return those that could not be
+        read.
+        """
 
     def finish(self, limit_s: float) -> None:
         """Seal all rows, if the time suffices. Otherwise discard the open segment."""
@@ -153,7 +156,7 @@ class Pacer:
 
 
 class Sealer:
-    """Writes rows into segments, in order. All calls come from one thread."""
+    """Writes rows of the store into segments, in order. One thread makes all calls."""
 
     def __init__(
         self,
@@ -165,7 +168,7 @@ class Sealer:
         """Create the sealer without writing. ``clock`` returns the wall time in milliseconds."""
         self.settings = settings
         self.sealed_seq = 0
-        """The last seq that is in files."""
+        """The sequence number of the last event that is in a file."""
         self._clock = clock
         self._pacer = pacer or Pacer()
         self._hook = hook
@@ -174,7 +177,9 @@ class Sealer:
 
     @property
     def taken_seq(self) -> int:
-        """The last seq that was written into a segment, sealed or open."""
+        """The sequence number of the last event that was written into a segment, finished or
+        open.
+        """
         return self.sealed_seq if self._writer is None else self._writer.next_seq - 1
 
     @property

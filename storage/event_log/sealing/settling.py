@@ -38,7 +38,7 @@ class Settled(NamedTuple):
     new_log_ids: frozenset[str]
     """The logs of this store that are in files and not yet recorded in the store."""
     later: Sequence[Segment]
-    """Segments above ``sealed_seq``. Rows before them are not sealed yet."""
+    """Segments above ``sealed_seq``. Some rows before them are not in files yet."""
     lost: tuple[int, int] | None
     """The first range of seqs that are in no row, file or snapshot; None if there is none."""
     put_aside: Sequence[str]
@@ -154,7 +154,9 @@ def _snapshot_in_rows(rows: EventRows, listed: StoreSegments, first_seq: int) ->
 
 
 def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:
-    """Return the first range of seqs between the horizon and the rows that is in no file."""
+    """Return the first range of sequence numbers between the deleted events and the rows that is in
+    no file; None if there is none.
+    """
     at = above  # begins above the horizon, not at the first file: files before it may be missing
     for segment in segments:
         if segment.first_seq > at + 1:

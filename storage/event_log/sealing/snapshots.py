@@ -1,4 +1,4 @@
-"""The offsets at the horizon, computed from the events before it (pure).
+"""Computes the offsets at the time before which retention deletes events (pure).
 
 When retention deletes segments, it keeps the resulting offsets as events of kind
 ``offset_snapshot``, one for each group. If nothing was ever committed, there is one event without a

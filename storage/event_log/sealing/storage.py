@@ -42,7 +42,7 @@ from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
 
 TRIM_PAUSE_S: Final = 0.02
-"""Pause between two deletions, in which appends can run."""
+"""The pause between two deletions of rows. Appends can run in it."""
 TRIM_TURNS: Final = 16
 """The number of deletions before the next step of sealing."""
 RETRY_S: Final = 5.0
@@ -51,7 +51,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SealedStorage:
-    """A store whose event log is sealed into files and trimmed."""
+    """A store whose events are moved into files. Their rows are then deleted."""
 
     def __init__(
         self,

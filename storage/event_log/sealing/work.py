@@ -28,7 +28,7 @@ STEP_S: Final = 0.1
 
 
 class SealingWork:
-    """Implements ``Sealing`` in the thread that calls it."""
+    """Does the work of sealing in the thread that calls its methods."""
 
     def __init__(
         self,
