@@ -68,6 +68,8 @@ def configure_logging(settings: LoggingSettings) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # kazoo logs each attempt to connect, and on level DEBUG the password. The store logs outages.
     logging.getLogger("groupkeeper.kazoo").setLevel(logging.ERROR)
+    # a line for each request to Consul, so two a second without any traffic
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 def set_log_level(settings: LoggingSettings) -> None:

@@ -38,3 +38,13 @@ def test_a_sentence_of_a_library_is_no_name_of_an_event(capsys: pytest.CaptureFi
         "message": "Invalid HTTP request from a peer.",
         "logger": "uvicorn.error",
     }
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+def test_a_request_to_consul_is_no_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """A daemon that keeps its groups in Consul sends two a second without any traffic."""
+    configure_logging(LoggingSettings(format="json", level="info"))
+    logging.getLogger("httpx2").info("HTTP Request: PUT /v1/txn")
+    logging.getLogger("httpx2").warning("a warning")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == "a warning"
