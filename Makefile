@@ -134,8 +134,8 @@ CONSUMER_PROPERTIES := $(addprefix tests/property/,test_consumer_group.py test_m
 test-consumers-long: .venv/installed-for-tests ## Random lives of consumer and mixed groups, 10,000 each; EXAMPLES_SHARE=5 for 500
 	EXAMPLES_SHARE=$(or $(EXAMPLES_SHARE),100) $(PYTEST) -q -n $(WORKERS) $(CONSUMER_PROPERTIES)
 
-test-storage: .venv/installed-for-tests ## The contract of storage on a real PostgreSQL, ZooKeeper and Consul, with their failures; needs Java
-	$(PYTEST) -q -m "(postgres or zookeeper or consul) and not pooler" tests/storage
+test-storage: .venv/installed-for-tests ## The contract of storage on a real PostgreSQL, ZooKeeper, Consul and Kafka, with their failures; needs Java and Maven
+	$(PYTEST) -q -m "(postgres or zookeeper or consul or kafka_topic) and not pooler" tests/storage
 
 test-storage-long: .venv/installed-for-tests ## A store in PostgreSQL or ZooKeeper that is away for two minutes, while members commit, and one of three ZooKeepers killed; OUTAGE_S=30 for less
 	$(PYTEST) -q -s -m storage_long tests/storage

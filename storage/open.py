@@ -2,6 +2,8 @@
 
 An installed package may add backends of its own, by an entry point of the group
 ``groupkeeper.storage`` (docs/how-to/add-a-backend.md#packages).
+
+Long because each backend has a few lines here that import it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from groupkeeper.storage.segment_lines import EventDict
 
 if TYPE_CHECKING:
     from groupkeeper.storage.backends.journal.driver import JournalDriver
+    from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
     from groupkeeper.storage.event_log.reader import Asked
     from groupkeeper.storage.move import Moved
     from groupkeeper.storage.store_check import StoreReport
@@ -41,10 +44,10 @@ SQLITE: Final = "sqlite:///"
 _POSTGRES = ("postgresql", "postgres")
 _ZOOKEEPER = "zookeeper"
 _CONSUL = "consul"
-_NOT_YET = ("kafka",)
+_KAFKA = "kafka"
 _NO_DATABASE = "storage.url: use postgresql://USER@HOST/DATABASE?schema=SCHEMA"
 _JOURNALS = (*_POSTGRES, _ZOOKEEPER, _CONSUL)
-_OURS = ("memory", "sqlite", *_JOURNALS, *_NOT_YET)
+_OURS = ("memory", "sqlite", *_JOURNALS, _KAFKA)
 """The schemes of our own backends. No package can replace them."""
 
 
@@ -80,6 +83,10 @@ def open_storage(  # noqa: PLR0913 - each is a setting
         driver = journal_driver(url, append_timeout_ms, lease_ttl_ms, password)
         kept_ms = FOR_EVER if seal is None else seal.retention_ms
         store = _journal_store(driver, clock, node_id, lease_ttl_ms, kept_ms)
+    elif _scheme(url) == _KAFKA:
+        kept_ms = FOR_EVER if seal is None else seal.retention_ms
+        place = _kafka_place(url, password)
+        store = _kafka_store(place, clock, append_timeout_ms, lease_ttl_ms, node_id, kept_ms)
     else:
         store = _store(url, append_timeout_ms, clock)
     if seal is None:
@@ -239,15 +246,50 @@ def _journal_store(
     """
     from groupkeeper.storage.backends.journal.store import JournalStorage
 
-    name = f"{socket.gethostname()}:{os.getpid()}"
     return JournalStorage(
         driver,
         node_id=node_id,
-        name=name,
+        name=_process_name(),
         lease_ttl_ms=lease_ttl_ms,
         retention_ms=kept_ms,
         clock=clock,
     )
+
+
+def _kafka_place(url: str, password: str | None) -> KafkaTopicUrl:
+    from groupkeeper.storage.backends.kafka_topic import url as kafka_url
+
+    given = {} if password is None else {kafka_url.PASSWORD_VARIABLE: password}
+    try:
+        return kafka_url.parse_url(url, {**os.environ, **given})
+    except ValueError as error:  # the password is missing
+        raise StoreRefused(f"storage.url: {error}") from error
+
+
+def _kafka_store(
+    place: KafkaTopicUrl,
+    clock: Callable[[], int],
+    append_timeout_ms: int,
+    lease_ttl_ms: int,
+    node_id: int,
+    kept_ms: int,
+) -> OffsetStorage:
+    """Return a store in topics of Kafka. Its events stay there, and are not written to files."""
+    from groupkeeper.storage.backends.kafka_topic.store import KafkaTopicStorage
+
+    return KafkaTopicStorage(
+        place,
+        node_id=node_id,
+        name=_process_name(),
+        append_timeout_ms=append_timeout_ms,
+        lease_ttl_ms=lease_ttl_ms,
+        retention_ms=kept_ms,
+        clock=clock,
+    )
+
+
+def _process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def _added_store(
@@ -311,6 +353,8 @@ def url_error(url: str) -> str | None:
         return _zookeeper_error(url)
     if _scheme(url) == _CONSUL:
         return _consul_error(url)
+    if _scheme(url) == _KAFKA:
+        return _kafka_error(url)
     added = _entry_points(url)
     if len(added) == 1:
         return None
@@ -318,11 +362,9 @@ def url_error(url: str) -> str | None:
         names = ", ".join(sorted(each.value for each in added))
         return f"storage.url: several packages add {_scheme(url)} storage ({names}): remove one"
     known = (
-        "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT, consul://HOST:PORT "
-        "or memory:"
+        "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT, "
+        "consul://HOST:PORT, kafka://HOST:PORT/TOPIC or memory:"
     )
-    if _scheme(url) in _NOT_YET:
-        return f"storage.url: {_scheme(url)} storage does not exist yet; {known}"
     return f"storage.url: {without_password(url)!r} names no storage; {known}"
 
 
@@ -349,6 +391,17 @@ def _consul_error(url: str) -> str | None:
 
     try:
         parse_url(url, os.environ)
+    except ValueError as error:
+        return f"storage.url: {error}"
+    return None
+
+
+def _kafka_error(url: str) -> str | None:
+    from groupkeeper.storage.backends.kafka_topic import url as kafka_url  # late: rarely needed
+
+    try:
+        # the password may come later, from storage.password_file
+        kafka_url.parse_url(url, {kafka_url.PASSWORD_VARIABLE: "any"})
     except ValueError as error:
         return f"storage.url: {error}"
     return None

@@ -182,16 +182,17 @@ class StorageSettings(Section):
         min_length=1,
         description="memory: (everything is lost at exit), sqlite:///PATH, "
         "postgresql://USER@HOST/DATABASE?schema=groupkeeper (experimental), "
-        "zookeeper://HOST:PORT,HOST:PORT/chroot (experimental), or consul://HOST:PORT/prefix "
-        "(experimental). A relative path starts at the working directory; sqlite:////var/lib/... "
-        "is absolute.",
+        "zookeeper://HOST:PORT,HOST:PORT/chroot (experimental), consul://HOST:PORT/prefix "
+        "(experimental), or kafka://HOST:PORT,HOST:PORT/TOPIC (experimental). A relative path "
+        "starts at the working directory; sqlite:////var/lib/... is absolute.",
     )
     password_file: str = Field(
         default="",
-        description="File with the password of the user in url, for PostgreSQL and ZooKeeper, or "
-        "with the token for Consul, in its first line. It is read at the start. Without it the "
-        "environment has it (PGPASSWORD, ZOOKEEPER_PASSWORD, CONSUL_HTTP_TOKEN), or the url has "
-        "the password. Only the user of the daemon should be able to read the file.",
+        description="File with the password of the user in url, for PostgreSQL, ZooKeeper and "
+        "Kafka, or with the token for Consul, in its first line. It is read at the start. Without "
+        "it the environment has it (PGPASSWORD, ZOOKEEPER_PASSWORD, KAFKA_PASSWORD, "
+        "CONSUL_HTTP_TOKEN), or the url has the password. Only the user of the daemon "
+        "should be able to read the file.",
     )
     append_timeout_ms: int = coordinators_setting(
         "append_timeout_ms",

@@ -205,7 +205,7 @@ def test_one_address_for_both_ports_is_refused_in_one_line(make):
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("kafka://localhost/groups", "does not exist yet"),
+        ("kafka://localhost", "use kafka://HOST:PORT,HOST:PORT/TOPIC"),
         ("mongodb://localhost", "names no storage"),
         ("sqlite:////no/such/directory/g.db", "the directory does not exist"),
     ],

@@ -11,6 +11,8 @@ import pytest
 
 from groupkeeper import read_events
 from groupkeeper.storage.backends.journal.store import JournalStorage
+from groupkeeper.storage.backends.kafka_topic.store import KafkaTopicStorage
+from groupkeeper.storage.backends.kafka_topic.url import parse_url
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
@@ -19,11 +21,14 @@ from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.clients.ecosystem import Unavailable
 from tests.helpers.clients.real_consul import RealConsul
+from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
+from tests.helpers.storage.fake_kafka import FakeAdmin, FakeKafka, FakeLink
+from tests.helpers.storage.kafka_topic_site import STORE_SETTINGS, KafkaTopicSite
 from tests.helpers.storage.real_postgres import RealPostgres, programs
 from tests.helpers.storage.sqlite_bench import Bench
-from tests.helpers.storage.storage_owner import Owner
+from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
 
 class WallClock:
@@ -43,6 +48,8 @@ class Store:
     make: Callable[[], OffsetStorage]
     events: Callable[[], list[EventDict]]
     clock: WallClock
+    has_log_a_shard: bool = False
+    """True: each shard has a log of its own. Otherwise the store has one."""
     opened: list[OffsetStorage] = field(default_factory=list)
 
     async def owner(self) -> Owner:
@@ -185,6 +192,52 @@ def consul_store(server: RealConsul, prefix: str) -> Store:
     return Store(make=make, events=lambda: stored_events(server.address, prefix), clock=clock)
 
 
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
+    """An Apache Kafka of our own."""
+    server = RealKafka(tmp_path_factory.mktemp("kafka"), {}, STORE_SETTINGS)
+    try:
+        yield server.start()  # type: ignore[misc]
+    finally:
+        server.stop()
+
+
+def fake_kafka_store() -> Store:
+    """A store in topics of a fake cluster."""
+    clock, cluster = WallClock(), FakeKafka()
+    url = parse_url("kafka://127.0.0.1:1/store", {})
+
+    def make() -> KafkaTopicStorage:
+        return KafkaTopicStorage(
+            url,
+            node_id=1,
+            name="test:1",
+            append_timeout_ms=1_000,
+            lease_ttl_ms=200,
+            clock=clock,
+            connect=lambda *_: FakeLink(cluster),  # type: ignore[arg-type, return-value]
+            admin=FakeAdmin,  # type: ignore[arg-type]
+        )
+
+    return Store(
+        make=make,
+        events=lambda: cluster.events(url.events_topic, IDENTITY.shards + 1),
+        clock=clock,
+        has_log_a_shard=True,
+    )
+
+
+def kafka_store(server: RealKafka, topic: str) -> Store:
+    site = KafkaTopicSite(server, topic)
+    clock = WallClock()
+    return Store(
+        make=lambda: site.storage(ttl_ms=1_000, clock=clock),
+        events=site.events,
+        clock=clock,
+        has_log_a_shard=True,
+    )
+
+
 @pytest.fixture(
     params=[
         "memory",
@@ -193,19 +246,15 @@ def consul_store(server: RealConsul, prefix: str) -> Store:
         "memory-sealed",
         "sqlite-sealed",
         "journal",
+        "fake-kafka-topic",
         pytest.param("postgres", marks=pytest.mark.postgres),
         pytest.param("zookeeper", marks=pytest.mark.zookeeper),
         pytest.param("consul", marks=pytest.mark.consul),
+        pytest.param("kafka-topic", marks=pytest.mark.kafka_topic),
     ]
 )
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     match request.param:
-        case "memory":
-            store = memory_store()
-        case "sqlite":
-            store = sqlite_store(tmp_path, fold_after=50_000)
-        case "memory-sealed":
-            store = sealed_memory_store(tmp_path)
         case "postgres":
             server = request.getfixturevalue("postgres")
             store = postgres_store(server, f"s{uuid.uuid4().hex}")
@@ -215,15 +264,24 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case "consul":
             server = request.getfixturevalue("consul")
             store = consul_store(server, f"s{uuid.uuid4().hex}")
-        case "journal":
-            store = journal_store()
-        case "sqlite-sealed":
-            store = sealed_sqlite_store(tmp_path)
-        case _:
-            store = sqlite_store(tmp_path, fold_after=0)
+        case "kafka-topic":
+            store = kafka_store(request.getfixturevalue("kafka"), f"s{uuid.uuid4().hex}")
+        case name:
+            store = WITHOUT_SERVER[name](tmp_path)
     yield store
     for storage in store.opened:
         await storage.close()
+
+
+WITHOUT_SERVER: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda _: memory_store(),
+    "sqlite": lambda path: sqlite_store(path, fold_after=50_000),
+    "sqlite-folding-always": lambda path: sqlite_store(path, fold_after=0),
+    "memory-sealed": sealed_memory_store,
+    "sqlite-sealed": sealed_sqlite_store,
+    "journal": lambda _: journal_store(),
+    "fake-kafka-topic": lambda _: fake_kafka_store(),
+}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from groupkeeper.storage.backends.kafka_topic.store import KafkaTopicStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import CanBeMoved, LoadsGroups, StoreRefused
@@ -34,13 +35,6 @@ def test_sqlite_paths_are_relative_with_three_slashes_and_absolute_with_four(
     assert storage.path == path.resolve()
 
 
-@pytest.mark.parametrize("scheme", ["kafka"])
-def test_a_scheme_that_does_not_exist_yet_says_so_in_one_line(scheme: str) -> None:
-    with pytest.raises(StoreRefused, match=f"{scheme} storage does not exist yet; use") as refusal:
-        open_storage(f"{scheme}://host/path", append_timeout_ms=5_000)
-    assert "\n" not in str(refusal.value)
-
-
 def test_a_url_with_a_misspelt_scheme_is_refused_without_its_password() -> None:
     with pytest.raises(StoreRefused, match=r"'postgre://me:\*\*\*@host/db' names no storage"):
         open_storage("postgre://me:hush@host/db", append_timeout_ms=5_000)
@@ -49,8 +43,8 @@ def test_a_url_with_a_misspelt_scheme_is_refused_without_its_password() -> None:
 @pytest.mark.parametrize("url", ["", "memory", "sqlite:", "sqlite:///", "sqlite://a.db", "a.db"])
 def test_what_names_no_storage_is_refused_with_what_does(url: str) -> None:
     known = (
-        "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT, consul://HOST:PORT "
-        "or memory:"
+        "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT, "
+        "consul://HOST:PORT, kafka://HOST:PORT/TOPIC or memory:"
     )
     with pytest.raises(StoreRefused, match=f"names no storage; {known}"):
         open_storage(url, append_timeout_ms=5_000)
@@ -133,3 +127,34 @@ def test_without_its_package_consul_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("groupkeeper.storage.open.find_spec", lambda package: None)
     with pytest.raises(StoreRefused, match=r"install groupkeeper\[consul\]"):
         open_storage("consul://host", append_timeout_ms=5_000)
+
+
+def test_a_topic_of_kafka() -> None:
+    storage = open_storage("kafka://a,b:9093/groups", append_timeout_ms=5_000)
+    assert isinstance(storage, KafkaTopicStorage)
+    assert not storage.limits.one_lane
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("kafka://host", "use kafka://HOST:PORT,HOST:PORT/TOPIC"),
+        ("kafka:///topic", "use kafka://HOST:PORT,HOST:PORT/TOPIC"),
+        ("kafka://host/a/b", "'a/b' is no name of a topic"),
+        ("kafka://host/t?tls=maybe", "parameter tls is 'maybe'; use on or off"),
+        ("kafka://host/t?sasl=X", "use PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"),
+        ("kafka://host/t?replication=0", "parameter replication is '0'"),
+        ("kafka://host/t?x=1", "parameter 'x' is not known; use sasl, tls"),
+        ("kafka://me@host/t", "set KAFKA_PASSWORD to the password of user 'me'"),
+    ],
+)
+def test_a_url_of_kafka_that_cannot_be_used_is_refused(url: str, words: str) -> None:
+    with pytest.raises(StoreRefused, match=f"^storage.url: .*{words}") as refusal:
+        open_storage(url, append_timeout_ms=5_000)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_store_in_kafka_is_not_sealed() -> None:
+    settings = SealSettings(directory=Path("log"))
+    with pytest.raises(StoreRefused, match="the events of kafka storage cannot be sealed"):
+        open_storage("kafka://host/t", append_timeout_ms=5_000, seal=settings)

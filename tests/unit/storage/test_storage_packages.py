@@ -106,7 +106,7 @@ def test_check_config_accepts_it(install, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_package_cannot_replace_our_schemes(install, url: str) -> None:
     install("theirs", memory="no_store", sqlite="no_store", kafka="with_events")
     assert type(opened(url)).__name__ in ("MemoryOffsetStorage", "SqliteOffsetStorage")
-    with pytest.raises(StoreRefused, match="kafka storage does not exist yet"):
+    with pytest.raises(StoreRefused, match="use kafka://HOST:PORT,HOST:PORT/TOPIC"):
         opened("kafka://host")
 
 

@@ -1,0 +1,1 @@
+"""A store in the topics of a Kafka cluster."""

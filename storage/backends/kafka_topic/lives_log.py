@@ -1,0 +1,142 @@
+"""The lives of processes, in the order of one partition (pure).
+
+Every process reads the same messages in the same order and applies the same rules, so all agree on
+which life had ended at which message. See docs/decisions/0039-kafka-topic.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+import msgspec
+
+from groupkeeper.storage.base import LeaseEpoch, ShardId, StorageError, StoreIdentity
+from groupkeeper.storage.leases.lives import NodeLife
+
+STORE_KEY: Final = b"store"
+"""The key of the identity of the store."""
+_LIFE: Final = b"life/"
+_END: Final = b"end/"
+
+
+class StoreNote(msgspec.Struct, frozen=True):
+    """The identity of the store. It is the first message."""
+
+    format: int
+    cluster_id: str
+    shards: int
+
+
+class LifeNote(msgspec.Struct, frozen=True):
+    """A message that a life writes about itself: its beginning, a beat, or the shards it takes."""
+
+    node_id: int
+    life_id: str
+    name: str
+    counter: int
+    """The number of messages of this life so far. The first one begins it."""
+    read_to: int
+    """The life had not ended at any message before this offset."""
+    shards: tuple[ShardId, ...] = ()
+    """The shards that it acquires. Their epoch is the offset of this message."""
+
+
+class EndNote(msgspec.Struct, frozen=True):
+    """The end of a life. It counts only if the life had not written since ``counter``."""
+
+    life_id: str
+    counter: int
+
+
+FORMAT: Final = 1
+
+
+class Owner(NamedTuple):
+    """The life that acquired a shard last, and its epoch."""
+
+    life_id: str
+    epoch: LeaseEpoch
+
+
+class LivesLog:
+    """The lives at one point of the log."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        """The offset of the next message."""
+        self.identity: StoreIdentity | None = None
+        self.format = FORMAT
+        self.owners: dict[ShardId, Owner] = {}
+        self._lives: dict[str, NodeLife] = {}
+        self._ended: dict[str, int] = {}
+        """The offset of the message that ended each life."""
+
+    def living(self) -> list[NodeLife]:
+        """Return the lives that have not ended."""
+        return [*self._lives.values()]
+
+    def goes_on(self, life_id: str) -> bool:
+        """Return True if this life has begun and not ended."""
+        return life_id in self._lives
+
+    def apply(self, offset: int, key: bytes, value: bytes | None) -> None:
+        """Apply the next message. Raises StorageError if it cannot be read."""
+        try:
+            if key == STORE_KEY and value is not None:
+                self._store(msgspec.json.decode(value, type=StoreNote))
+            elif key.startswith(_LIFE) and value is not None:
+                self._life(offset, msgspec.json.decode(value, type=LifeNote))
+            elif key.startswith(_END) and value is not None:
+                self._end(offset, msgspec.json.decode(value, type=EndNote))
+        except msgspec.DecodeError as error:
+            raise StorageError(f"message {offset} cannot be read: {error}") from error
+
+    def _store(self, note: StoreNote) -> None:
+        if self.identity is None:
+            self.identity = StoreIdentity(note.cluster_id, note.shards)
+            self.format = note.format
+
+    def _life(self, offset: int, note: LifeNote) -> None:
+        life_id = note.life_id
+        if life_id in self._ended:
+            if note.read_to <= self._ended[life_id]:
+                return  # too late: it was ended before
+            del self._ended[life_id]  # it had written before that end; compaction removed it
+        is_first = note.counter == 1
+        if is_first and life_id not in self._lives and self._lives:
+            self._ended[life_id] = offset  # only one life goes on at a time
+            return
+        self._lives[life_id] = NodeLife(note.node_id, life_id, note.name, note.counter)
+        for shard in note.shards:
+            self.owners[shard] = Owner(life_id, offset)
+
+    def _end(self, offset: int, note: EndNote) -> None:
+        life = self._lives.get(note.life_id)
+        if life is not None and life.counter > note.counter:
+            return
+        if note.life_id not in self._ended:
+            self._ended[note.life_id] = offset
+            self._lives.pop(note.life_id, None)
+
+
+def store_message(identity: StoreIdentity) -> tuple[bytes, bytes]:
+    """Return the message with the identity of a store."""
+    return STORE_KEY, msgspec.json.encode(StoreNote(FORMAT, *identity))
+
+
+def life_message(
+    life: NodeLife, read_to: int, shards: Collection[ShardId] = ()
+) -> tuple[bytes, bytes]:
+    """Return a message of a life. ``life.counter`` already counts it."""
+    note = LifeNote(*life, read_to, tuple(shards))
+    return _LIFE + life.life_id.encode(), msgspec.json.encode(note)
+
+
+def end_message(life_id: str, counter: int) -> tuple[bytes, bytes]:
+    """Return the message that ends a life that has written nothing since ``counter``.
+
+    Its key has the counter, so compaction never replaces an end that counts by one that does not.
+    """
+    key = b"%b%b/%d" % (_END, life_id.encode(), counter)
+    return key, msgspec.json.encode(EndNote(life_id, counter))

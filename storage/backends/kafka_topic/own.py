@@ -1,0 +1,139 @@
+"""The keys and values of messages that only groupkeeper has, beside those of Kafka (pure).
+
+Their types are far above those of Kafka. Kafka's readers of ``__consumer_offsets`` skip types that
+they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from groupkeeper.coordinator.core.records import SavedOffset
+from groupkeeper.protocol import offsets_topic_bytes as wire
+from groupkeeper.protocol.offsets_topic import RecordError
+
+RECORD: Final = 20_001
+"""A topic, a config, or the end of a partition. Its key has one name; its value is our JSON."""
+LOG_END: Final = 20_002
+"""The end of the event log of the shard."""
+EMPTY_GROUP: Final = 20_003
+"""A group without metadata and without offsets."""
+
+NO_PROTOCOL_TYPE: Final = b"null"
+"""Ours, behind a classic group whose protocol type is None. Kafka writes "" for it."""
+
+_UNSIGNED: Final = 1 << 64
+
+
+class ShardLogEnd(msgspec.Struct, frozen=True):
+    """The end of the event log of one shard."""
+
+    log_id: str
+    """The log of its last event."""
+    next_seq: int
+    ts_ms: int
+    """The time of its last event."""
+
+
+class _MoreOfOffset(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The values of an offset that Kafka's schema cannot hold."""
+
+    expire_time_ms: int = -1
+    """Kafka has it only in version 1, which has no leader epoch."""
+    metadata: str | None = None
+    """Set if it is longer than Kafka's strings."""
+    topic_id: str | None = None
+    """Set if it is no UUID."""
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode_more: Final = msgspec.json.Decoder(_MoreOfOffset).decode
+_NOTHING_MORE: Final = _MoreOfOffset()
+_SURE_CHARS: Final = wire.MAX_TEXT_BYTES // 4
+"""A text of so many characters fits into a string of Kafka."""
+
+
+def record_key(name: str) -> bytes:
+    """Return the key of a topic, a config or an end. Its name may exceed Kafka's strings."""
+    return RECORD.to_bytes(2, "big") + name.encode()
+
+
+def record_name(key: bytes) -> str:
+    """Return the name in a key of ``record_key``."""
+    return key[2:].decode()
+
+
+def empty_group_key(group_id: str) -> bytes:
+    """Return the key of a group that has nothing else."""
+    return wire.key_bytes(EMPTY_GROUP, group_id)
+
+
+LOG_END_KEY: Final = wire.key_bytes(LOG_END)
+
+
+def is_consumer_group(group_id: str, keys: Collection[bytes]) -> bool:
+    """Return True if these are the keys of a consumer group."""
+    return wire.key_bytes(wire.CONSUMER_GROUP, group_id) in keys
+
+
+def signed(unsigned: int) -> int:
+    """Return an unsigned hash of 64 bits as Kafka's int64."""
+    return unsigned - _UNSIGNED if unsigned >= _UNSIGNED // 2 else unsigned
+
+
+def unsigned(value: int) -> int:
+    """Return the hash of an int64."""
+    return value % _UNSIGNED
+
+
+def offset_value(saved: SavedOffset) -> bytes:
+    """Return the value of an offset."""
+    is_long = len(saved.metadata) > _SURE_CHARS and (
+        len(saved.metadata.encode()) > wire.MAX_TEXT_BYTES
+    )
+    is_uuid = wire.is_topic_id(saved.topic_id)
+    ours = b""
+    if saved.expire_time_ms >= 0 or is_long or not is_uuid:
+        more = _MoreOfOffset(
+            saved.expire_time_ms,
+            saved.metadata if is_long else None,
+            None if is_uuid else saved.topic_id,
+        )
+        ours = _encode(more)
+    return wire.offset_value(
+        wire.OffsetBytes(
+            saved.offset,
+            saved.leader_epoch,
+            "" if is_long else saved.metadata,
+            saved.commit_time_ms,
+            saved.topic_id if is_uuid else "",
+            ours,
+        )
+    )
+
+
+def read_offset(data: bytes) -> SavedOffset:
+    """Read the value of an offset. Raises RecordError."""
+    found = wire.read_offset(data)
+    more = _NOTHING_MORE
+    if found.ours:
+        try:
+            more = _decode_more(found.ours)
+        except msgspec.DecodeError as error:
+            raise RecordError(f"the bytes of an offset cannot be read: {error}") from error
+    return SavedOffset(
+        found.offset,
+        found.leader_epoch,
+        found.metadata if more.metadata is None else more.metadata,
+        found.commit_time_ms,
+        more.expire_time_ms,
+        found.topic_id if more.topic_id is None else more.topic_id,
+    )
+
+
+def encode_end(end: ShardLogEnd) -> bytes:
+    """Return the value of ``LOG_END_KEY``."""
+    return _encode(end)
