@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
@@ -14,6 +15,8 @@ from aiokafka.admin.new_topic import NewTopic
 from groupkeeper.coordinator.core.consumer_records import ConsumerGroupRecord
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.coordinator.core.records import GroupRemoved, OffsetsRemoved
+from groupkeeper.storage.backends.kafka_topic.link import KafkaLink
+from groupkeeper.storage.backends.kafka_topic.options import client_options
 from groupkeeper.storage.base import Batch, StoreRefused
 from tests.helpers.clients.ecosystem import JDK, kafka_jars, need
 from tests.helpers.clients.real_kafka import RealKafka
@@ -35,14 +38,14 @@ async def site(kafka: RealKafka) -> AsyncIterator[KafkaTopicSite]:
         await owner.storage.close()
 
 
-def printed(site: KafkaTopicSite, formatter: str) -> list[dict]:
-    """What Kafka's own console consumer prints of our topic."""
+def printed(site: KafkaTopicSite, formatter: str, messages: int) -> list[dict]:
+    """What Kafka's own console consumer prints of our topic, which has so many messages."""
     arguments = {
         "--bootstrap-server": site.server.bootstrap,
         "--topic": site.topic,
         "--formatter": f"{FORMATTERS}.{formatter}",
         "--isolation-level": "read_committed",
-        "--timeout-ms": "5000",
+        "--max-messages": str(messages),
     }
     words = [word for pair in arguments.items() for word in pair]
     java = [need("java", JDK), "-Xmx256m", "-cp", f"{kafka_jars()}/*"]
@@ -53,16 +56,33 @@ def printed(site: KafkaTopicSite, formatter: str) -> list[dict]:
         check=False,
         timeout=READ_LIMIT_S,
     )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    assert lines, done.stderr
-    return [json.loads(line) for line in lines]
+    assert done.stdout.startswith("{"), done.stderr
+    text = done.stdout.strip()
+    decoder, found, end = json.JSONDecoder(), [], 0
+    while end < len(text):  # the objects follow each other without a space
+        line, end = decoder.raw_decode(text, end)
+        found.append(line)
+    return found
+
+
+async def written(site: KafkaTopicSite) -> int:
+    """The messages in the topic of shards."""
+    link = KafkaLink(client_options(site.url(), 5_000), site.topic, Counter())
+    await link.connect([site.topic])
+    count = 0
+    for partition in range(IDENTITY.shards):
+        async for _, messages in link.read(site.topic, partition):
+            count += len(messages)
+    await link.close()
+    return count
 
 
 async def test_kafkas_formatter_of_offsets_reads_our_topic(site: KafkaTopicSite):
     owner = await site.owner()
     await owner.append(0, [commit("g", 7, metadata="note", expire_time_ms=99)], [])
     await owner.append(1, [commit("h", 1), OffsetsRemoved("h", [("orders", 0)])])
-    lines = await asyncio.to_thread(printed, site, "OffsetsMessageFormatter")
+    count = await written(site)
+    lines = await asyncio.to_thread(printed, site, "OffsetsMessageFormatter", count)
     found = {line["key"]["data"]["group"]: line for line in lines}
     assert found["g"]["key"] == {
         "type": 1,
@@ -85,7 +105,9 @@ async def test_kafkas_formatter_of_groups_reads_our_topic(site: KafkaTopicSite):
     owner = await site.owner()
     await owner.append(0, [group_record("g", members=2), commit("g", 1)])
     await owner.append(1, [group_record("gone"), GroupRemoved("gone")])
-    lines = await asyncio.to_thread(printed, site, "GroupMetadataMessageFormatter")
+    lines = await asyncio.to_thread(
+        printed, site, "GroupMetadataMessageFormatter", await written(site)
+    )
     found = {line["key"]["data"]["group"]: line["value"] for line in lines}
     assert found["gone"] is None
     group = found["g"]["data"]
