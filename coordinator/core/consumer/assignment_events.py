@@ -5,6 +5,8 @@ target.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
@@ -89,23 +91,25 @@ def _add(
 ) -> None:
     if before.assigned == after.assigned and before.revoking == after.revoking:
         return
-    had, has = {*owned_partitions(before)}, {*owned_partitions(after)}
+    # dicts keep the order: sets of 50,000 partitions would take long to sort again
+    had, has = dict.fromkeys(owned_partitions(before)), dict.fromkeys(owned_partitions(after))
     if had == has:  # the member has to give up some, and has not done so yet
         return
     shard.event(
         PartitionsMoved(
             **group.event_fields(member, member.client),
             reason=reason,
-            gained_partitions=_by_name(shard, has - had),
-            lost_partitions=_by_name(shard, had - has),
+            gained_partitions=_by_name(shard, [p for p in has if p not in had]),
+            lost_partitions=_by_name(shard, [p for p in had if p not in has]),
         )
     )
 
 
 def _by_name(shard: ShardState, partitions: Iterable[Partition]) -> dict[str, list[int]]:
     by_name: dict[str, list[int]] = {}
-    for topic_id, number in sorted(partitions):
-        by_name.setdefault(_name(shard, topic_id), []).append(number)
+    for topic_id, of_topic in groupby(sorted(partitions), itemgetter(0)):
+        numbers = [number for _, number in of_topic]
+        by_name.setdefault(_name(shard, topic_id), []).extend(numbers)  # a deleted one may have it
     return by_name
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final
 
 from groupkeeper.coordinator.core.consumer.assigning import place
@@ -155,9 +155,12 @@ def current_bytes(current: AssignedFields) -> int:
 # --- from the form of records to that of reconciliation, and back ---
 
 
-def partitions_of(by_topic: Partitions) -> set[Partition]:
-    """Return the partitions of all topics as one set."""
-    return {(topic, number) for topic, numbers in by_topic.items() for number in numbers}
+def partitions_of(by_topic: Partitions) -> Set[Partition]:
+    """Return the partitions of all topics as one set, which has their order. What is made from it
+    is sorted in a fraction of the time.
+    """
+    parts = [(topic, number) for topic, numbers in by_topic.items() for number in numbers]
+    return dict.fromkeys(parts).keys()
 
 
 def owned_partitions(current: AssignedFields) -> Iterable[Partition]:

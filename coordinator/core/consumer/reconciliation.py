@@ -103,7 +103,8 @@ def _advance(
     is_owned: Callable[[Partition], bool],
 ) -> CurrentAssignment:
     """Apply the first rule that matches (docs/spec/consumer-groups.md#reconciliation)."""
-    wanted = {p for p in target.partitions if p[0] in target.topics}
+    # dicts and lists, which keep the order: 50,000 partitions would take long to sort again
+    wanted = dict.fromkeys([p for p in target.partitions if p[0] in target.topics])
     kept = {p: epoch for p, epoch in current.assigned.items() if p in wanted}
     revoking = {p: epoch for p, epoch in current.assigned.items() if p not in wanted}
     if revoking and _still_owns(owned, revoking):
