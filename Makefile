@@ -92,7 +92,7 @@ SAME_FOR_ALL := $(addprefix tests/,house mutants fuzz soak conformance/kafka \
   property/test_assignors.py property/test_consumer_assigning.py property/test_consumer_group.py \
   property/test_group_configs.py property/test_lives.py property/test_mixed_groups.py \
   property/test_persistent_worlds.py property/test_reconciliation.py property/test_shard_machine.py \
-  conformance/test_kill9.py conformance/test_stopped_process.py conformance/test_consumer_protocol.py server/test_sealing.py \
+  conformance/test_kill9.py conformance/test_stopped_process.py conformance/test_consumer_protocol.py conformance/test_migration_guide.py server/test_sealing.py \
   server/test_broken_store.py server/test_moved_store.py storage/test_sqlite_crash.py \
   storage/test_unreadable_rows.py storage/test_write_order.py storage/test_store_files.py \
   server/test_app.py server/test_demo.py conformance/test_refused_by_limits.py \

@@ -133,7 +133,7 @@ def test_a_daemon_that_is_fenced_stops(daemon: Groupkeeper) -> None:
         assert commit(client, "g", TOPIC, {0: 7}) == {0: ErrorCode.NONE}
         with closing(sqlite3.connect(database(daemon), isolation_level=None)) as thief:
             thief.execute("UPDATE lease SET epoch = epoch + 1, owner = 'thief'")
-        assert commit(client, "g", TOPIC, {0: 8}) == {0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+        assert commit(client, "g", TOPIC, {0: 8}) == {0: ErrorCode.NOT_COORDINATOR}
         assert daemon.wait() == 1
     assert "somebody else writes to the store" in daemon.log.splitlines()[-1]
     with closing(sqlite3.connect(database(daemon))) as connection:
