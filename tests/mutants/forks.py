@@ -31,8 +31,8 @@ import pytest
 
 AT_A_TIME = 4
 """Two a core: with one each, half of the time was waited for threads and sockets of tests."""
-CPU_LIMIT_S = 60
-"""What a child may burn; the slowest set of tests takes a third of it."""
+CPU_LIMIT_S = 150
+"""What a child may burn; the slowest set of tests, with its worlds, takes half of it."""
 OWN_CPU_LIMIT_S = 12
 """What it may burn while only the module's own tests run, which take two seconds at most."""
 WALL_LIMIT_S = 1_800
