@@ -95,7 +95,7 @@ def test_cooperative_members_keep_what_they_need_not_give_up(
         lambda: sorted(len(m.held) for m in members) == [4, 4, 4], [host], "a balanced assignment"
     )
     assert first.held < before
-    # Cooperative: what it kept was never revoked on the way.
+    # Cooperative: the kept partitions were never revoked.
     revoked = {tuple(p) for event in first.events("revoked") for p in event["revoked"]}
     assert not revoked & first.held
     assert view(raw, group).protocol == "cooperative-sticky"
@@ -112,12 +112,12 @@ def test_a_static_member_comes_back_without_a_rebalance(
     host = shared_hosts.shared(client)
     doomed = shared_hosts.fresh(client)
     names = ["a", "b"]
-    # Long sessions: the killed one must not be given up while its process starts again.
+    # Long sessions: the killed member must not expire while its process starts again.
     options = {"session_ms": 30_000}
     stay: list[Member] = []
     for (
         n
-    ) in names:  # one after the other: kafka-python now and then hangs where static members race
+    ) in names:  # one after the other: joins of kafka-python sometimes hang if static members race
         stay.append(host.join(f"{group}-{n}", group, [TOPIC], instance=f"{group}-{n}", **options))
         wait_shared(stay, TOPIC, PARTITIONS)
     restarted = f"{group}-c"

@@ -64,9 +64,9 @@ def test_a_commit_of_a_stale_generation_is_refused(
     assert now.generation is not None
     codes = commit(raw, group, TOPIC, {3: 34}, generation=now.generation - 1, member_id=member_id)
     assert codes == {3: ILLEGAL_GENERATION}
-    if client != "librdkafka":  # it lets nobody touch its generation
+    if client != "librdkafka":  # librdkafka does not allow a caller to set the generation
         refused = member.do("stale_commit", offsets={f"{TOPIC}:3": 35})
         assert not refused["ok"]
         assert refused["error"] in ("CommitFailedError", "IllegalGenerationError"), refused
-    # It does not leave: aiokafka has forgotten its id by now, and would wait for its own ghost.
+    # It does not leave: aiokafka has forgotten its id, and would wait for its own old membership.
     assert committed(raw, group) == {(TOPIC, 3): 33}

@@ -76,7 +76,8 @@ def end(server: FailpointDaemon, staying: list[Member], gone: list[Member]) -> N
     """Everybody leaves. Nothing that was acknowledged is lost."""
     for member in staying:
         member.load(0)
-        member.identity()  # answered after its last commit, for a member does one thing at a time
+        # answered after its last commit, because a member does one thing at a time
+        member.identity()
     count = check_offsets([*staying, *gone], offsets_of(server, GROUP))
     sys.stdout.write(f"{count} commits acknowledged\n")
     leave(*staying)
@@ -118,7 +119,7 @@ def test_killed_at_any_moment_of_a_reconciliation_nobody_notices(server, hosts, 
         gone.append(newcomer)
     assert [member.identity()["member_id"] for member in stay] == identities
     for member, earlier in zip(stay, before, strict=True):
-        # it has 20, and 13 or 14 beside a newcomer
+        # a member has 20 partitions, and 13 or 14 if there is one more member
         assert _revoked(member) - earlier <= 7 * len(gone)
     check_undisturbed([*stay, *gone])
     end(server, stay, gone)

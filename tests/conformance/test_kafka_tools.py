@@ -84,7 +84,7 @@ def test_describe_state(tool: Tool, raw: RawClient) -> None:
     assert shown() == [tool.group, "COORDINATOR", "-", "Empty", "0"]
     tool.join()
     assert shown() == [tool.group, "COORDINATOR", "range", "Stable", "1"]
-    epochs = ["-", "-"]  # those of the consumer protocol
+    epochs = ["-", "-"]  # the epochs of the consumer protocol
     assert shown("--verbose") == [tool.group, "COORDINATOR", "range", "Stable", *epochs, "1"]
 
 
@@ -100,7 +100,7 @@ def test_reset_to_offset(tool: Tool, raw: RawClient) -> None:
     exported = tool.of_group("--reset-offsets", *reset, "9", "--export", "--dry-run")
     assert plan_of(exported) == [(tool.topic, "0", "9"), (tool.topic, "1", "9")]
     assert mine(raw, tool) == {0: 5, 1: 6}, "nor does an export"
-    # what is higher than the end becomes the end
+    # an offset above the end becomes the end
     assert tool.new_offsets(*reset, "55", "--execute") == {0: 50, 1: 55}
     assert mine(raw, tool) == {0: 50, 1: 55}
 
@@ -125,7 +125,7 @@ def test_reset_to_latest(tool: Tool, raw: RawClient) -> None:
 
 def test_reset_to_current(tool: Tool, raw: RawClient) -> None:
     commit(raw, tool.group, tool.topic, {0: 5, 2: 7})
-    # what was never committed goes to the end
+    # a partition without a commit gets the end
     reset = ("--topic", tool.topic, "--to-current")
     assert tool.new_offsets(*reset, "--dry-run") == {0: 5, 1: 60, 2: 7}
     assert mine(raw, tool) == {0: 5, 2: 7}

@@ -190,7 +190,8 @@ def test_what_was_acknowledged_and_who_was_stable_survive_kill_9(
         _one_kill(world, draw, point, n)
     for member in world.members:
         member.load(0)
-        member.identity()  # answered after its last commit, for a member does one thing at a time
+        # answered after its last commit, because a member does one thing at a time
+        member.identity()
     found = world.offsets()
     for member in world.members:
         mine = {key: found[(member.group, *key)] for key in member.ledger.acknowledged}
@@ -231,7 +232,7 @@ def _one_kill(world: World, draw: random.Random, point: str, n: int) -> None:
     for loader in world.loaders:
         loader.stop()
     for host in hosts:
-        host.pause()  # nobody sends anything while the state is looked at
+        host.pause()  # no member sends anything while the test reads the state
     daemon.start()
     found, described = world.offsets(), world.describe_all()
     world.check_acknowledged(found)
@@ -268,7 +269,7 @@ class MovingGroup:
         parked = self._newcomer()
         if reaches_sync:
             _, member_id = self._rejoin(parked)
-            # Parked as well: the leader does not send its assignment any more.
+            # The rebalance is parked as well: the leader does not send its assignment.
             self.second.send("sync_group", 3, **self._sync(self.generation + 1, member_id))
 
     def finish(self, port: int) -> None:

@@ -110,12 +110,12 @@ def test_members_that_go_on_heartbeating_outlive_a_stopped_process(
         assert before["group_state"] == "Stable"
 
         daemon.signal(signal.SIGSTOP)
-        time.sleep(STOPPED_S)  # the one thing here that has no event to wait for
+        time.sleep(STOPPED_S)  # no event marks this, so the test sleeps
         daemon.signal(signal.SIGCONT)
 
         with RawClient(daemon.port) as raw:
             assert describe(raw, "beating") == before
-        # Time goes on as usual: who is silent now is evicted, while the others stay.
+        # Time passes as usual: a silent member is evicted, and the others stay.
         for _ in range(200):
             time.sleep(0.1)
             with RawClient(daemon.port) as raw:

@@ -278,7 +278,7 @@ async def test_a_sticky_assignment_starts_from_what_members_have(
     coordinator: GroupCoordinator,
 ) -> None:
     first, second = await two_members(coordinator, "sticky")
-    # nothing that an assignor would come to by itself
+    # an assignment that no assignor would compute
     odd = {first.member_id: ORDERS[1:4], second.member_id: [ORDERS[0], *ORDERS[4:]]}
     leader, follower = (first, second) if first.is_leader else (second, first)
     request = SyncGroupRequest(

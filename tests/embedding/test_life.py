@@ -94,7 +94,7 @@ async def test_a_stop_while_a_file_is_opened_gives_its_lock_back(tmp_path: Path)
     path = tmp_path / "groups.db"
     coordinator = GroupCoordinator(SqliteOffsetStorage(path))
     starting = asyncio.create_task(coordinator.start())
-    await turns(2)  # the writer's thread is at it
+    await turns(2)  # the writer's thread writes it now
     await coordinator.stop()
     await assert_stopped(starting)
     assert await serves(SqliteOffsetStorage(path))

@@ -118,7 +118,7 @@ async def test_a_deletion_waits_for_offsets_that_have_still_to_take_the_id(
     while answers[-1] is not ErrorCode.NONE:
         await asyncio.sleep(0.005)
         answers.append((await coordinator.topics.change_and_wait(delete)).error)
-    copied = tmp_path / "killed.db"  # what kill -9 leaves at this moment
+    copied = tmp_path / "killed.db"  # the store as kill -9 leaves it at this moment
     with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(copied)) as copy:
         live.backup(copy)
     await coordinator.stop()
@@ -151,7 +151,7 @@ async def test_a_deletion_waits_until_the_ids_are_durable_in_the_lanes_of_other_
     await topics.change_and_wait(create)
     await adopting.reached.wait()
     answers = [(await topics.change_and_wait(delete)).error]
-    adopting.open()  # and the ids that were taken are lost
+    adopting.open()  # the new ids are lost
     while answers[-1] is not ErrorCode.NONE:
         await asyncio.sleep(0.005)
         answers.append((await topics.change_and_wait(delete)).error)

@@ -146,7 +146,7 @@ def main() -> int:
     """Run what was asked for; 0 where nothing was found, 2 where nonsense is asked for."""
     try:
         minutes = as_minutes("MINUTES", os.environ.get("MINUTES", "10"))
-        seed = whole_number("SEED", 1, least=1)  # libFuzzer takes 0 for any
+        seed = whole_number("SEED", 1, least=1)  # libFuzzer draws a seed if it is 0
         keeps = switch("KEEP")
         only = os.environ.get("ONLY") or ""
         if only and only not in (*TARGETS, *OTHERS):
@@ -155,9 +155,9 @@ def main() -> int:
     except RefusedError as error:
         print(f"fuzz: {error}")
         return 2
-    # A shell that starts us in the background has SIGINT ignored.
+    # A shell ignores SIGINT for a process that it starts in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _interrupt)  # and the daemon ends, too
+    signal.signal(signal.SIGTERM, _interrupt)  # the daemon ends too
     try:
         return _run(minutes, seed, only, keeps=keeps)
     except KeyboardInterrupt:
@@ -166,8 +166,8 @@ def main() -> int:
 
 
 def _interrupt(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one does not interrupt the end
-    signal.raise_signal(signal.SIGINT)  # the loop has it end its tasks
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the end
+    signal.raise_signal(signal.SIGINT)  # the signal then ends the tasks of the loop
 
 
 def _run(minutes: float, seed: int, only: str, *, keeps: bool) -> int:

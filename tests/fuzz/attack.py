@@ -161,7 +161,7 @@ class Attack:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
             except OSError:
-                await asyncio.sleep(0.5)  # if it is gone, the judge says so
+                await asyncio.sleep(0.5)  # if the daemon has ended, the judge reports it
                 continue
             self.figures.connections += 1
             await self._converse(reader, writer, until_s)
@@ -184,7 +184,7 @@ class Attack:
             if outcome != "answered" or time.monotonic() >= until_s:
                 break
             if len(b"".join(split(data))) != len(data):
-                break  # the rest of a frame never comes: nothing can follow it
+                break  # the frame stays incomplete, so nothing can follow it
         writer.close()
 
     def _next_frames(self) -> list[bytes]:
@@ -202,7 +202,7 @@ class Attack:
             if rng.random() < 0.3:
                 figures.mutated += 1
                 frame = changed(rng, frame)
-                if rng.random() < 0.02:  # the length as well
+                if rng.random() < 0.02:  # change the length as well
                     frame = rng.randbytes(rng.randint(1, 4)) + frame[4:]
             frames.append(frame)
         figures.requests += len(frames)

@@ -62,7 +62,7 @@ class RawMember(Beside):
     def live(self) -> None:
         with RawClient(self.port, client_id=self.name, timeout_s=SESSION_MS / 1000) as client:
             member: dict[str, Any] = {"group_id": self.name, "member_id": ""}
-            for _ in range(2):  # the first answer hands out the id
+            for _ in range(2):  # the first answer contains the id
                 joined = client.call(
                     "join_group",
                     9,
@@ -114,7 +114,8 @@ class RealMember(Beside):
                 "session.timeout.ms": SESSION_MS,
                 "heartbeat.interval.ms": int(BEAT_S * 1000),
                 "enable.auto.commit": False,
-                "log_level": 0,  # idle connections are closed, as told
+                # librdkafka would log that idle connections were closed, which a setting asks for
+                "log_level": 0,
             }
         )
         consumer.subscribe([TOPIC], on_revoke=self._revoked, on_lost=self._lost)

@@ -140,7 +140,7 @@ class Onslaught:
         except OSError:
             return 0
         rows = [row for row in status.splitlines() if row.startswith("VmRSS")]
-        return int(rows[0].split()[1]) if rows else 0  # a zombie has none
+        return int(rows[0].split()[1]) if rows else 0  # a zombie process has no such row
 
     def _read_the_daemon(self) -> None:
         figures, process = self.figures, self._daemon.process

@@ -91,7 +91,7 @@ def read_frame(frame: bytes) -> None:
         return
     key, version = header.api_key, header.api_version
     if (key, version) not in ROUTES:
-        return  # nobody reads its body
+        return  # no test reads its body
     careful = _refusal(lambda: read_request(key, version, frame, header.body_offset, MAX_ELEMENTS))
     if key == ApiKey.CONSUMER_GROUP_HEARTBEAT:
         steady = read_steady_heartbeat(version, frame, header.body_offset)
@@ -160,7 +160,7 @@ async def _converse(data: bytes) -> None:
         peer.send(data)
         await turns(5)
         await asyncio.sleep(0.1)
-        for _ in range(POLLS_IN_A_ROW):  # those of one connection wait one behind the other
+        for _ in range(POLLS_IN_A_ROW):  # the polls of one connection wait for each other
             if peer.connection.owes:
                 await asyncio.sleep(PAST_EVERY_POLL_S)
         _judge_waiting(peer)

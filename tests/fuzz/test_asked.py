@@ -40,7 +40,7 @@ def has_begun(pid: str) -> bool:
     knows whom to end.
     """
     for each in Path("/proc", pid, "fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # a file that it has closed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # the process has closed this file since
             if os.readlink(each).startswith("socket:"):
                 return True
     return False

@@ -32,7 +32,7 @@ def test_a_ratio_above_its_goal_is_counted(factor, missed, capsys):
 def test_a_busy_machine_has_goals_of_its_own(capsys):
     found = rows(1.0)
     found["heartbeat", "CPU us"]["ours"] = [49.0, 98.0, 151.0]
-    assert show(found, busy=True) == 1  # 500 members rebalance in 0.9 there as well
+    assert show(found, busy=True) == 1  # the row of 500 members is above its goal too (0.9)
     assert "0.49 (0.49-0.503)  goal 0.5\n" in capsys.readouterr().out
 
 

@@ -21,7 +21,7 @@ def test_every_key_of_ours_is_explained_with_its_default() -> None:
     assert set(OURS) == OUR_KEYS
     for name, default in OURS.items():
         stated = CONFIG_KEYS[name].default
-        # Where nothing else is said, a setting of the daemon holds.
+        # A row without another default names the daemon's setting.
         assert default.startswith(f"`{stated}`" if stated else "the daemon's `"), name
 
 

@@ -49,7 +49,7 @@ def sent(path: PurePosixPath) -> bool:
         names = [str(path), *map(str, path.parents)]
         if pattern.startswith("**/"):
             pattern, names = pattern[3:], list(path.parts)
-        # an asterisk does not pass a slash
+        # an asterisk does not match a slash
         if any(n.count("/") == pattern.count("/") and fnmatchcase(n, pattern) for n in names):
             answer = line.strip().startswith("!")
     return answer
@@ -174,7 +174,7 @@ def test_the_last_step_of_the_build_runs_what_was_installed(image):
 def test_the_health_check_of_an_image_in_which_nothing_serves_fails_with_one_line(image):
     (check,) = [rest for name, rest in IMAGE if name == "HEALTHCHECK"]
     with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # taken, and not listened on
+        nobody.bind(("127.0.0.1", 0))  # bound, but not listening
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         command = json.loads(check.partition("CMD ")[2])
         done = image.run(command, GROUPKEEPER_HTTP__LISTEN=address)

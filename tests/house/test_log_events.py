@@ -34,7 +34,7 @@ def events() -> dict[str, str]:
     found = dict.fromkeys(EVENTS, "coordinator/cli/start_failure.py")
     found[LIBRARY_MESSAGE] = "coordinator/daemon/logs.py"
     for place, call in log_calls():
-        (event,) = call.args  # what there is to say beside the name stands in fields
+        (event,) = call.args  # further content of a line is in fields, not in the name
         assert isinstance(event, ast.Constant), f"{place}: the name of an event is a constant"
         found[event.value] = place
     return found

@@ -95,7 +95,7 @@ def test_what_a_person_sees_is_quoted_as_the_code_says_it():
     known = {definition.full_name for definition in DEFINITIONS}
     assert {text.split("{")[0] for text in metrics} <= known
     sources = [*ROOT.glob("coordinator/**/*.py"), *ROOT.glob("storage/**/*.py")]
-    # a message that is cut over two lines of the source is one message
+    # two adjacent strings of the source are one message
     said = re.sub(r'"\s*f?"', "", "".join(path.read_text() for path in sources))
     messages = sorted(quoted - metrics)
     assert len(messages) > 12

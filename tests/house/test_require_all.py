@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.printed.printed_docs import ROOT
 
-# built from pieces, for a test of this project that skips is refused by test_tidy
+# built from pieces, because test_tidy refuses a skip in this project
 SKIPPING = "import pytest\n\ndef test_it():\n    pytest." + "skip('no such server here')\n"
 
 

@@ -49,7 +49,7 @@ def main() -> int:
     except RefusedError as error:
         print(f"mutants: {error}")  # noqa: T201 - for who waits for it
         return 2
-    # Nothing of the project is imported by this process but these tables and ``protocol``.
+    # This process imports only these tables and ``protocol`` of the project.
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     paths += [ROOT / file for file in FILES]
     protocol = [
@@ -83,7 +83,7 @@ def run(plan: Plan) -> int:
 
 
 def _interrupted(*_: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one does not interrupt the end
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the end
     raise KeyboardInterrupt
 
 

@@ -74,7 +74,7 @@ class ForkServer:
                 plugin.load()
         for name in warm:
             importlib.import_module(name)
-        # No chance, no database shared by children, no deadline on a busy machine.
+        # Nothing depends on chance, on a database of several children, or on a busy machine.
         hypothesis.settings.register_profile(
             "mutants",
             derandomize=True,
@@ -95,10 +95,11 @@ class ForkServer:
                     while waiting and len(running) < AT_A_TIME:
                         job = waiting.pop()
                         place = Path(folder) / str(len(jobs) - len(waiting))
-                        with _no_sigterm():  # a child that nobody knows of would go on
+                        # a child that is not in ``running`` would never be ended
+                        with _no_sigterm():
                             running[self._fork(job, place)] = (job, place, time.monotonic())
                     pid = _ended()
-                    with _no_sigterm():  # one that is gone cannot be killed
+                    with _no_sigterm():  # a child that has ended must not be signalled
                         _, status = os.waitpid(pid, 0)
                         known = running.pop(pid, None)
                     if known is not None:
@@ -215,7 +216,7 @@ def _limit() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
-    with contextlib.suppress(ValueError):  # the machine allows less already
+    with contextlib.suppress(ValueError):  # the limit of the machine is lower already
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     signal.alarm(WALL_LIMIT_S)
 

@@ -241,7 +241,7 @@ DECISIONS: tuple[Decision, ...] = (
                 "session_id",
                 lambda kafka, ours: kafka != 0 and ours == 0,
             ),
-            # The epoch of what was fetched last: no log of ours says that there was none.
+            # The epoch of the last fetched record. No log of ours can show that there was none.
             _rule("odd_bodies_of_fetch", "fetch", "responses.partitions.error_code", _is(1, 0)),
             _rule(
                 "odd_bodies_of_fetch",

@@ -12,7 +12,7 @@ Changed = Mapping[str, tuple[Any, Any]]
 NOT_SERVED = frozenset(
     {
         *(17, 36),  # SASL
-        *(21, 23, 34, 35, 43, 45, 46),  # DeleteRecords and what else speaks of logs and replicas
+        *(21, 23, 34, 35, 43, 45, 46),  # DeleteRecords and other APIs of logs and replicas
         *(22, 24, 25, 26, 27, 28, 61, 65, 66),  # transactions
         *(29, 30, 31, 38, 39, 40, 41, 48, 49, 50, 51),  # ACLs, tokens, quotas, users
         *(33, 55, 57, 64, 80, 81),  # AlterConfigs; quorum, features, brokers

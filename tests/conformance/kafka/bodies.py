@@ -45,10 +45,10 @@ TOPIC_APIS = tuple(sorted(set(API_KEYS) - {*GROUP_APIS, *CONSUMER_GROUP_APIS}))
 """All others that are served."""
 
 HAVE_CASES = re.compile(
-    r"timeout(_ms)? is [1-9]"  # who has been in time is chance
+    r"timeout(_ms)? is [1-9]"  # chance decides which members are in time
     r"|key_type is 1\b"  # the_coordinator_of_transactions
     r"|protocols\[0\]( comes|\.metadata.* beside)"  # a_protocol_named_twice: Kafka may never answer
-    r"|session_id is -?2147"  # Kafka looks for it beyond the end of an array, and stumbles
+    r"|session_id is -?2147"  # Kafka searches beyond the end of an array, and fails
     r"|.*(num_partitions|count) is 2147483647"  # more_partitions_than_kafka_counts
 )
 """Odd values that have cases of their own, or none that can tell."""
@@ -80,13 +80,15 @@ def odd_bytes(
     for end in range(8, len(good)):
         yield f"cut to {end} bytes", good[:end]
     names = [at for name in kept for at in _places(good, name)]
-    own = {at + n for at, length in names for n in range(length)}  # another's is as good
+    # a byte of another name would be as good
+    own = {at + n for at, length in names for n in range(length)}
     first = {at for at, _ in names}
     for at in range(head, len(good)):
         if at in own:
             continue
         for byte in (0x00, 0x7F, 0xFF):
-            no_name = at + 1 in first and byte == 0 and not flexible  # all cases share that group
+            # all cases share the group without a name
+            no_name = at + 1 in first and byte == 0 and not flexible
             if good[at] != byte and not no_name:
                 yield f"byte {at} is {byte:#x}", good[:at] + bytes([byte]) + good[at + 1 :]
     if kept:
@@ -162,7 +164,7 @@ def _put(case: Case, api: str, version: int, step: int) -> None:
     for n, (what, body) in enumerate(odd_bytes(api, version, good, kept)):
         if not what.startswith(("cut", "byte")) or n % step == 0:
             compare(case, api, version, what, (body, body))
-    if api != "join_group":  # a member that it makes would be waited for: ``odd_values``
+    if api != "join_group":  # a new member would delay the rebalance: see ``odd_values``
         for what, bodies in odd_values(api, version, values, case.group):
             compare(case, api, version, what, bodies)
 

@@ -36,14 +36,14 @@ IN_TIME: dict[tuple[str, str], Callable[[Any, Any], bool]] = {
     ("join_group", "error_code"): _codes,
     ("join_group", "generation_id"): _any,
     ("join_group", "leader"): _any,
-    ("join_group", "members"): _any,  # how many they are
+    ("join_group", "members"): _any,  # chance decides their number
     ("sync_group", "error_code"): _codes,
     ("heartbeat", "error_code"): _codes,
     ("leave_group", "error_code"): _codes,
     ("leave_group", "members.error_code"): _codes,
     ("offset_commit", "topics.partitions.error_code"): _codes,
     ("describe_groups", "groups.group_state"): _states,
-    ("describe_groups", "groups.members"): _any,  # how many they are
+    ("describe_groups", "groups.members"): _any,  # chance decides their number
     ("list_groups", "groups.group_state"): _states,
 }
 """API and field that say who was in time, and which values of them do."""

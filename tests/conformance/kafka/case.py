@@ -38,7 +38,7 @@ def versions_of(api: str) -> list[int]:
 def version_at(api: str, level: int) -> int:
     """The version of an API at a level."""
     versions = versions_of(api)
-    if not ASKED.all_versions and len(versions) == 2:  # the first flexible is one of the ends
+    if not ASKED.all_versions and len(versions) == 2:  # the first flexible version is one of both
         versions.insert(1, versions[BY_NAME[api].first_flexible != versions[0]])
     return versions[-1 if level == LEVELS[-1] else min(level, len(versions) - 1)]
 
@@ -301,7 +301,7 @@ class Case:
         self.enter(leader, **how)
         for person in people[1:]:
             self.enter(person, **how)
-        if len(people) > 1:  # everybody but the last waits for nobody who knows that
+        if len(people) > 1:  # the first joins waited for members that did not know of the rebalance
             self.join(leader, **how)
             self.wait_for(*(p for p in people if p.waiting[0]))
         self.settle_in(*people)

@@ -259,7 +259,7 @@ def _fetch(case: Case) -> None:
     }
     case.pair.ask(
         "fetch",
-        min(12, case.v("fetch")),  # later ones name an id
+        min(12, case.v("fetch")),  # later versions name an id
         replica_id=-1,
         max_wait=10,
         min_bytes=0,

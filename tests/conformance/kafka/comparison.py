@@ -37,12 +37,12 @@ UNORDERED = frozenset(
         ("offset_fetch", "topics.partitions"),
         ("offset_fetch", "groups.topics"),
         ("offset_fetch", "groups.topics.partitions"),
-        ("list_offsets", "topics"),  # what is unknown comes first
+        ("list_offsets", "topics"),  # unknown topics come first
         ("list_offsets", "topics.partitions"),
         ("produce", "responses"),
         ("produce", "responses.partition_responses"),
         ("metadata", "topics"),
-        ("create_topics", "topics"),  # what the controller is not asked about comes last
+        ("create_topics", "topics"),  # topics that the controller is not asked for come last
         ("create_partitions", "results"),
         ("delete_topics", "responses"),
         ("describe_configs", "results.configs"),

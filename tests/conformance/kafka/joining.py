@@ -71,7 +71,7 @@ def timeouts_at_their_bounds(case: Case) -> None:
     case.observe()
     case.enter(a, session_timeout=1_800_000)
     case.sync(a, {a: b"x"})
-    # A rebalance timeout of 0 or less: the largest of the members holds.
+    # If a rebalance timeout is 0 or less, the largest one of all members counts.
     case.enter(b, rebalance_timeout=-1)
     case.join(a, rebalance_timeout=0, session_timeout=MIN_SESSION_MS)
     case.observe()
@@ -81,7 +81,7 @@ def timeouts_at_their_bounds(case: Case) -> None:
 def a_rebalance_timeout_below_zero_ends_the_join_at_once(case: Case) -> None:
     a, b = case.people("a", "b")
     case.enter(a, rebalance_timeout=-1)
-    case.wait(200)  # the sync, too, is awaited no longer than that
+    case.wait(200)  # the coordinator waits for the sync no longer than that
     case.sync(a, {a: b"x"})
     case.observe()
     case.enter(b, rebalance_timeout=-1)
@@ -280,7 +280,7 @@ def a_subscription_that_cannot_be_read(case: Case) -> None:
 @edge(22, small=True)
 def a_group_that_fills_up_between_two_joins(case: Case) -> None:
     a, b, late = case.people("a", "b", "late")
-    case.reset(a)  # or the expiry pass takes the empty group
+    case.reset(a)  # otherwise the expiry pass deletes the empty group
     case.join(late, version=case.v("join_group", 4))
     for person in (a, b):
         case.join(person, version=3)
@@ -288,7 +288,7 @@ def a_group_that_fills_up_between_two_joins(case: Case) -> None:
     case.join(late, version=case.v("join_group", 4))
     case.join(late, member_id="")
     case.observe()
-    # A member beyond the limit is gone; those within it are not.
+    # A member beyond the limit was removed. The members within it were not.
     case.settle_in(a, b)
     case.heartbeat(a)
     case.observe()
@@ -314,7 +314,7 @@ def a_member_joins_twice_at_once(case: Case) -> None:
     a, b, again = case.people("a", "b", "again")
     case.stable(a, b)
     case.join(a, protocols=CHANGED)
-    case.join(again, member_id=a.id, protocols=CHANGED)  # the older one is answered by us alone
+    case.join(again, member_id=a.id, protocols=CHANGED)  # only groupkeeper answers the older join
     case.join(b)
     case.observe()
 
@@ -322,7 +322,7 @@ def a_member_joins_twice_at_once(case: Case) -> None:
 @edge(25, small=True)
 def the_initial_delay_is_waited_out(case: Case) -> None:
     a, keeper = case.people("a", "keeper")
-    case.reset(keeper)  # or the expiry pass takes the empty group
+    case.reset(keeper)  # otherwise the expiry pass deletes the empty group
     assert case.enter(a) is PARKED
     case.observe()
     case.wait(INITIAL_DELAY_MS + 500)
@@ -336,13 +336,13 @@ def newcomers_extend_the_initial_delay(case: Case) -> None:
     case.join(a, version=3, rebalance_timeout=5 * INITIAL_DELAY_MS)
     case.wait(INITIAL_DELAY_MS // 2)
     case.join(b, version=3, rebalance_timeout=5 * INITIAL_DELAY_MS)
-    case.wait(INITIAL_DELAY_MS * 3 // 4)  # half way to the second end
+    case.wait(INITIAL_DELAY_MS * 3 // 4)  # half of the way to the second end of the delay
     case.observe()
     assert a.generations[0] == -1
     case.wait(INITIAL_DELAY_MS)
     case.observe()
     other = f"{case.group}-2"
-    # The first member's rebalance timeout bounds it.
+    # The delay is not longer than the first member's rebalance timeout.
     c, d = case.people("c", "d")
     case.join(c, version=3, rebalance_timeout=INITIAL_DELAY_MS, group_id=other)
     case.wait(INITIAL_DELAY_MS // 2)
@@ -356,12 +356,12 @@ def newcomers_extend_the_initial_delay(case: Case) -> None:
 def a_session_ends_in_the_initial_delay(case: Case) -> None:
     """Once all others are parked that ends the delay, which nothing else cuts short."""
     a, b, others = case.people("a", "b", "others")
-    case.reset(others)  # or the expiry pass takes the empty group
+    case.reset(others)  # otherwise the expiry pass deletes the empty group
     version = case.v("join_group", 4)
     for person in (a, b):
         timeouts = {"session_timeout": MIN_SESSION_MS, "rebalance_timeout": LONG_MS}
         assert case.enter(person, version=version, **timeouts) is PARKED
-    case.heartbeat(others, member_id=b.id, generation=0)  # from then on its session counts
+    case.heartbeat(others, member_id=b.id, generation=0)  # its session begins with this
     case.wait(2 * MIN_SESSION_MS)
     assert not b.waiting[0]
     assert a.generations[0] == 1
@@ -371,7 +371,7 @@ def a_session_ends_in_the_initial_delay(case: Case) -> None:
 @edge(27, small=True)
 def the_only_member_leaves_in_the_initial_delay(case: Case) -> None:
     a, b = case.people("a", "b")
-    case.reset(b)  # or the expiry pass takes the empty group
+    case.reset(b)  # otherwise the expiry pass deletes the empty group
     case.join(a, version=5, instance="i-1")
     case.leave(b, ("", "i-1"), version=case.v("leave_group", 3))
     case.observe()

@@ -141,7 +141,8 @@ class Speaker:
             "server_assignor": None,
             "topic_partitions": None,
         }
-        if values.get("member_epoch", self.epoch) == 0:  # a join, even if it says nothing else
+        # epoch 0 is a join, even without other fields
+        if values.get("member_epoch", self.epoch) == 0:
             usual["server_assignor"] = "range"
         api = "consumer_group_heartbeat"
         answer = self.case.send(self.person, api, version, **{**usual, **values})

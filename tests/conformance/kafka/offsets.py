@@ -21,7 +21,7 @@ def a_commit_of_unknown_topics_asks_nobody(case: Case) -> None:
     case.commit(a, generation=9, member_id="bogus", topics=[])
     case.commit(a, generation=9, member_id="bogus", topics=[case.offsets(partitions=(12, -1))])
     case.describe(a, version=6)
-    # Of several topics only the known one meets the coordinator.
+    # Only the known topic of several reaches the coordinator.
     several = [case.offsets(ABSENT), case.offsets(partitions=(0, PARTITIONS, 1))]
     case.commit(a, generation=9, member_id="bogus", topics=several)
     case.reset(a, topics=several)
@@ -280,7 +280,7 @@ def offset_deletes_in_the_first_rebalance(case: Case) -> None:
     a, b = case.people("a", "b")
     both = ((TOPIC, (0,)), (ABSENT, (0,)))
     case.enter(a)
-    case.offset_delete(b, *both)  # CompletingRebalance: it is known by now
+    case.offset_delete(b, *both)  # CompletingRebalance: the subscription is known
     case.sync(a, {a: b"1"})
     assert case.enter(b) is PARKED
     case.offset_delete(a, *both)
@@ -290,7 +290,7 @@ def offset_deletes_in_the_first_rebalance(case: Case) -> None:
 @edge(77, small=True)
 def offset_deletes_in_the_initial_delay(case: Case) -> None:
     a, b = case.people("a", "b")
-    case.reset(b)  # or the expiry pass takes the empty group
+    case.reset(b)  # otherwise the expiry pass deletes the empty group
     assert case.enter(a) is PARKED
     answer = case.offset_delete(b, (TOPIC, (0,)), (ABSENT, (0,)))
     assert answer["topics"][1]["partitions"][0]["error_code"] == 86
@@ -356,7 +356,7 @@ def a_commit_with_a_retention_of_its_own(case: Case) -> None:
     case.wait(2_600)
     case.observe()
     case.offset_delete(a, (TOPIC, (1, 2)))
-    case.wait(2_600)  # an empty group without offsets goes with the pass
+    case.wait(2_600)  # the expiry pass deletes an empty group without offsets
     case.describe(a, version=6)
 
 

@@ -105,7 +105,7 @@ class Person:
         found = self._clients[side]
         if found is None:
             found = RawClient(self._pair.ports[side], client_id=self.name, timeout_s=TIMEOUT_S)
-            found.call("api_versions", 0)  # a server that is busy accepts it after it read others
+            found.call("api_versions", 0)  # a busy server accepts connections late
             self._clients[side] = found
         return found
 
@@ -189,7 +189,7 @@ class Pair:
                 try:
                     number = client.send(api, version, **own)
                 except ConnectionError:
-                    number = 0  # its end is read where an answer would be
+                    number = 0  # the caller reads the end of the connection in place of an answer
                 sent = person.waiting[side] = Sent(api, version, number, shown, own)
                 self._history += [sent] * (side == OURS)
         before = {person: len(person.received[KAFKA]) for person, *_ in requests}
@@ -331,7 +331,7 @@ class Pair:
             self._pair_ids(person)
         if self.ends_where_leaders_differ:
             self._check_leaders([(theirs, mine) for _, theirs, mine in fresh])
-        # Ids that both sides just gave come first: others' answers name them too.
+        # First the answers with new ids: the other answers name these ids too.
         for person, theirs, mine in fresh:
             self._compare_one(person, theirs, mine)
 

@@ -171,7 +171,7 @@ def run_once(bench: Bench, name: str, script: Callable[[Pair], None], patience: 
     except TooSlow:
         slow = True
     except Diverged:
-        pass  # the difference that led here is in the comparison
+        pass  # the comparison has recorded the difference
     except Exception as why:  # noqa: BLE001  told with the outcome: often the first difference's fault
         trouble = traceback.format_exc()
         broken = not isinstance(why, AssertionError | TimeoutError)

@@ -48,7 +48,7 @@ class Sent:
         """The ids of the members that left by this request, if it is a LeaveGroup."""
         if self.api != "leave_group" or self.answer is None or not self.accepted:
             return
-        if self.version < 3:  # one member, whose error is that of the whole answer
+        if self.version < 3:  # one member: the error of the answer is its error
             yield self.values["member_id"]
             return
         named = self.values["members"]

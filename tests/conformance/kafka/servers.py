@@ -123,7 +123,7 @@ def stopped_in_the_end(starting: Sequence[Future[Servers]]) -> Iterator[None]:
 
     def stop() -> None:
         for one in starting:
-            if one.exception() is None:  # waits until it is up, or is not
+            if one.exception() is None:  # waits until the server has started or failed
                 one.result().stop()
 
     def end_of_the_run(*_: object) -> None:

@@ -34,7 +34,8 @@ def a_static_leader_comes_back(case: Case) -> None:
         case.sync(a, instance="i-a")
         case.heartbeat(a, instance="i-a")
         case.observe()
-    assert case.join(a, version=version, instance="i-a") is PARKED  # with its id: a rebalance
+    # a join with the member id causes a rebalance
+    assert case.join(a, version=version, instance="i-a") is PARKED
     case.observe()
 
 
@@ -137,7 +138,7 @@ def a_static_member_stays_away_until_its_session_ends(case: Case) -> None:
     case.sync(a, {a: b"1", b: b"2"}, instance="i-a")
     case.sync(b, instance="i-b")
     case.join(b, version=version, instance="i-b", protocols=CHANGED, rebalance_timeout=SHORT_MS)
-    case.wait(SHORT_MS + 500)  # a is missed, and kept
+    case.wait(SHORT_MS + 500)  # a has not joined, and stays a member
     case.observe()
     case.wait(2 * SHORT_MS)  # and gone
     case.observe()

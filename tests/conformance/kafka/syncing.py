@@ -23,7 +23,7 @@ def a_follower_syncs_before_its_leader(case: Case) -> None:
     if b.waiting[0]:
         case.wait_for(b)
     assert case.sync(b) is PARKED
-    # Leaves out c, names nobody's id and one twice.
+    # The leader leaves out c, names an unknown id, and names one id twice.
     case.send(
         a,
         "sync_group",
@@ -49,7 +49,7 @@ def a_member_syncs_twice_at_once(case: Case) -> None:
     case.enter(b)
     case.join(a)
     assert case.sync(b) is PARKED
-    # the older one is answered by us alone
+    # only groupkeeper answers the older sync
     how = {"member_id": b.id, "generation": b.generation()}
     assert case.sync(again, **how) is PARKED
     case.sync(a, {a: b"1", b: b"2"})
@@ -98,7 +98,7 @@ def syncs_out_of_place(case: Case) -> None:
     case.stable(a)
     case.enter(b)
     assert case.sync(a)["error_code"] == 27
-    # Another protocol is told before that a rebalance is under way.
+    # A wrong protocol is reported before the rebalance is.
     other = case.sync(a, protocol_name="sticky")
     assert other["error_code"] == (23 if case.v("sync_group") >= 5 else 27)
     case.join(a)
@@ -286,7 +286,7 @@ def leaving_of_a_member_that_waits_to_sync(case: Case) -> None:
     case.join(b, protocols=CHANGED)
     case.join(a)
     assert case.sync(b) is PARKED
-    case.leave(c, (b.id, None))  # we answer, Kafka never does
+    case.leave(c, (b.id, None))  # groupkeeper answers, Kafka never does
     case.observe()
 
 

@@ -28,7 +28,7 @@ def test_a_reconciliation_goes_on_after_a_restart() -> None:
         for pair, _ in lives:
             pair.close()
         started.restart()
-        Bench.of(started)  # it waits until both know the topic again
+        Bench.of(started)  # waits until both know the topic again
         for pair, group in lives:
             _go_on(pair, *group)
         for pair, _ in lives:

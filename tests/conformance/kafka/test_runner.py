@@ -63,8 +63,8 @@ def test_a_case_that_differs_and_is_then_alike_twice_in_a_row_is_told_with_its_r
     "kinds",
     [
         "D" * DIFFERENT,
-        "DA" * (DIFFERENT - 1) + "D",  # alike again and again, and never twice in a row
-        "D" + "E" * (RUNS - 1),  # nothing that was run again came to its end
+        "DA" * (DIFFERENT - 1) + "D",  # different in every second run, never twice in a row
+        "D" + "E" * (RUNS - 1),  # no repeated run ended
         "D" + "S" * (RUNS - 1),
         "DA" + "E" * (RUNS - 2),
         "DAEDEED" + "E" * (RUNS - 7),

@@ -37,7 +37,7 @@ def _ends(case: Case, *topics: tuple[str, tuple[tuple[int, int, int], ...]], **h
 
 @edge()
 def ends_of_partitions(case: Case) -> None:
-    case.reset(case.person("a"))  # LATEST is beyond it
+    case.reset(case.person("a"))  # LATEST is beyond that offset
     for time in (-2, -1, -3, -4, -5, -6, -7, 0, 1):
         partitions = tuple((p, time, -1) for p in (0, 11, 12, 99))
         _ends(case, (TOPIC, partitions), ("absent", ((0, -1, -1),)))
@@ -189,7 +189,7 @@ def a_topic_that_metadata_creates(case: Case) -> None:
 @edge()
 def metadata(case: Case) -> None:
     names = [TOPIC, "absent-topic", "bad name", "", "x" * 250, "..", TOPIC]
-    version = case.v("metadata", 4)  # below 4 a client cannot say that nothing is to be created
+    version = case.v("metadata", 4)  # below version 4 a client cannot forbid the creation of topics
 
     def mine(answer: dict[str, Any]) -> dict[str, Any]:
         return {**answer, "topics": [t for t in answer["topics"] if t["name"] in names]}

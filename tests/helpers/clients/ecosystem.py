@@ -198,7 +198,7 @@ def zookeeper() -> list[str]:
     machine = need("java", JDK)
     place = debian("zookeeper", ZOOKEEPER.split())
     jars = place / "usr" / "share" / "java"
-    logger = jars / "slf4j-nop.jar"  # the first of several counts
+    logger = jars / "slf4j-nop.jar"  # Java uses the first logger on the class path
     memory = ["-Xmx192m", *JAVA_FLAGS[1:]]
     main = "org.apache.zookeeper.server.ZooKeeperServerMain"
     return [machine, *memory, "-cp", f"{logger}:{jars}/*", main]
@@ -210,7 +210,7 @@ def debian(name: str, packages: list[str]) -> Path:
         raise Unavailable(f"no {name} here, and no apt-get to fetch it with: install {name}")
 
     def unpack(place: Path) -> None:
-        # with lists of its own: those of a bare machine are empty, and only root may fill them
+        # with own lists of packages: a new machine has none, and only root may change them
         lists = [f"Dir::State::lists={place}/lists", f"Dir::Cache={place}/cache"]
         options = [part for each in (*lists, "APT::Sandbox::User=root") for part in ("-o", each)]
         for folder in ("lists/partial", "cache/archives/partial"):
@@ -336,7 +336,7 @@ class Host:
     def end(self) -> None:
         """For fixtures: leave nothing behind, whatever state it is in."""
         if self._process is None:
-            self._thread.join(2 * BUILD_LIMIT_S)  # it may still be building
+            self._thread.join(2 * BUILD_LIMIT_S)  # the program may not be built yet
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -12,10 +12,10 @@ from tests.helpers.wire.raw_client import RawClient
 FIRST, SECOND, NOBODY = 1, 2, -1
 CHANGE_LIMIT_S = 60
 BOTH = {
-    "broker.session.timeout.ms": 3_000,  # a killed broker loses its partitions after it
+    "broker.session.timeout.ms": 3_000,  # after this time a killed broker loses its partitions
     "broker.heartbeat.interval.ms": 500,
-    "log.retention.ms": -1,  # the messages are of 2023
-    # a broker that is back leads again what it led, while the other one still runs
+    "log.retention.ms": -1,  # the messages have timestamps of 2023
+    # a restarted broker becomes leader of its partitions again, while the other one runs
     "leader.imbalance.check.interval.seconds": 1,
     "leader.imbalance.per.broker.percentage": 0,
 }
@@ -84,7 +84,7 @@ class KafkaPair:
             topics = [{"name": self.topic}]
             answer = client.call("metadata", 4, topics=topics, allow_auto_topic_creation=False)
         (topic,) = answer["topics"]
-        if not topic["partitions"]:  # the broker that is asked has not heard of it yet
+        if not topic["partitions"]:  # this broker does not know the topic yet
             return NOBODY, 0
         (partition,) = topic["partitions"]
         return partition["leader_id"], len(partition["isr_nodes"])

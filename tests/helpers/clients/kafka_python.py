@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # importlib.resources.read_text
+    warnings.simplefilter("ignore", DeprecationWarning)  # it calls importlib.resources.read_text
     from kafka.protocol import admin, consumer, metadata, producer
 
 _MODULES = (admin, consumer, metadata, producer)

@@ -265,17 +265,18 @@ class KafkaPythonMember(Member):
                 member.lost({(p.topic, p.partition) for p in lost})
 
         self.consumer.subscribe(self.topics, listener=Listener())
-        # Its first join does not wait for metadata; when that comes it joins again, perhaps much
-        # later, and now and then hangs there (against Kafka 4.3.1 too). So wait before the first.
+        # Its first join does not wait for metadata. It joins again when the metadata arrives,
+        # perhaps much later, and this join sometimes hangs (against Kafka 4.3.1 too). So wait
+        # before the first join.
         known = self.consumer._coordinator
         while not all(known._metadata_snapshot.get(topic) for topic in self.topics):
             time.sleep(0.02)
         while not self.closing.is_set():
             try:
-                # Short polls that expire within a join make it hang now and then (also
-                # against Kafka 4.3.1).
+                # With short polls, which expire during a join, it sometimes hangs (against Kafka
+                # 4.3.1 too).
                 self.consumer.poll(timeout_ms=20 if self.load and self.held else 400)
-            except KafkaError as error:  # an outage is told by poll; the member goes on
+            except KafkaError as error:  # poll raises in an outage; the member continues
                 if not error.retriable:
                     raise
                 emit(self.name, "error", error=type(error).__name__, message=str(error))
@@ -428,7 +429,7 @@ class AiokafkaMember(Member):
                 self.refuse(command, error)
 
 
-CLIENTS: dict[str, type[Member]] = {  # of the classic protocol
+CLIENTS: dict[str, type[Member]] = {  # a member of the classic protocol
     "aiokafka": AiokafkaMember,
     "librdkafka": LibrdkafkaMember,
     "kafka-python": KafkaPythonMember,
@@ -436,7 +437,8 @@ CLIENTS: dict[str, type[Member]] = {  # of the classic protocol
 
 
 def main() -> None:
-    faulthandler.register(signal.SIGUSR1)  # prints where every thread is, for a member that hangs
+    # prints the stacks of all threads, for a member that hangs
+    faulthandler.register(signal.SIGUSR1)
     kind, bootstrap = sys.argv[1:]
     logging.disable(logging.CRITICAL)
     members: dict[str, Member] = {}

@@ -51,7 +51,7 @@ class RealConsul:
         """Start it, and wait until it leads itself."""
         ports = {"http": self.port, "https": self.https_port, "dns": -1, "grpc": -1, **self._rpc}
         (self.directory / "ports.json").write_text(
-            # a leader that waits as long as by default would lose half a minute of each test
+            # with the default wait of a leader each test would take half a minute longer
             json.dumps({"ports": ports, "performance": {"raft_multiplier": 1}})
         )
         command = [str(consul()), "agent", "-server", "-bootstrap-expect=1", "-bind=127.0.0.1"]

@@ -71,7 +71,7 @@ class RealKafka(Kafka):
         properties = self.directory / "server.properties"
         text = PROPERTIES.format(port=self.port, controller=self.port + 1, directory=self.directory)
         more = "".join(f"{name}={value}\n" for name, value in self.settings.items())
-        properties.write_text(text + more)  # of a name that comes twice the last one counts
+        properties.write_text(text + more)  # if a name is set twice, the last value counts
         main = [self._java, "-cp", f"{jars}/*"]
         if not (self.directory / "data").exists():
             tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]

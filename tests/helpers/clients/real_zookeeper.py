@@ -86,7 +86,7 @@ class RealZooKeeper:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as asked:
                 asked.sendall(b"srvr")
-                # it answers before it accepts sessions, and then without a mode
+                # a server answers before it accepts sessions, but names no mode then
                 told = asked.makefile("rb").read().decode()
                 return told.partition("Mode: ")[2].partition("\n")[0]
         except OSError:

@@ -236,7 +236,7 @@ def _check_bytes(group: Group) -> None:
 def _check_saved(group: ClassicGroup) -> None:
     where = f"{group.group_id} in {group.state}"
     saved = group.saved
-    if saved is None:  # created by a commit, and none of its join phases was followed by a sync
+    if saved is None:  # created by a commit, or no leader has synced after a join phase
         assert group.state is not GroupState.STABLE, f"{where} was never saved"
         return
     assert saved.group_id == group.group_id, f"{where} is saved as {saved.group_id}"

@@ -195,7 +195,7 @@ class Transcript:
             self.driver.leave("g", member)
         else:
             client = self.client(name)
-            # A client whose join is parked does not know its id yet; an administrator does.
+            # A client whose join is parked does not know its id yet. An administrator knows it.
             member_id = client.member_id or client.fields["new_member_id"]
             leaving = LeavingMember(member_id, client.instance_id, settings.get("reason"))
             self.driver.leave(client.group_id, leaving)

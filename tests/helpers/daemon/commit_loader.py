@@ -58,7 +58,7 @@ class CommitLoader:
             if key not in self.acknowledged:
                 allowed.add(None)  # the very first commit may be lost if it was not acknowledged
             assert found.get(key) in allowed, f"{key}: has {found.get(key)}, may have {allowed}"
-        # Whichever it was, it counts as acknowledged from now on.
+        # In both cases it counts as acknowledged from now on.
         self.acknowledged.update({key: found[key] for key in self.in_flight if key in found})
         self.in_flight.clear()
 

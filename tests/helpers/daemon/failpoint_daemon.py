@@ -65,7 +65,7 @@ class FailingConnection(sqlite3.Connection):
         """Run a statement; an append is counted."""
         if statement != sqlite_tables.APPEND:
             return super().execute(statement, *arguments)
-        if not self.is_prepared:  # now the tables are there
+        if not self.is_prepared:  # the tables exist now
             self.prepare()
         self._look()
         if self.point != "fold":
@@ -119,8 +119,8 @@ _sealed: Counter[str] = Counter()
 
 
 if __name__ == "__main__":
-    # The constructors have the seams; only what the app finds by its name is patched, and
-    # only here; `storage.open` imports it when it is asked for one.
+    # The constructors accept replacements. Only the class that the app imports by name is patched,
+    # and only here. `storage.open` imports it when it opens a store.
     groupkeeper.storage.backends.sqlite.store.SqliteOffsetStorage = functools.partial(  # type: ignore[misc,assignment]
         SqliteOffsetStorage,
         connect=connecting(FailingConnection),

@@ -71,8 +71,8 @@ class FaultyStorage(SqliteOffsetStorage):
 
 
 if __name__ == "__main__":
-    # The constructor has the seam; only what the app finds by its name is patched, and
-    # only here; `storage.open` imports it when it is asked for one.
+    # The constructor accepts a replacement. Only the class that the app imports by name is patched,
+    # and only here. `storage.open` imports it when it opens a store.
     groupkeeper.storage.backends.sqlite.store.SqliteOffsetStorage = functools.partial(  # type: ignore[misc,assignment]
         FaultyStorage, connect=connecting(FaultyConnection)
     )

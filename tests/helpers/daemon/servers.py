@@ -62,7 +62,7 @@ class Kafka:
         self.directory = directory
         self.topics = dict(topics)
         self.port = free_port()
-        while not _is_free(self.port + 1):  # its controller listens there
+        while not _is_free(self.port + 1):  # the controller of this broker listens there
             self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.log_path = directory / "server.log"
@@ -98,7 +98,7 @@ class Kafka:
                 client.call("find_coordinator", 3, key="readiness", key_type=0)
                 groups = [{"group_id": f"readiness-{n}", "topics": None} for n in range(200)]
                 reply = client.call("offset_fetch", 8, groups=groups, require_stable=False)
-                # 200 ids meet nearly every one of its 50 shards; all must have been loaded.
+                # 200 ids fall into nearly all of its 50 shards, so all shards must be loaded
                 return {group["error_code"] for group in reply["groups"]} == {0}
         except OSError:
             return False
@@ -116,7 +116,7 @@ class Kafka:
         assert self.process is not None
         self.process.terminate()
         self.process.wait(60)
-        return 0  # a JVM ended by SIGTERM says 143 however cleanly it stopped
+        return 0  # a JVM that SIGTERM ended exits with 143, even after a clean stop
 
     def kill(self) -> None:
         assert self.process is not None

@@ -111,7 +111,7 @@ class Terminal:
 
     def _write(self, block: str) -> None:
         assert self._shell.stdin is not None
-        # braces: what reads its standard input does not read the next block
+        # braces: a command that reads standard input must not read the next block
         self._shell.stdin.write(f"{{\n{block}\n}} < /dev/null\n")
         self._shell.stdin.flush()
 

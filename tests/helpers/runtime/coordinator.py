@@ -241,5 +241,5 @@ async def a_coordinator(
     if topics is None and not without_topics:
         topics = Topics(TOPICS)
     async with a_world(storage or FaultyStorage(), topics, **config) as world:
-        await asyncio.sleep(0.2)  # all writes of the start are durable after this, events too
+        await asyncio.sleep(0.2)  # the start's records and events are durable after this
         yield world

@@ -40,7 +40,7 @@ class _JumpingSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> Any:
         self._turns += 1
         if self._most_turns is not None and self._turns > self._most_turns:
-            self._turns = 0  # as many again for the end of the tasks
+            self._turns = 0  # the end of the tasks may take as many turns
             raise EndlessError(
                 f"does not end: {self._most_turns} turns of the loop, at {self.now_s:.3f} s of its "
                 "time; something goes round and round, or waits for what never comes"

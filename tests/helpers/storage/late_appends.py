@@ -20,6 +20,7 @@ async def offset_after_load(owner: Owner) -> int | None:
 
 def late_append(owner: Owner) -> asyncio.Future[object]:
     record = commit("g", 2)
-    owner.model.apply(0, record)  # as a shard does, or a fold would write the state before it
+    # as a shard does: otherwise a fold would write the state before the record
+    owner.model.apply(0, record)
     item = owner.item(0, Batch([record], []))
     return asyncio.ensure_future(owner.storage.append([item]))

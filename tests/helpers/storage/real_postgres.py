@@ -23,7 +23,7 @@ NOBODY = 65_534
 
 def programs() -> Path | None:
     """Return the folder of PostgreSQL's programs; None if it is not installed."""
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # Debian's place
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # the folder of Debian's packages
     found = shutil.which("initdb")
     folders = [*reversed(versions), *([Path(found).parent] if found else [])]
     wanted = ("initdb", "postgres", "pg_isready", "psql")

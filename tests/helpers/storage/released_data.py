@@ -81,7 +81,8 @@ async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]
         found = await coordinator.ask(ConsumerGroupDescribe(group.group_id))
         if found.error is ErrorCode.NONE:
             described[group.group_id] = msgspec.to_builtins(found)
-            del described[group.group_id]["waiting"]  # it is not stored, and newer than the files
+            # this is not stored, and the field is newer than the files
+            del described[group.group_id]["waiting"]
         fetched = await coordinator.fetch_offsets(OffsetFetchRequest(group_id=group.group_id))
         groups[group.group_id] = {
             "state": group.state,
@@ -115,7 +116,8 @@ async def _live(coordinator: GroupCoordinator) -> None:
     for offset in range(3):
         await _commit(coordinator, "billing", "orders", offset * 100, first)
     await _commit(coordinator, "reports", "payments", 900)
-    await _commit(coordinator, "reports", "payments", 40)  # lower: the end has a record of its own
+    # a lower offset: the record of the end differs from that of the offset
+    await _commit(coordinator, "reports", "payments", 40)
     await coordinator.delete_offsets("reports", {"payments": [1]})
     notes = {n: OffsetCommitData(n, metadata=f"{n}" * 400) for n in range(6)}
     request = OffsetCommitRequest(group_id="large", offsets={"orders": notes}, client_id="app")
@@ -224,7 +226,7 @@ async def write(directory: Path) -> None:
     while not _has_sealed():  # noqa: ASYNC110 - files tell nobody
         await asyncio.sleep(0.05)
     await coordinator.stop()
-    coordinator = opened(WRITTEN_IN)  # its log begins with an event that names the one before
+    coordinator = opened(WRITTEN_IN)  # its log begins with an event that names the log before it
     await coordinator.start()
     await _live_on(coordinator)
     expected = await told(coordinator, WRITTEN_IN)

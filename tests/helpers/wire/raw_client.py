@@ -172,7 +172,7 @@ def _request_names() -> frozenset[str]:
 def decode_response(api: str, version: int, frame: bytes) -> tuple[int, dict[str, Any]]:
     """The correlation id and the content of a reply, without its length."""
     response = load_response_schema(API_KEYS[api], version)
-    # kio reads at once from bytes and tells how far it came.
+    # kio reads from bytes and returns the position of its end.
     header, size = entity_reader(response.__header_schema__)(frame, 0)
     entity, _ = entity_reader(response)(frame, size)
     plain = to_plain(entity)

@@ -141,7 +141,7 @@ def _primitive(kafka_type: str, nullable: bool) -> st.SearchStrategy[Any]:
     if kafka_type == "timedelta_i32":
         return _integers("i").map(lambda ms: timedelta(milliseconds=ms))
     if kafka_type == "timedelta_i64":
-        # Larger ones do not survive kio's floats; that ours reads them has a test of its own.
+        # kio converts larger values to floats and back, and changes them. Another test reads them.
         return st.integers(-(2**40), 2**40).map(lambda ms: timedelta(milliseconds=ms))
     if kafka_type == "datetime_i64":
         return st.integers(0, 2**32).map(lambda s: datetime.fromtimestamp(s, UTC))
@@ -164,11 +164,11 @@ def entities(entity_type: Any) -> st.SearchStrategy[Any]:
             value = entities(shape.entity)
         else:
             assert shape.kafka_type is not None
-            # A tag that is null cannot be told from one that is absent.
+            # kio cannot distinguish a tag that is null from an absent one.
             optional = shape.nullable and not shape.is_array and shape.tag is None
             value = _primitive(shape.kafka_type, optional)
             if shape.kafka_type == "int32" and shape.name.endswith("authorized_operations"):
-                value = st.integers(0, 2**13)  # a set of bits; kafka-python hangs on a negative one
+                value = st.integers(0, 2**13)  # a set of bits; kafka-python hangs if it is negative
         if shape.is_array:
             value = st.lists(value, max_size=3).map(tuple)
             if shape.nullable:
