@@ -1,4 +1,4 @@
-"""ApiVersions (18): the APIs that we serve, and the features that are switched on.
+"""ApiVersions (18): the APIs that a listener offers, and the features that are switched on.
 
 | version | change |
 | --- | --- |
@@ -12,15 +12,14 @@ A newer client can then ask again (KafkaApis.handleApiVersionsRequest).
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.handlers.exchange import NO_THROTTLE_MS
-from groupkeeper.protocol.codec import write_elements, write_response
-from groupkeeper.protocol.versions import API_BY_KEY, APIS, FEATURES, ApiKey
-from groupkeeper.protocol.writer import Row, Written
+from groupkeeper.protocol.codec import write_response
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange
@@ -47,7 +46,7 @@ def handle(exchange: Exchange, services: Services) -> None:
         if version >= 3:
             name, its_version = request.client_software_name, request.client_software_version
             exchange.channel.session.runs(name, its_version)
-        exchange.send(exchange.write(error_code=exchange.error, **_served(version)))
+        exchange.send(exchange.write(error_code=exchange.error, **services.offer().values(version)))
     else:
         exchange.send(exchange.write(error_code=exchange.error, api_keys=()))
 
@@ -60,26 +59,3 @@ def handle_unsupported(exchange: Exchange, _services: Services) -> None:
     values = {"error_code": exchange.error, "api_keys": [own]}
     reply = write_response(KEY, 0, exchange.correlation_id, NO_THROTTLE_MS, values)
     exchange.send(reply)
-
-
-@functools.cache
-def _served(version: int) -> dict[str, Any]:
-    """Return the values that are the same for every client. They are made once per version."""
-    rows = [
-        Row(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
-        for api in APIS
-    ]
-    return {
-        "api_keys": Written(len(rows), [write_elements(KEY, version, "api_keys", rows)]),
-        # In v3 a feature whose minimum level is 0 is left out: its schema allows only 1 and up.
-        "supported_features": [
-            Row(name=f.name, min_version=f.min_version, max_version=f.max_version)
-            for f in FEATURES
-            if version >= 4 or f.min_version > 0
-        ],
-        "finalized_features_epoch": 1,
-        "finalized_features": [
-            Row(name=f.name, max_version_level=f.finalized, min_version_level=f.finalized)
-            for f in FEATURES
-        ],
-    }

@@ -13,6 +13,7 @@ from groupkeeper.coordinator.core.cluster.group_configs import ConfigKind
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.admin import ListGroups
 from groupkeeper.coordinator.core.requests.request import Request
+from groupkeeper.coordinator.handlers.offer import OURS, Offer
 from groupkeeper.coordinator.handlers.unknown_topics import UnknownTopicLog
 from groupkeeper.coordinator.runtime.listing import GroupsTicket
 from groupkeeper.coordinator.runtime.tickets import Ticket
@@ -41,6 +42,10 @@ class Coordinator(Protocol):
 
 def _no_patterns(_pattern: str) -> str | None:
     return "Patterns of topic names are not served here."
+
+
+def _our_offer() -> Offer:
+    return OURS
 
 
 class Endpoint(NamedTuple):
@@ -76,6 +81,8 @@ class Services:
     cluster_id: str = "groupkeeper"
     advertised: Endpoint | None = None
     """The address of this server for clients. None: the address that the client connected to."""
+    offer: Callable[[], Offer] = _our_offer
+    """A function that returns the APIs and features that the listener offers now."""
     serves_consumer_groups: bool = True
     """If False, requests of consumer groups are answered with UNSUPPORTED_VERSION."""
     consumer_assignors: tuple[str, ...] = ()

@@ -59,7 +59,7 @@ class Connection:
 
     def __init__(self, shared: Shared, listener: Listener = PLAINTEXT) -> None:
         self._shared = shared
-        self._services = shared.services
+        self._services = listener.services or shared.services
         self._listener = listener.name
         self._routes = listener.routes
         self._stats = shared.stats

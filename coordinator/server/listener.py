@@ -1,5 +1,5 @@
-"""A listener of the Kafka port: its name, the requests that it serves, and its check of
-permissions.
+"""A listener of the Kafka port: its name, the requests that it serves, and the services that their
+handlers get.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from groupkeeper.coordinator.handlers.routes import Routes
+from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.handlers.table import ROUTES
 
 
@@ -17,6 +18,8 @@ class Listener(NamedTuple):
     """Kafka's term: ``PLAINTEXT``, ``INTERNAL``... One for each address."""
     routes: Routes = ROUTES
     """The requests that are served there, and the check of permissions."""
+    services: Services | None = None
+    """The services that handlers get there. None: those of the server."""
 
 
 PLAINTEXT: Final = Listener("PLAINTEXT")
