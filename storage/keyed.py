@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    ListenerPort,
     OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
@@ -54,6 +55,7 @@ class KeyedRecords:
         self._ends: dict[tuple[str, int], PartitionEnd] = {}
         self._topics: dict[str, TopicRecord] = {}
         self._configs: dict[str, GroupConfigs] = {}
+        self._ports: dict[int, ListenerPort] = {}
 
     def apply(self, record: Record) -> None:  # noqa: C901, PLR0912 - one case a type
         """Set or clear the keys of a record."""
@@ -83,6 +85,8 @@ class KeyedRecords:
                 self._topics.pop(record.name, None)
             case GroupConfigs():
                 _set(self._configs, record.group_id, record if record.configs else None)
+            case ListenerPort():
+                _set(self._ports, record.broker_id, record if record.port else None)
             case GroupRecord() | ConsumerGroupRecord():
                 self._groups.setdefault(record.group_id, _Group()).metadata = kept_metadata(record)
             case _:
@@ -92,6 +96,7 @@ class KeyedRecords:
         """Yield the smallest sequence of records that leads to the same state."""
         yield from self._topics.values()
         yield from self._configs.values()
+        yield from self._ports.values()
         yield from self._ends.values()
         for group_id in self._groups:
             saved = self.saved(group_id)

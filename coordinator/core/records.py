@@ -231,6 +231,17 @@ class GroupConfigs(msgspec.Struct, frozen=True, gc=False, tag="group_configs", t
     configs: dict[str, str]
 
 
+class ListenerPort(msgspec.Struct, frozen=True, gc=False, tag="listener_port", tag_field="record"):
+    """Sets the port of the listener of an upstream broker in gateway mode. Key: broker id.
+
+    Stored in the cluster shard (-1), so that clients find each broker at the same port after a
+    restart. A port of 0 clears it.
+    """
+
+    broker_id: int
+    port: int
+
+
 OtherRecord: TypeAlias = (
     GroupRecord
     | ConsumerGroupRecord
@@ -244,6 +255,7 @@ OtherRecord: TypeAlias = (
     | TopicRecord
     | TopicRemoved
     | GroupConfigs
+    | ListenerPort
 )
 """All records except commits, which have an encoding of their own (``storage.event_log.lines``)."""
 

@@ -22,6 +22,7 @@ import msgspec
 
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
+    ListenerPort,
     PartitionEnd,
     Record,
     SavedGroup,
@@ -186,8 +187,8 @@ def payload_events(first_seq: int, payload: Payload) -> Iterator[EventDict]:
                 seq += 1
 
 
-WITH_OWN_KEY = frozenset({PartitionEnd, TopicRecord, TopicRemoved, GroupConfigs})
-"""The types of keyed records: topics, configs and ends. All other records change a group."""
+WITH_OWN_KEY = frozenset({PartitionEnd, TopicRecord, TopicRemoved, GroupConfigs, ListenerPort})
+"""The types of keyed records: topics, configs, ports and ends. All other records change a group."""
 
 
 def group_of(record: Record) -> str | None:
@@ -208,5 +209,7 @@ def own_key(record: Record) -> tuple[str, bool]:
             return f"topic/{record.name}", False
         case GroupConfigs():
             return f"configs/{record.group_id}", bool(record.configs)
+        case ListenerPort():
+            return f"port/{record.broker_id}", record.port > 0
         case _:
             raise TypeError(f"{type(record).__name__} has no key of its own")

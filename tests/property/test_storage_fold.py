@@ -35,6 +35,7 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    ListenerPort,
     OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
@@ -193,6 +194,7 @@ cluster_changes: st.SearchStrategy[Record] = st.one_of(
     st.builds(TopicRecord, topics, topic_ids, st.integers(1, 9)),
     st.builds(TopicRemoved, topics),
     st.builds(GroupConfigs, group_ids, st.dictionaries(text, text, max_size=2)),
+    st.builds(ListenerPort, st.integers(0, 3), st.integers(0, 2)),
 )
 steps = st.one_of(
     st.tuples(st.sampled_from([0, 1]), st.lists(group_changes, min_size=1, max_size=4)),

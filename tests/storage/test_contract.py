@@ -21,6 +21,7 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    ListenerPort,
     OffsetsRemoved,
     PartitionEnd,
     Record,
@@ -53,6 +54,8 @@ EVERY_KIND_OF_RECORD: list[tuple[int, list[Record]]] = [
             GroupConfigs("\x00", {"a": "1"}),
         ],
     ),
+    (-1, [ListenerPort(0, 9100), ListenerPort(7, 9101), ListenerPort(8, 9102)]),
+    (-1, [ListenerPort(7, 9109), ListenerPort(8, 0), ListenerPort(9, 0)]),
     (2, [SavedGroup("imported", None, {"t": {0: SavedOffset(1, -1, "", 2, -1, "")}})]),
     (0, [GroupRecord("", None, 0, None, None, -1, ())]),
     (
@@ -84,7 +87,7 @@ async def test_every_kind_of_record_comes_back_after_a_restart(store: Store) -> 
         await owner.append(shard, records)
     again = await store.restarted(owner)
     assert again.model.keys == owner.model.keys
-    assert len(again.model.keys) == 25
+    assert len(again.model.keys) == 27
 
 
 async def test_a_load_of_some_shards_yields_no_others(store: Store) -> None:

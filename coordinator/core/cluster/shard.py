@@ -1,4 +1,4 @@
-"""The cluster shard (-1): topics of static mode with their ids, and the configs of groups.
+"""The cluster shard (-1): topics with their ids, the configs of groups, and ports of listeners.
 
 It works like ``Shard``: requests and time in, steps out. Hard state changes only in ``apply``.
 """
@@ -29,6 +29,7 @@ from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
+    ListenerPort,
     Record,
     SavedGroup,
     TopicRecord,
@@ -37,6 +38,8 @@ from groupkeeper.coordinator.core.records import (
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
+    AssignPorts,
+    AssignPortsResult,
     ChangeTopics,
     ChangeTopicsResult,
     NewTopic,
@@ -64,6 +67,8 @@ class ClusterShard:
         self.partition_count = 0
         self.configs: dict[str, dict[str, str]] = {}
         """Group id -> key -> value. A group without configs has no entry."""
+        self.ports: dict[int, int] = {}
+        """Upstream broker -> the port of its listener."""
         self.step: Step
         """The effects of the current request."""
 
@@ -89,6 +94,11 @@ class ClusterShard:
                 self.configs[record.group_id] = record.configs
             else:
                 self.configs.pop(record.group_id, None)
+        elif isinstance(record, ListenerPort):
+            if record.port:
+                self.ports[record.broker_id] = record.port
+            else:
+                self.ports.pop(record.broker_id, None)
         else:
             raise TypeError(f"{type(record).__name__} does not belong to the cluster shard")
 
@@ -119,6 +129,19 @@ class ClusterShard:
             for record in records:
                 self.apply(record)
             self._write(records, events)
+
+    @handles(AssignPorts)
+    def assign_ports(self, request: AssignPorts, ticket: Ticket) -> None:
+        """Record the ports that differ."""
+        records = [
+            ListenerPort(broker_id, port)
+            for broker_id, port in request.ports
+            if self.ports.get(broker_id, 0) != port
+        ]
+        self.step.replies.append(Reply(ticket, AssignPortsResult(ErrorCode.NONE)))
+        for record in records:
+            self.apply(record)
+        self._write(records, ())
 
     @handles(ChangeTopics)
     def change_topics(self, request: ChangeTopics, ticket: Ticket) -> None:

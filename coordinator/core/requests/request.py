@@ -22,7 +22,11 @@ from groupkeeper.coordinator.core.requests.membership import (
     SyncGroup,
 )
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetDelete, OffsetFetch
-from groupkeeper.coordinator.core.requests.topics import AlterGroupConfigs, ChangeTopics
+from groupkeeper.coordinator.core.requests.topics import (
+    AlterGroupConfigs,
+    AssignPorts,
+    ChangeTopics,
+)
 
 Request: TypeAlias = (
     JoinGroup
@@ -39,6 +43,7 @@ Request: TypeAlias = (
     | OffsetDelete
     | ChangeTopics
     | AlterGroupConfigs
+    | AssignPorts
     | ConsumerGroupHeartbeat
     | ConsumerGroupDescribe
 )

@@ -1,4 +1,4 @@
-"""Requests to the cluster shard: topics, and the configs of groups."""
+"""Requests to the cluster shard: topics, the configs of groups, and the ports of listeners."""
 
 # A class attribute that overrides a declaration is never assigned again.
 # mypy: disable-error-code="mutable-override"
@@ -126,3 +126,19 @@ class AlterGroupConfigs(ClusterRequest, frozen=True):
     validate_only: bool = False
 
     result = AlterGroupConfigsResult
+
+
+class AssignPortsResult(ClusterResult, frozen=True):
+    """The answer to an AssignPorts: an error of the whole request (as in ChangeTopics)."""
+
+
+class AssignPorts(ClusterRequest, frozen=True):
+    """Assign ports to the listeners of upstream brokers (gateway mode).
+
+    A port of 0 takes the port of a broker back. The caller chooses the ports.
+    """
+
+    ports: tuple[tuple[Int32, Int32], ...]
+    """(broker id, port)."""
+
+    result = AssignPortsResult

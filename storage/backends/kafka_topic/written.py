@@ -24,6 +24,7 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    ListenerPort,
     OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
@@ -100,7 +101,7 @@ class ShardKeys:
                 return self._save(record)
             case SavedOffsets():
                 return self._set_offsets(record.group_id, record.offsets)
-            case PartitionEnd() | TopicRecord() | TopicRemoved() | GroupConfigs():
+            case PartitionEnd() | TopicRecord() | TopicRemoved() | GroupConfigs() | ListenerPort():
                 name, is_set = own_key(record)
                 return [(own.record_key(name), encode_record(record) if is_set else None)]
             case _:

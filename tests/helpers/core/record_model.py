@@ -25,6 +25,7 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    ListenerPort,
     OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
@@ -95,6 +96,10 @@ class RecordModel:
                 self.keys["configs", shard, record.group_id] = dict(record.configs)
                 if not record.configs:
                     del self.keys["configs", shard, record.group_id]
+            case ListenerPort():
+                self.keys["port", shard, record.broker_id] = record.port
+                if not record.port:
+                    del self.keys["port", shard, record.broker_id]
             case _:
                 if self.keys.get(("group", shard, record.group_id)) == CONSUMER:
                     self._change(("consumer", shard, record.group_id), record)

@@ -21,7 +21,11 @@ from groupkeeper.coordinator.core.requests.membership import (
 )
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetDelete, OffsetFetch
 from groupkeeper.coordinator.core.requests.request import Request
-from groupkeeper.coordinator.core.requests.topics import AlterGroupConfigs, ChangeTopics
+from groupkeeper.coordinator.core.requests.topics import (
+    AlterGroupConfigs,
+    AssignPorts,
+    ChangeTopics,
+)
 from tests.helpers.runtime.coordinator import CLIENT, a_commit
 
 REQUESTS: dict[type, Request] = {
@@ -41,6 +45,7 @@ REQUESTS: dict[type, Request] = {
     OffsetDelete: OffsetDelete("g", (), CLIENT),
     ChangeTopics: ChangeTopics(CLIENT),
     AlterGroupConfigs: AlterGroupConfigs(CLIENT, ()),
+    AssignPorts: AssignPorts(CLIENT, ()),
     ConsumerGroupHeartbeat: ConsumerGroupHeartbeat(
         "g", "m", 1, None, None, -1, None, None, None, None, None, "", CLIENT
     ),

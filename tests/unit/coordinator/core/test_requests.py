@@ -110,6 +110,7 @@ WHILE_LOADING = {
     "EndSession": "COORDINATOR_LOAD_IN_PROGRESS",
     "ChangeTopics": "NOT_CONTROLLER",
     "AlterGroupConfigs": "NOT_CONTROLLER",
+    "AssignPorts": "NOT_CONTROLLER",
     "ConsumerGroupHeartbeat": "COORDINATOR_LOAD_IN_PROGRESS",
     "ConsumerGroupDescribe": "COORDINATOR_LOAD_IN_PROGRESS",
 }
@@ -127,6 +128,7 @@ WHILE_TOO_MUCH_WAITS = {
     "EndSession": "COORDINATOR_NOT_AVAILABLE",
     "ChangeTopics": "NOT_CONTROLLER",
     "AlterGroupConfigs": "NOT_CONTROLLER",
+    "AssignPorts": "NOT_CONTROLLER",
     "ConsumerGroupDescribe": "COORDINATOR_NOT_AVAILABLE",
 }
 
