@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 from urllib.parse import urlsplit
 
-from groupkeeper.storage.base import OffsetStorage, StorageError, StoreIdentity, StoreRefused
+from groupkeeper.storage.base import OffsetStorage, StorageError, StoreRefused
 from groupkeeper.storage.event_log.log_clock import wall_clock_ms
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, SealSettings
 from groupkeeper.storage.event_log.source import OpenRows, SealableStorage
@@ -30,24 +30,25 @@ if TYPE_CHECKING:
     from groupkeeper.storage.backends.journal.driver import JournalDriver
     from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
     from groupkeeper.storage.event_log.reader import Asked
-    from groupkeeper.storage.move import Moved
-    from groupkeeper.storage.store_check import StoreReport
 
 ENTRY_POINTS: Final = "groupkeeper.storage"
 """The name of the group of entry points by which other packages add backends. The name of an entry
 point is the scheme of its URLs. Its object is called with the URL, ``append_timeout_ms`` and
 ``clock``, and returns an OffsetStorage."""
 
-_MEMORY = "memory:"
+MEMORY: Final = "memory:"
+"""The URL of a store that ends with its process."""
 SQLITE: Final = "sqlite:///"
 """The beginning of the URL of a SQLite file."""
 _POSTGRES = ("postgresql", "postgres")
 _ZOOKEEPER = "zookeeper"
 _CONSUL = "consul"
-_KAFKA = "kafka"
+KAFKA: Final = "kafka"
+"""The scheme of a store in topics."""
 _NO_DATABASE = "storage.url: use postgresql://USER@HOST/DATABASE?schema=SCHEMA"
-_JOURNALS = (*_POSTGRES, _ZOOKEEPER, _CONSUL)
-_OURS = ("memory", "sqlite", *_JOURNALS, _KAFKA)
+JOURNALS: Final = (*_POSTGRES, _ZOOKEEPER, _CONSUL)
+"""The schemes of stores with a journal."""
+_OURS = ("memory", "sqlite", *JOURNALS, KAFKA)
 """The schemes of our own backends. No package can replace them."""
 
 
@@ -79,13 +80,13 @@ def open_storage(  # noqa: PLR0913 - each is a setting
     """
     if problem := url_error(url):
         raise StoreRefused(problem)
-    if _scheme(url) in _JOURNALS:
+    if scheme_of(url) in JOURNALS:
         driver = journal_driver(url, append_timeout_ms, lease_ttl_ms, password)
         kept_ms = FOR_EVER if seal is None else seal.retention_ms
         store = _journal_store(driver, clock, node_id, lease_ttl_ms, kept_ms)
-    elif _scheme(url) == _KAFKA:
+    elif scheme_of(url) == KAFKA:
         kept_ms = FOR_EVER if seal is None else seal.retention_ms
-        place = _kafka_place(url, password)
+        place = kafka_place(url, password)
         store = _kafka_store(place, clock, append_timeout_ms, lease_ttl_ms, node_id, kept_ms)
     else:
         store = _store(url, append_timeout_ms, clock)
@@ -97,8 +98,8 @@ def open_storage(  # noqa: PLR0913 - each is a setting
         if seal_if_possible:
             return store
         raise StoreRefused(
-            f"storage.url: the events of {_scheme(url)} storage cannot be sealed: set log.sealing "
-            'to "auto"'
+            f"storage.url: the events of {scheme_of(url)} storage cannot be sealed: set "
+            'log.sealing to "auto"'
         )
     return SealedStorage(store, seal, clock=clock, in_process=seal_in_process)
 
@@ -106,7 +107,7 @@ def open_storage(  # noqa: PLR0913 - each is a setting
 def _store(url: str, append_timeout_ms: int, clock: Callable[[], int]) -> OffsetStorage:
     if added := _entry_points(url):
         return _added_store(added[0], url, append_timeout_ms, clock)
-    if url == _MEMORY:
+    if url == MEMORY:
         from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 
         return MemoryOffsetStorage(clock=clock)
@@ -120,7 +121,7 @@ def journal_driver(
     url: str, append_timeout_ms: int, lease_ttl_ms: int, password: str | None = None
 ) -> JournalDriver:
     """Return the driver of a store that several processes share."""
-    if _scheme(url) == _ZOOKEEPER:
+    if scheme_of(url) == _ZOOKEEPER:
         _require("kazoo", _ZOOKEEPER)
         from groupkeeper.storage.backends.zookeeper import url as zookeeper_url
         from groupkeeper.storage.backends.zookeeper.driver import ZooKeeperDriver
@@ -133,7 +134,7 @@ def journal_driver(
             )
         except ValueError as error:  # of the settings of a connection
             raise StoreRefused(f"storage.url: {error}") from error
-    if _scheme(url) == _CONSUL:
+    if scheme_of(url) == _CONSUL:
         return _consul_driver(url, append_timeout_ms, lease_ttl_ms, password)
     _require("asyncpg", "postgres")
     from groupkeeper.storage.backends.postgres.driver import PostgresDriver
@@ -159,80 +160,6 @@ def _consul_driver(
         raise StoreRefused(f"storage.url: {error}") from error
 
 
-async def check_store(
-    url: str,
-    identity: StoreIdentity,
-    *,
-    append_timeout_ms: int,
-    password: str | None = None,
-    measures_writes: bool = False,
-) -> StoreReport:
-    """Read the whole store of a URL, and measure its speed. Raises StorageError if the store cannot
-    be opened. See ``storage.store_check``.
-    """
-    from groupkeeper.storage import store_check
-
-    if problem := url_error(url):
-        raise StoreRefused(problem)
-    if url.startswith(SQLITE):
-        return await store_check.check_sqlite(Path(url.removeprefix(SQLITE)))
-    if _scheme(url) not in _JOURNALS:
-        raise StoreRefused(f"storage.url: a {_scheme(url)} store cannot be checked")
-    driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
-    return await store_check.check_journal(driver, identity, measures_writes=measures_writes)
-
-
-async def repair_store(
-    url: str,
-    identity: StoreIdentity,
-    *,
-    append_timeout_ms: int,
-    password: str | None = None,
-    applies: bool,
-) -> list[str]:
-    """Return what there is to mend in the store of a URL, a line each. If ``applies``, also mend
-    it. Raises StoreRefused if a process uses the store, or if it is not on a server.
-    """
-    from groupkeeper.storage.store_repair import repair
-
-    if problem := url_error(url):
-        raise StoreRefused(problem)
-    if _scheme(url) not in _JOURNALS:
-        raise StoreRefused(
-            f"storage.url: there is nothing to repair in a {_scheme(url)} store; a start folds "
-            "what is left in its log"
-        )
-    driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
-    return await repair(driver, identity, applies=applies, lease_ttl_ms=DEFAULT_LEASE_TTL_MS)
-
-
-async def move_store(
-    source: str,
-    target: str,
-    identity: StoreIdentity,
-    *,
-    append_timeout_ms: int,
-    password: str | None = None,
-    progress: Callable[[int, int], None],
-) -> Moved:
-    """Copy the groups from the store of one URL to the store of another. ``password`` belongs to
-    the users of both URLs.
-
-    Raises StoreRefused if a URL has no backend, or if a process uses one of the stores.
-    """
-    from groupkeeper.storage.move import move
-
-    if problem := url_error(target):
-        raise StoreRefused(problem)
-    if _scheme(target) not in _JOURNALS:
-        raise StoreRefused("--to: use a URL of a store on a server")
-    storage = open_storage(source, append_timeout_ms=append_timeout_ms, password=password)
-    driver = journal_driver(target, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
-    return await move(
-        storage, driver, identity, lease_ttl_ms=DEFAULT_LEASE_TTL_MS, progress=progress
-    )
-
-
 def _require(package: str, extra: str) -> None:
     if find_spec(package) is None:
         raise StoreRefused(f"storage.url: {package} is not installed: install groupkeeper[{extra}]")
@@ -256,7 +183,8 @@ def _journal_store(
     )
 
 
-def _kafka_place(url: str, password: str | None) -> KafkaTopicUrl:
+def kafka_place(url: str, password: str | None) -> KafkaTopicUrl:
+    """Return the address of a store in topics. Raises StoreRefused if its password is missing."""
     from groupkeeper.storage.backends.kafka_topic import url as kafka_url
 
     given = {} if password is None else {kafka_url.PASSWORD_VARIABLE: password}
@@ -302,7 +230,7 @@ def _added_store(
         raise
     except Exception as error:  # whatever it is, it is the package's
         raise StoreRefused(
-            f"storage.url: {_scheme(url)} storage, which {added.value} adds, fails: {error!r}"
+            f"storage.url: {scheme_of(url)} storage, which {added.value} adds, fails: {error!r}"
         ) from error
     if not isinstance(store, OffsetStorage):
         raise StoreRefused(
@@ -323,7 +251,7 @@ def rows_of(store: str | Path) -> OpenRows:
     if problem := url_error(url):
         raise StoreRefused(problem)
     if not url.startswith(SQLITE):
-        raise StoreRefused(f"{_scheme(url)}: keeps no log that can be read from here")
+        raise StoreRefused(f"{scheme_of(url)}: keeps no log that can be read from here")
     from groupkeeper.storage.backends.sqlite.rows import SqliteRows
 
     return partial(SqliteRows, Path(url.removeprefix(SQLITE)))
@@ -345,22 +273,22 @@ def read_events(
 
 def url_error(url: str) -> str | None:
     """Return the reason why a URL has no backend; None if it has one."""
-    if url == _MEMORY or (url.startswith(SQLITE) and len(url) > len(SQLITE)):
+    if url == MEMORY or (url.startswith(SQLITE) and len(url) > len(SQLITE)):
         return None
-    if _scheme(url) in _POSTGRES:
+    if scheme_of(url) in _POSTGRES:
         return None if urlsplit(url).path.strip("/") else _NO_DATABASE
-    if _scheme(url) == _ZOOKEEPER:
+    if scheme_of(url) == _ZOOKEEPER:
         return _zookeeper_error(url)
-    if _scheme(url) == _CONSUL:
+    if scheme_of(url) == _CONSUL:
         return _consul_error(url)
-    if _scheme(url) == _KAFKA:
+    if scheme_of(url) == KAFKA:
         return _kafka_error(url)
     added = _entry_points(url)
     if len(added) == 1:
         return None
     if added:
         names = ", ".join(sorted(each.value for each in added))
-        return f"storage.url: several packages add {_scheme(url)} storage ({names}): remove one"
+        return f"storage.url: several packages add {scheme_of(url)} storage ({names}): remove one"
     known = (
         "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT, "
         "consul://HOST:PORT, kafka://HOST:PORT/TOPIC or memory:"
@@ -373,7 +301,7 @@ def without_password(url: str) -> str:
     url = re.sub(r"(?<=[?&])(\w*password=)[^&#]*", r"\1***", url)
     head, at, rest = url.partition("://")[2].rpartition("@")
     user, colon, _ = head.partition(":")
-    return f"{_scheme(url)}://{user}:***@{rest}" if at and colon else url
+    return f"{scheme_of(url)}://{user}:***@{rest}" if at and colon else url
 
 
 def _zookeeper_error(url: str) -> str | None:
@@ -407,13 +335,14 @@ def _kafka_error(url: str) -> str | None:
     return None
 
 
-def _scheme(url: str) -> str:
+def scheme_of(url: str) -> str:
+    """Return what stands before the first colon of a URL."""
     return url.partition(":")[0]
 
 
 def _entry_points(url: str) -> list[EntryPoint]:
     """Return the entry points of other packages for the scheme of a URL."""
-    scheme = _scheme(url)
+    scheme = scheme_of(url)
     if ":" not in url or scheme in _OURS:
         return []
     return list(entry_points(group=ENTRY_POINTS, name=scheme))

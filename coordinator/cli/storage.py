@@ -18,7 +18,7 @@ from groupkeeper.coordinator.cli.stored_events import ConfigOption, settings_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from groupkeeper.storage.store_check import StoreReport
+    from groupkeeper.storage.tools.check import StoreReport
 
 app = typer.Typer(
     help="Check the store, make a backup of it, or move it.",
@@ -41,8 +41,8 @@ def check_command(
         bool,
         typer.Option(
             "--repair",
-            help="Also look for what interrupted writes left behind in a store on a server. "
-            "No daemon may use it.",
+            help="Also look for what interrupted writes left behind in PostgreSQL, ZooKeeper or "
+            "Consul. No daemon may use it.",
         ),
     ] = False,
     apply: Annotated[
@@ -56,8 +56,8 @@ def check_command(
     Exits 1 if the store cannot be opened, or if a value of it cannot be read.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
-    from groupkeeper.storage.open import check_store, repair_store
     from groupkeeper.storage.password_file import read_password
+    from groupkeeper.storage.tools.by_url import check_store, repair_store
 
     if apply and not repair:
         fail("--apply is only for --repair", USAGE)
@@ -96,7 +96,7 @@ def check_command(
 
 def _lines(report: StoreReport) -> Iterator[str]:
     """Yield the lines to print about a check: its findings, and their meaning."""
-    from groupkeeper.storage.store_check import SLOW_WRITE_MS
+    from groupkeeper.storage.tools.check import SLOW_WRITE_MS
 
     if report.used_by:
         yield f"used by: {report.used_by}"
@@ -111,6 +111,8 @@ def _lines(report: StoreReport) -> Iterator[str]:
     if report.write_ms is not None:
         slow = " (slow)" if report.write_ms > SLOW_WRITE_MS else ""
         yield f"a durable write: {report.write_ms:.1f} ms{slow}. Each commit waits for one"
+    for line in report.advice:
+        yield f"advice: {line}"
     yield "everything can be read" if not report.problems else "not everything can be read"
 
 
@@ -151,7 +153,12 @@ def backup_command(
 
 @app.command("move")
 def move_command(
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="The new store, on a server.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="URL", help="The new store. It must be empty, or have a part of a copy."
+        ),
+    ],
     source: Annotated[
         str | None,
         typer.Option("--from", metavar="URL", help="The old store, instead of storage.url."),
@@ -164,8 +171,8 @@ def move_command(
     be repeated if it was interrupted. Then set storage.url to the new store.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
-    from groupkeeper.storage.open import move_store
     from groupkeeper.storage.password_file import read_password
+    from groupkeeper.storage.tools.by_url import move_store
 
     settings = settings_of(config)
     identity = StoreIdentity(settings.kafka.cluster_id, settings.offsets.topic_num_partitions)

@@ -22,7 +22,7 @@ from groupkeeper.storage.backends.journal.driver import SeqMoved
 from groupkeeper.storage.base import Batch, StorageError, StoreRefused
 from groupkeeper.storage.connections.consul import ConsulClient
 from groupkeeper.storage.connections.consul_errors import TransactionFailed
-from groupkeeper.storage.store_check import check_journal
+from groupkeeper.storage.tools.check import check_journal
 from tests.helpers.clients.real_consul import START_LIMIT_S, RealConsul
 from tests.helpers.core.records import commit
 from tests.helpers.storage.consul_site import ConsulSite

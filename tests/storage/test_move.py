@@ -1,4 +1,4 @@
-"""Groups that move from a file to a store on a server."""
+"""Groups that move from one store to another."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from groupkeeper.coordinator.core.records import GroupConfigs, TopicRecord
+from groupkeeper.coordinator.core.records import GroupConfigs, SavedGroup, TopicRecord
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreRefused
-from groupkeeper.storage.move import Moved, move
+from groupkeeper.storage.tools.by_url import move_store
+from groupkeeper.storage.tools.move import Moved, move
+from groupkeeper.storage.tools.move_targets import journal_target, storage_target
 from tests.helpers.core.records import TOPIC_ID, commit, group_record
 from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
 from tests.helpers.storage.storage_owner import IDENTITY, Owner
+from tests.storage.conftest import Store
+from tests.storage.test_contract import EVERY_KIND_OF_RECORD
 
 TTL_MS = 2_000
 
@@ -31,7 +35,8 @@ async def a_source(path: Path) -> dict[Any, Any]:
 
 async def run(path: Path, server: FakeServer, **fields: Any) -> Moved:
     driver = FakeDriver(server)
-    return await move(SqliteOffsetStorage(path), driver, IDENTITY, lease_ttl_ms=TTL_MS, **fields)
+    opening = journal_target(driver, IDENTITY, TTL_MS)
+    return await move(SqliteOffsetStorage(path), opening, IDENTITY, **fields)
 
 
 async def a_target(server: FakeServer) -> Owner:
@@ -94,7 +99,87 @@ async def test_a_copy_that_differs_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="the copy differs from the source"):
         await move(
             SqliteOffsetStorage(tmp_path / "a.db"),
-            FakeDriver(server, damage),
+            journal_target(FakeDriver(server, damage), IDENTITY, TTL_MS),
             IDENTITY,
-            lease_ttl_ms=TTL_MS,
         )
+
+
+# --- every store as a source and as a target ------------------------------------------------------
+
+
+async def fill(owner: Owner) -> None:
+    """Write every kind of record, and a group of several pieces."""
+    for shard, records in EVERY_KIND_OF_RECORD:
+        await owner.append(shard, records)
+    await owner.append(2, [commit("large", 5, partitions=8_000), group_record("large")])
+
+
+async def test_everything_moves_out_of_a_store_into_a_file(store: Store, tmp_path: Path) -> None:
+    owner = await store.owner()
+    await fill(owner)
+    await owner.storage.close()
+    file = SqliteOffsetStorage(tmp_path / "target.db", fold_after=0)
+    moved = await move(store.make(), storage_target(file, "file", IDENTITY), IDENTITY)
+    assert moved.written > moved.groups
+    copy = await Owner(SqliteOffsetStorage(tmp_path / "target.db")).start()
+    assert copy.model.keys == owner.model.keys
+    await copy.append(1, [commit("other", 9)])
+    await copy.storage.close()
+
+
+async def test_everything_moves_from_a_file_into_a_store(store: Store, tmp_path: Path) -> None:
+    source = await Owner(SqliteOffsetStorage(tmp_path / "source.db")).start()
+    await fill(source)
+    await source.storage.close()
+
+    async def run_once() -> Moved:
+        file = SqliteOffsetStorage(tmp_path / "source.db")
+        return await move(file, storage_target(store.make(), "store", IDENTITY), IDENTITY)
+
+    assert (await run_once()).written > 0
+    assert (await run_once()).written == 0
+    owner = await store.owner()
+    assert owner.model.keys == source.model.keys
+    await owner.append(1, [commit("other", 9)])
+
+
+async def test_a_move_into_a_file_that_was_interrupted_writes_only_the_rest(tmp_path: Path) -> None:
+    wanted = await a_source(tmp_path / "a.db")
+    part = await Owner(SqliteOffsetStorage(tmp_path / "b.db")).start()
+    names = ("", "a/b")
+    for name in names:
+        await part.append(1, [group_record(name), commit(name, 7, partitions=30)])
+    await part.append(1, [SavedGroup("x" * 40, None, {})])  # only the first piece was written
+    await part.storage.close()
+    # its file asks for groups of its log that this move does not write
+    file = SqliteOffsetStorage(tmp_path / "b.db", fold_after=0)
+    source = SqliteOffsetStorage(tmp_path / "a.db")
+    assert await move(source, storage_target(file, "b", IDENTITY), IDENTITY) == Moved(4, 4)
+    owner = await Owner(SqliteOffsetStorage(tmp_path / "b.db")).start()
+    assert owner.model.keys == wanted
+    await owner.storage.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("sqlite:///{0}/none.db", "sqlite:///{0}/b.db", "none.db: there is no such file"),
+        ("memory:", "sqlite:///{0}/b.db", "--from: memory: ends with its process"),
+        ("sqlite:///{0}/a.db", "memory:", "--to: memory: ends with its process"),
+        ("sqlite:///{0}/a.db", "sqlite:///{0}/a.db", "--to: is the store to move from"),
+        ("sqlite:///{0}/a.db", "nothing://x", "--to: 'nothing://x' names no storage"),
+    ],
+)
+async def test_urls_between_which_nothing_can_move_are_refused(
+    tmp_path: Path, source: str, target: str, words: str
+) -> None:
+    await a_source(tmp_path / "a.db")
+    with pytest.raises(StoreRefused, match=words):
+        await move_store(
+            source.format(tmp_path),
+            target.format(tmp_path),
+            IDENTITY,
+            append_timeout_ms=1_000,
+            progress=lambda done, all_: None,
+        )
+    assert not (tmp_path / "none.db").exists()  # nothing was created

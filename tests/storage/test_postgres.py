@@ -14,8 +14,9 @@ from groupkeeper.coordinator.core.records import GroupConfigs, GroupRemoved, Top
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
-from groupkeeper.storage.move import Moved, move
-from groupkeeper.storage.store_repair import repair
+from groupkeeper.storage.tools.move import Moved, move
+from groupkeeper.storage.tools.move_targets import journal_target
+from groupkeeper.storage.tools.repair import repair
 from tests.helpers.core.records import TOPIC_ID, commit, group_record
 from tests.helpers.storage.late_appends import TTL_MS, late_append, offset_after_load
 from tests.helpers.storage.postgres_site import PostgresSite
@@ -237,9 +238,8 @@ async def test_a_file_moves_to_a_server_with_every_name(site: PostgresSite, tmp_
         await source.append(1, [commit(name, 7), group_record(name)])
     await file.close()
     driver = site.storage()._driver
-    moved = await move(
-        SqliteOffsetStorage(tmp_path / "a.db"), driver, IDENTITY, lease_ttl_ms=TTL_MS
-    )
+    opening = journal_target(driver, IDENTITY, TTL_MS)
+    moved = await move(SqliteOffsetStorage(tmp_path / "a.db"), opening, IDENTITY)
     assert moved == Moved(len(NAMES), len(NAMES))
     owner = await site.owner()
     assert owner.model.keys == source.model.keys

@@ -8,8 +8,8 @@ import pytest
 
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.base import StoreRefused
-from groupkeeper.storage.store_check import check_journal
-from groupkeeper.storage.store_repair import repair
+from groupkeeper.storage.tools.check import check_journal
+from groupkeeper.storage.tools.repair import repair
 from tests.helpers.core.records import commit, group_record
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.storage.fake_driver import DriverWithLeftovers, FakeDriver, FakeServer

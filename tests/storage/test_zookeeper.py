@@ -12,7 +12,7 @@ import pytest
 from kazoo.exceptions import NoAuthError
 
 from groupkeeper.storage.base import StorageError, StoreRefused
-from groupkeeper.storage.store_repair import repair
+from groupkeeper.storage.tools.repair import repair
 from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.core.records import commit
 from tests.helpers.storage.late_appends import TTL_MS

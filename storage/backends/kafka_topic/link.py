@@ -31,7 +31,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
 from groupkeeper.storage.backends.kafka_topic.written import Message
-from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.base import StorageError, StoreBusy
 
 BATCH_BYTES: Final = 1024 * 1024
 """The approximate size of one batch. A single larger message has a batch of its own."""
@@ -95,11 +95,14 @@ class KafkaLink:
         self._coordinators: dict[str, int] = {}
 
     async def connect(self, topics: Sequence[str] = ()) -> None:
-        """Connect, and learn the leaders of these topics."""
+        """Connect, and learn the leaders of these topics. Raises StoreBusy."""
         self._client = AIOKafkaClient(**self._options)
-        await self._client.bootstrap()
-        if topics:
-            await self._client.set_topics(topics)
+        try:
+            await self._client.bootstrap()
+            if topics:
+                await self._client.set_topics(topics)
+        except (KafkaError, OSError) as error:
+            raise StoreBusy(f"{self._name}: cannot connect: {error!r}") from error
 
     async def close(self) -> None:
         client, self._client = self._client, None

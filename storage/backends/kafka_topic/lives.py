@@ -54,11 +54,19 @@ class TopicLife:
         await self._read()
         if self.log.identity is None:
             await self._write(*store_message(identity))
-            await self._read()
+        await self.look(identity)
+
+    async def look(self, identity: StoreIdentity) -> Sequence[NodeLife]:
+        """Read all messages, and return the lives that have not ended. Write nothing. Refuse a
+        store of another identity, and one that no process has begun.
+        """
+        await self._read()
         if self.log.format > FORMAT:
             raise StoreRefused(f"{self._name}: was written by a newer groupkeeper")
-        assert self.log.identity is not None
+        if self.log.identity is None:
+            raise StoreRefused(f"{self._name}: has no store yet: the first start creates it")
         refuse_other_identity(self._name, self.log.identity, identity)
+        return self.log.living()
 
     async def begin(self, node_id: int, life_id: str, name: str) -> None:
         """Begin a life. Raises StoreRefused if another process uses the store.

@@ -22,6 +22,9 @@ LOG_END: Final = 20_002
 EMPTY_GROUP: Final = 20_003
 """A group without metadata and without offsets."""
 
+CHECKED: Final = 20_004
+"""Nothing. ``storage check`` clears it to measure a transaction."""
+
 NO_PROTOCOL_TYPE: Final = b"null"
 """Ours, behind a classic group whose protocol type is None. Kafka writes "" for it."""
 
@@ -72,6 +75,9 @@ def empty_group_key(group_id: str) -> bytes:
 
 
 LOG_END_KEY: Final = wire.key_bytes(LOG_END)
+
+
+CHECKED_KEY: Final = wire.key_bytes(CHECKED)
 
 
 def is_consumer_group(group_id: str, keys: Collection[bytes]) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Final
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.routing import shard_of
@@ -26,6 +25,7 @@ from groupkeeper.storage.backends.kafka_topic.events import read_events
 from groupkeeper.storage.backends.kafka_topic.link import Fenced, KafkaLink
 from groupkeeper.storage.backends.kafka_topic.lives import TopicLife
 from groupkeeper.storage.backends.kafka_topic.loaded import LoadedShard
+from groupkeeper.storage.backends.kafka_topic.newest import read_newest
 from groupkeeper.storage.backends.kafka_topic.options import client_options
 from groupkeeper.storage.backends.kafka_topic.shard import HeldShard, ShardLog
 from groupkeeper.storage.backends.kafka_topic.topics import (
@@ -44,7 +44,6 @@ from groupkeeper.storage.base import (
     ShardId,
     StorageError,
     StorageLimits,
-    StoreBusy,
     StoreIdentity,
     StoreRefused,
 )
@@ -138,10 +137,8 @@ class KafkaTopicStorage:
                 [self._url.topic, self._url.cluster_topic, self._url.events_topic]
             )
             await self._begin_life()
-        except BaseException as error:
+        except BaseException:
             await self.close()
-            if isinstance(error, KafkaError | OSError):
-                raise StoreBusy(f"{self._url.name}: cannot connect: {error!r}") from error
             raise
         self._beating = asyncio.get_running_loop().create_task(self._beat_forever())
 
@@ -274,15 +271,8 @@ class KafkaTopicStorage:
         self._check_open()
         for shard in shards:
             topic, partition = self._place(shard)
-            newest: dict[bytes, bytes] = {}
-            async for _, messages in self._link.read(topic, partition):
-                for message in messages:
-                    if message.value is None:
-                        newest.pop(message.key, None)
-                    else:
-                        newest[message.key] = message.value
-                await asyncio.sleep(0)
-            loaded = LoadedShard(newest, f"{topic}-{partition}")
+            newest = await read_newest(self._link, topic, partition)
+            loaded = LoadedShard(newest.values, f"{topic}-{partition}")
             owned = self._shards.get(shard)
             if owned is not None:
                 owned.keys = loaded.keys

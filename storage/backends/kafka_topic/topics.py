@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -24,8 +25,36 @@ MESSAGE_BYTES: Final = 8 * 1024 * 1024
 COMPACTION_LAG_MS: Final = 3_600_000
 """Messages about lives stay for so long before they are compacted."""
 _REPLICAS: Final = 3
+_SAFE_REPLICAS: Final = 2
+_IN_SYNC: Final = "min.insync.replicas"
 _COMPACT: Final = {"cleanup.policy": "compact", "max.message.bytes": str(MESSAGE_BYTES)}
 _LAG: Final = "min.compaction.lag.ms"
+
+
+class _Wanted(NamedTuple):
+    """A topic as the store needs it."""
+
+    partitions: int
+    settings: Mapping[str, str]
+
+
+class TopicsLook(NamedTuple):
+    """What ``look`` found. Each is a list of lines."""
+
+    missing: list[str]
+    """The topics that do not exist."""
+    problems: list[str]
+    """The reasons for which a start refuses a topic."""
+    advice: list[str]
+    """The settings with which a topic works, but may lose data with one broker."""
+
+
+class _Topic(NamedTuple):
+    """A topic as it is."""
+
+    partitions: int
+    replicas: int
+    """The fewest of a partition."""
 
 
 class TopicAdmin:
@@ -38,49 +67,63 @@ class TopicAdmin:
 
     async def prepare_cluster(self) -> None:
         """Create or check the topic of lives."""
-        settings = _COMPACT | {_LAG: str(COMPACTION_LAG_MS)}
-        await self._prepare({self._url.cluster_topic: (CLUSTER_PARTITIONS, settings)})
+        await self._prepare(self._cluster())
 
     async def prepare_shards(self, shards: int) -> None:
         """Create or check the topics of shards and events."""
+        await self._prepare(self._of_shards(shards))
+
+    async def look(self, shards: int) -> TopicsLook:
+        """Check all topics. Create and refuse none."""
+        wanted = self._cluster() | self._of_shards(shards)
+        look = TopicsLook([], [], [])
+        async with self._connected() as admin:
+            found = await _described(admin, [*wanted])
+            look.missing.extend(topic for topic in wanted if topic not in found)
+            for topic, described in found.items():
+                settings = await _settings(admin, topic)
+                look.problems.extend(_problems(topic, described, settings, *wanted[topic]))
+                look.advice.extend(_advice(topic, described, settings))
+        return look
+
+    def _cluster(self) -> dict[str, _Wanted]:
+        settings = _COMPACT | {_LAG: str(COMPACTION_LAG_MS)}
+        return {self._url.cluster_topic: _Wanted(CLUSTER_PARTITIONS, settings)}
+
+    def _of_shards(self, shards: int) -> dict[str, _Wanted]:
         events = {
             "cleanup.policy": "delete",
             "retention.ms": str(self._retention_ms),
             "max.message.bytes": str(MESSAGE_BYTES),
         }
-        await self._prepare(
-            {
-                self._url.topic: (shards, _COMPACT),
-                self._url.events_topic: (shards + 1, events),
-            }
-        )
+        return {
+            self._url.topic: _Wanted(shards, _COMPACT),
+            self._url.events_topic: _Wanted(shards + 1, events),
+        }
 
-    async def _prepare(self, wanted: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
-        admin = AIOKafkaAdminClient(**self._options)
-        try:
-            await admin.start()
-            found = await self._partitions(admin, [*wanted])
+    async def _prepare(self, wanted: Mapping[str, _Wanted]) -> None:
+        async with self._connected() as admin:
+            found = await _described(admin, [*wanted])
             missing = {topic: wanted[topic] for topic in wanted if topic not in found}
             if missing:
                 await self._create(admin, missing)
-            for topic, count in found.items():
+            for topic, described in found.items():
                 settings = await _settings(admin, topic)
-                self._check(topic, count, settings, *wanted[topic])
+                for problem in _problems(topic, described, settings, *wanted[topic]):
+                    raise StoreRefused(f"{self._url.name}: {problem}")
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AIOKafkaAdminClient]:
+        admin = AIOKafkaAdminClient(**self._options)
+        try:
+            await admin.start()
+            yield admin
         except (KafkaError, OSError) as error:
             raise StorageError(f"{self._url.name}: {error!r}") from error
         finally:
             await admin.close()
 
-    async def _partitions(self, admin: AIOKafkaAdminClient, topics: list[str]) -> dict[str, int]:
-        """Return the number of partitions of those topics that exist. Asking creates none."""
-        there = await admin.list_topics()
-        known = [topic for topic in topics if topic in there]
-        described = await admin.describe_topics(known) if known else []
-        return {each["topic"]: len(each["partitions"]) for each in described}
-
-    async def _create(
-        self, admin: AIOKafkaAdminClient, missing: Mapping[str, tuple[int, Mapping[str, str]]]
-    ) -> None:
+    async def _create(self, admin: AIOKafkaAdminClient, missing: Mapping[str, _Wanted]) -> None:
         brokers = len((await admin.describe_cluster())["brokers"])
         replicas = self._url.replication or min(brokers, _REPLICAS)
         new = [
@@ -96,32 +139,53 @@ class TopicAdmin:
                     f"{error_type.__name__}: {why[0] if why else ''}"
                 )
 
-    def _check(
-        self,
-        topic: str,
-        count: int,
-        settings: Mapping[str, str],
-        wanted_count: int,
-        wanted: Mapping[str, str],
-    ) -> None:
-        """Refuse a topic that would lose or mix up what it stores."""
-        if count != wanted_count:
-            raise StoreRefused(
-                f"{self._url.name}: topic {topic} has {count} partitions, the store needs "
-                f"{wanted_count}: use another topic, or set coordinator.shards as it was"
-            )
-        policy = settings["cleanup.policy"]
-        if policy != wanted["cleanup.policy"]:
-            raise StoreRefused(
-                f"{self._url.name}: topic {topic} has cleanup.policy={policy}, which would delete "
-                f"what is stored: set it to {wanted['cleanup.policy']}"
-            )
-        for name in (_LAG, "max.message.bytes"):
-            if int(settings[name]) < int(wanted.get(name, 0)):
-                raise StoreRefused(
-                    f"{self._url.name}: topic {topic} has {name}={settings[name]}: set it to "
-                    f"{wanted[name]} or more"
-                )
+
+def _problems(
+    topic: str,
+    found: _Topic,
+    settings: Mapping[str, str],
+    wanted_count: int,
+    wanted: Mapping[str, str],
+) -> Iterator[str]:
+    """Yield why a topic would lose or mix up what it stores."""
+    if found.partitions != wanted_count:
+        yield (
+            f"topic {topic} has {found.partitions} partitions, the store needs {wanted_count}: "
+            "use another topic, or set offsets.topic_num_partitions as it was"
+        )
+    policy = settings["cleanup.policy"]
+    if policy != wanted["cleanup.policy"]:
+        yield (
+            f"topic {topic} has cleanup.policy={policy}, which would delete what is stored: set it "
+            f"to {wanted['cleanup.policy']}"
+        )
+    for name in (_LAG, "max.message.bytes"):
+        if int(settings[name]) < int(wanted.get(name, 0)):
+            yield f"topic {topic} has {name}={settings[name]}: set it to {wanted[name]} or more"
+
+
+def _advice(topic: str, found: _Topic, settings: Mapping[str, str]) -> Iterator[str]:
+    """Yield how a topic could lose less."""
+    if found.replicas < _SAFE_REPLICAS:
+        yield f"topic {topic} has one replica: with its broker, all of it is lost"
+    elif int(settings[_IN_SYNC]) < _SAFE_REPLICAS:
+        yield (
+            f"topic {topic} has {_IN_SYNC}=1: a write counts although only one broker has it. Set "
+            f"it to {_SAFE_REPLICAS}"
+        )
+
+
+async def _described(admin: AIOKafkaAdminClient, topics: list[str]) -> dict[str, _Topic]:
+    """Return those topics that exist. Asking creates none."""
+    there = await admin.list_topics()
+    known = [topic for topic in topics if topic in there]
+    described = await admin.describe_topics(known) if known else []
+    return {
+        each["topic"]: _Topic(
+            len(each["partitions"]), min(len(part["replicas"]) for part in each["partitions"])
+        )
+        for each in described
+    }
 
 
 async def _settings(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:

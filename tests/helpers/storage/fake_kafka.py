@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from groupkeeper.storage.backends.kafka_topic.link import Fence, Fenced, Read
+from groupkeeper.storage.backends.kafka_topic.topics import TopicsLook
 from groupkeeper.storage.backends.kafka_topic.written import Message
 from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.segment_lines import EventDict, decode_line
@@ -174,3 +175,6 @@ class FakeAdmin:
     async def prepare_cluster(self) -> None: ...
 
     async def prepare_shards(self, shards: int) -> None: ...
+
+    async def look(self, shards: int) -> TopicsLook:
+        return TopicsLook([], [], [])

@@ -140,11 +140,14 @@ class FakeKafkaSite:
             name=f"host:{node_id}",
             append_timeout_ms=1_000,
             lease_ttl_ms=self.ttl_ms,
-            connect=self._connect,  # type: ignore[arg-type]
+            connect=self.connect,  # type: ignore[arg-type]
             admin=FakeAdmin,  # type: ignore[arg-type]
         )
 
-    def _connect(self, *_: object) -> FakeLink:
+    def url(self) -> KafkaTopicUrl:
+        return self._url
+
+    def connect(self, *_: object) -> FakeLink:
         return FakeLink(self.cluster, lambda *stage: self.pause(*stage))
 
     async def owner(self, node_id: int = 1) -> Owner:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from groupkeeper.storage.backends.journal.driver import HasLeftovers, JournalDriver
 from groupkeeper.storage.backends.journal.succession import fold_ended
 from groupkeeper.storage.base import StoreIdentity, StoreRefused
-from groupkeeper.storage.short_life import short_life
+from groupkeeper.storage.tools.short_life import short_life
 
 
 async def repair(

@@ -44,6 +44,8 @@ class StoreReport:
     """The median duration of a call that only reads. None for a file."""
     write_ms: float | None = None
     """The median duration of a durable write. None if it was not measured."""
+    advice: list[str] = field(default_factory=list)
+    """What could be better, a line each. The store works without it."""
     problems: list[str] = field(default_factory=list)
 
     def add(self, record: Record) -> None:
@@ -109,7 +111,7 @@ async def check_journal(
         lives = await driver.lives()
         if lives:
             report.used_by = f"node {lives[0].node_id} ({lives[0].name})"
-        report.round_trip_ms = await _median_ms(driver.lives)
+        report.round_trip_ms = await median_ms(driver.lives)
         began = time.perf_counter()
         async for values in driver.read([CLUSTER_SHARD, *range(identity.shards)]):
             for value in values:
@@ -140,12 +142,13 @@ async def _measure_writes(driver: JournalDriver, report: StoreReport) -> None:
     if begun.others:
         return  # a daemon was faster
     try:
-        report.write_ms = await _median_ms(lambda: driver.beat(life.life_id))
+        report.write_ms = await median_ms(lambda: driver.beat(life.life_id))
     finally:
         await driver.end_life(life.life_id, None)
 
 
-async def _median_ms(call: Callable[[], Awaitable[object]]) -> float:
+async def median_ms(call: Callable[[], Awaitable[object]]) -> float:
+    """Return the median duration of some calls, one after another."""
     took = []
     for _ in range(MEASURED_CALLS):
         began = time.perf_counter()

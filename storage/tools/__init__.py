@@ -1,0 +1,1 @@
+"""What ``groupkeeper storage`` does with a whole store: check it, repair it, move it."""

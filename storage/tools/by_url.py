@@ -1,0 +1,131 @@
+"""Check, repair and move the stores of URLs, as in the setting ``storage.url``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from groupkeeper.storage.base import StoreIdentity, StoreRefused
+from groupkeeper.storage.leases.lives import DEFAULT_LEASE_TTL_MS
+from groupkeeper.storage.open import (
+    JOURNALS,
+    KAFKA,
+    MEMORY,
+    SQLITE,
+    journal_driver,
+    kafka_place,
+    open_storage,
+    scheme_of,
+    url_error,
+    without_password,
+)
+
+if TYPE_CHECKING:
+    from groupkeeper.storage.tools.check import StoreReport
+    from groupkeeper.storage.tools.move import Moved, MoveTarget
+
+
+async def check_store(
+    url: str,
+    identity: StoreIdentity,
+    *,
+    append_timeout_ms: int,
+    password: str | None = None,
+    measures_writes: bool = False,
+) -> StoreReport:
+    """Read the whole store of a URL, and measure its speed. Raises StorageError if the store cannot
+    be opened. See ``storage.tools.check``.
+    """
+    from groupkeeper.storage.tools import check
+
+    if problem := url_error(url):
+        raise StoreRefused(problem)
+    if url.startswith(SQLITE):
+        return await check.check_sqlite(Path(url.removeprefix(SQLITE)))
+    if scheme_of(url) == KAFKA:
+        from groupkeeper.storage.tools.check_kafka_topic import check_kafka_topic
+
+        return await check_kafka_topic(
+            kafka_place(url, password),
+            identity,
+            append_timeout_ms=append_timeout_ms,
+            lease_ttl_ms=DEFAULT_LEASE_TTL_MS,
+            measures_writes=measures_writes,
+        )
+    if scheme_of(url) not in JOURNALS:
+        raise StoreRefused(f"storage.url: a {scheme_of(url)} store cannot be checked")
+    driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
+    return await check.check_journal(driver, identity, measures_writes=measures_writes)
+
+
+async def repair_store(
+    url: str,
+    identity: StoreIdentity,
+    *,
+    append_timeout_ms: int,
+    password: str | None = None,
+    applies: bool,
+) -> list[str]:
+    """Return what there is to mend in the store of a URL, a line each. If ``applies``, also mend
+    it. Raises StoreRefused if a process uses the store, or if it has no journal.
+    """
+    from groupkeeper.storage.tools.repair import repair
+
+    if problem := url_error(url):
+        raise StoreRefused(problem)
+    if scheme_of(url) not in JOURNALS:
+        raise StoreRefused(
+            f"storage.url: there is nothing to repair in a {scheme_of(url)} store: interrupted "
+            "writes leave nothing behind that a start does not remove"
+        )
+    driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
+    return await repair(driver, identity, applies=applies, lease_ttl_ms=DEFAULT_LEASE_TTL_MS)
+
+
+async def move_store(
+    source: str,
+    target: str,
+    identity: StoreIdentity,
+    *,
+    append_timeout_ms: int,
+    password: str | None = None,
+    progress: Callable[[int, int], None],
+) -> Moved:
+    """Copy the groups from the store of one URL to the store of another. ``password`` belongs to
+    the users of both URLs.
+
+    Raises StoreRefused if a URL has no backend, or if a process uses one of the stores.
+    """
+    from groupkeeper.storage.tools.move import move
+
+    _refuse_urls(source, target)
+    storage = open_storage(source, append_timeout_ms=append_timeout_ms, password=password)
+    opening = _opening(target, identity, append_timeout_ms, password)
+    return await move(storage, opening, identity, progress=progress)
+
+
+def _refuse_urls(source: str, target: str) -> None:
+    """Raise StoreRefused if nothing can move between these URLs."""
+    for option, url in (("--from", source), ("--to", target)):
+        if problem := url_error(url):
+            raise StoreRefused(f"{option}: {problem.removeprefix('storage.url: ')}")
+        if url == MEMORY:
+            raise StoreRefused(f"{option}: memory: ends with its process; name another store")
+    if source == target:
+        raise StoreRefused("--to: is the store to move from; name another store")
+    if source.startswith(SQLITE) and not Path(source.removeprefix(SQLITE)).exists():
+        raise StoreRefused(f"--from: {source.removeprefix(SQLITE)}: there is no such file")
+
+
+def _opening(
+    url: str, identity: StoreIdentity, append_timeout_ms: int, password: str | None
+) -> AbstractAsyncContextManager[MoveTarget]:
+    from groupkeeper.storage.tools.move_targets import journal_target, storage_target
+
+    if scheme_of(url) in JOURNALS:
+        driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
+        return journal_target(driver, identity, DEFAULT_LEASE_TTL_MS)
+    storage = open_storage(url, append_timeout_ms=append_timeout_ms, password=password)
+    return storage_target(storage, without_password(url), identity)

@@ -1,0 +1,179 @@
+"""Copy the groups of a store into another store, for ``groupkeeper storage move``.
+
+Nobody may use either store during the copy. The copy can be repeated after an interruption: values
+that the target has already are not written again. At the end all values are read back and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from groupkeeper.coordinator.core.consumer_records import ConsumerGroupRecord
+from groupkeeper.coordinator.core.records import GroupMetadata, Record, SavedGroup
+from groupkeeper.storage.backends.journal.driver import Value
+from groupkeeper.storage.base import (
+    CLUSTER_SHARD,
+    OffsetStorage,
+    ShardId,
+    StorageError,
+    StoreIdentity,
+    StoreRefused,
+)
+from groupkeeper.storage.codec.records import encode_saved, own_key
+from groupkeeper.storage.keyed import KeyedRecords
+
+PORTION_BYTES: Final = 1024 * 1024
+"""The approximate size of the values that are written at once."""
+
+Key = tuple[ShardId, bool, str]
+Values = dict[Key, bytes]
+"""The encoded value of each group and each keyed record. Equal states have equal bytes."""
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+_decode_group: Final = msgspec.json.Decoder(ConsumerGroupRecord).decode
+
+
+class Moved(NamedTuple):
+    """The result of a move: the groups of the source, and the values that were written."""
+
+    groups: int
+    written: int
+    """The number of values that were missing in the target, and were written."""
+
+
+class MoveTarget(Protocol):
+    """An open store that only the move uses (``storage.tools.move_targets``)."""
+
+    name: str
+    """The store's URL or path, for messages."""
+
+    async def read(self) -> Values:
+        """Return all values."""
+        ...
+
+    async def write(self, values: Sequence[Value]) -> None:
+        """Write values, in place of what the store has under these keys."""
+        ...
+
+
+async def move(
+    source: OffsetStorage,
+    opening: AbstractAsyncContextManager[MoveTarget],
+    identity: StoreIdentity,
+    *,
+    progress: Callable[[int, int], None] = lambda done, all_: None,
+) -> Moved:
+    """Copy every group, topic and config from ``source`` to the target. ``opening`` opens the
+    target and closes it. The events are not copied: the target begins a new log.
+
+    Raises StoreRefused if a process uses one of the stores, or if the target has groups that the
+    source does not have. Raises StorageError if the two stores differ at the end.
+    """
+    wanted = await _read_source(source, identity)
+    async with opening as target:
+        found = await target.read()
+        if strange := found.keys() - wanted.keys():
+            name = min(strange)[2]
+            raise StoreRefused(
+                f"{target.name}: has {name!r}, which the source does not have: name an empty store"
+            )
+        missing = [key for key, data in wanted.items() if found.get(key) != data]
+        for done, portion in _portions(missing, wanted):
+            await target.write(portion)
+            progress(done, len(missing))
+        if await target.read() != wanted:
+            raise StorageError(f"{target.name}: the copy differs from the source: try again")
+    return Moved(sum(is_group for _, is_group, _ in wanted), len(missing))
+
+
+async def _read_source(source: OffsetStorage, identity: StoreIdentity) -> Values:
+    """Open a store, acquire all its shards, read them and close it."""
+    shards = all_shards(identity)
+    await source.open(identity)
+    try:
+        leases = await source.acquire(shards, "groupkeeper storage move")
+        values = values_of(await keyed_of(source.load(shards)))
+        await source.release([*leases.values()])
+    finally:
+        await source.close()
+    return values
+
+
+def all_shards(identity: StoreIdentity) -> list[ShardId]:
+    """Return every shard of a store."""
+    return [CLUSTER_SHARD, *range(identity.shards)]
+
+
+async def keyed_of(
+    loaded: AsyncIterator[tuple[ShardId, Sequence[Record]]],
+) -> dict[ShardId, KeyedRecords]:
+    """Apply the records of a load."""
+    shards: dict[ShardId, KeyedRecords] = {}
+    async for shard, records in loaded:
+        keyed = shards.setdefault(shard, KeyedRecords())
+        for record in records:
+            keyed.apply(record)
+    return shards
+
+
+def values_of(shards: Mapping[ShardId, KeyedRecords]) -> Values:
+    """Return the values of these shards."""
+    values: Values = {}
+    for shard, keyed in shards.items():
+        for record in keyed.records():
+            if (key := _key_of(shard, record)) is not None:
+                values[key] = canonical(record)
+    return values
+
+
+def _key_of(shard: ShardId, record: Record) -> Key | None:
+    """Return the key of a value; None if the record clears its key."""
+    if isinstance(record, SavedGroup):
+        return shard, True, record.group_id
+    name, is_set = own_key(record)
+    return (shard, False, name) if is_set else None
+
+
+def canonical(record: Record) -> bytes:
+    """Encode a value so that equal states have equal bytes, whatever the order in which a store
+    returned their parts. A group without offsets of a topic is a group without this topic.
+    """
+    if not isinstance(record, SavedGroup):
+        return _encode(record)
+    offsets = {
+        topic: dict(sorted(rows.items())) for topic, rows in sorted(record.offsets.items()) if rows
+    }
+    return encode_saved(SavedGroup(record.group_id, _sorted(record.metadata), offsets))
+
+
+def _sorted(metadata: GroupMetadata | None) -> GroupMetadata | None:
+    """Return a consumer group with its members in the order of their ids. Kafka keeps each of them
+    under a key of its own, so they have no other order.
+    """
+    if not isinstance(metadata, ConsumerGroupRecord):
+        return metadata
+    names = tuple(sorted(set(metadata.subscriptions)))
+    members = [
+        msgspec.structs.replace(
+            member, subscription=names.index(metadata.subscriptions[member.subscription])
+        )
+        for member in sorted(metadata.members, key=lambda member: member.fields.member_id)
+    ]
+    in_order = msgspec.structs.replace(metadata, subscriptions=names, members=tuple(members))
+    return _decode_group(_encode(in_order))  # the dicts of its members are now in order too
+
+
+def _portions(keys: list[Key], values: Values) -> Iterator[tuple[int, list[Value]]]:
+    """Yield the values of these keys in portions, each with the number of values up to its end."""
+    portion: list[Value] = []
+    size = 0
+    for done, key in enumerate(keys, 1):
+        portion.append(Value(*key, values[key]))
+        size += len(values[key])
+        if size >= PORTION_BYTES or done == len(keys):
+            yield done, portion
+            portion, size = [], 0
