@@ -16,11 +16,14 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    JournalPosition,
     ListenerPort,
     OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
+    PendingEnded,
+    PendingOffsets,
     Record,
     SavedGroup,
     SavedOffset,
@@ -56,6 +59,8 @@ class KeyedRecords:
         self._topics: dict[str, TopicRecord] = {}
         self._configs: dict[str, GroupConfigs] = {}
         self._ports: dict[int, ListenerPort] = {}
+        self._pendings: dict[str, PendingOffsets] = {}
+        self._journal: JournalPosition | None = None
 
     def apply(self, record: Record) -> None:  # noqa: C901, PLR0912 - one case a type
         """Set or clear the keys of a record."""
@@ -87,6 +92,12 @@ class KeyedRecords:
                 _set(self._configs, record.group_id, record if record.configs else None)
             case ListenerPort():
                 _set(self._ports, record.broker_id, record if record.port else None)
+            case PendingOffsets():
+                self._pendings[record.pending_id] = record
+            case PendingEnded():
+                self._pendings.pop(record.pending_id, None)
+            case JournalPosition():
+                self._journal = record
             case GroupRecord() | ConsumerGroupRecord():
                 self._groups.setdefault(record.group_id, _Group()).metadata = kept_metadata(record)
             case _:
@@ -98,6 +109,9 @@ class KeyedRecords:
         yield from self._configs.values()
         yield from self._ports.values()
         yield from self._ends.values()
+        yield from self._pendings.values()
+        if self._journal is not None:
+            yield self._journal
         for group_id in self._groups:
             saved = self.saved(group_id)
             assert saved is not None

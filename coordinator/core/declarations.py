@@ -22,6 +22,7 @@ class ShardRoute(Enum):
 
     GROUP = "that of its group"
     EVERY = "every shard of groups, each for itself"
+    ONE = "the shard of groups whose number it has"
     CLUSTER = "the cluster shard"
 
 

@@ -8,7 +8,7 @@ form (22 characters of URL-safe base64); "" means none.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -242,6 +242,70 @@ class ListenerPort(msgspec.Struct, frozen=True, gc=False, tag="listener_port", t
     port: int
 
 
+PendingPartition: TypeAlias = tuple[int, int, int, str, bool]
+"""(partition, offset, leader epoch, metadata, is overtaken): one pending offset.
+
+A later commit of the partition overtakes it. It then has no effect when its transaction commits,
+but the partition stays unstable until the transaction ends.
+"""
+
+
+class PendingTopic(msgspec.Struct, frozen=True, gc=False, rename={"partitions": "rows"}):
+    """The pending offsets of one TxnOffsetCommit in one topic."""
+
+    topic: str
+    topic_id: str
+    partitions: list[PendingPartition]
+
+
+class PendingOffsets(
+    msgspec.Struct, frozen=True, gc=False, tag="pending_offsets", tag_field="record"
+):
+    """Sets the offsets that one TxnOffsetCommit made pending. Key: pending id, within a shard.
+
+    It does not create its group: another record of the same step does.
+    """
+
+    pending_id: str
+    arrival: int
+    """The place of this record among the pending offsets of its shard. Larger is later."""
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    principal: str
+    commit_time_ms: int
+    """When the TxnOffsetCommit was received. As in Kafka, retention counts from then."""
+    topics: list[PendingTopic]
+
+
+class PendingEnded(msgspec.Struct, frozen=True, gc=False, tag="pending_ended", tag_field="record"):
+    """Clears pending offsets. Key: pending id, within a shard."""
+
+    pending_id: str
+
+
+class JournalPosition(
+    msgspec.Struct, frozen=True, gc=False, tag="journal_position", tag_field="record"
+):
+    """Sets how far the journal of transactions is read (docs/design.md#journal). Key: the shard.
+
+    The partition of the journal topic has the number of the shard.
+    """
+
+    topic_id: str
+    """The id of the journal topic. Another topic with its name is another journal."""
+    position: int
+    """The offset of the next record to read after a restart."""
+
+
+PENDING_RECORDS: Final = (PendingOffsets, PendingEnded, JournalPosition)
+"""The records about open transactions."""
+
 OtherRecord: TypeAlias = (
     GroupRecord
     | ConsumerGroupRecord
@@ -256,6 +320,9 @@ OtherRecord: TypeAlias = (
     | TopicRemoved
     | GroupConfigs
     | ListenerPort
+    | PendingOffsets
+    | PendingEnded
+    | JournalPosition
 )
 """All records except commits, which have an encoding of their own (``storage.event_log.lines``)."""
 

@@ -14,10 +14,13 @@ from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupHeartbeat
 from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroup, SyncGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
+from groupkeeper.coordinator.core.requests.transactions import TxnOffsetCommit
 from groupkeeper.coordinator.core.state import ShardState
 
 
-def add_created_event(shard: ShardState, request: JoinGroup | OffsetCommit) -> None:
+def add_created_event(
+    shard: ShardState, request: JoinGroup | OffsetCommit | TxnOffsetCommit
+) -> None:
     """Add the event that the request created its group."""
     api = type(request).__name__
     shard.event(GroupCreated(group_id=request.group_id, **of_client(request.client), api=api))
@@ -46,14 +49,14 @@ def add_converted_event(
 def add_refused_event(
     shard: ShardState,
     group: Group,
-    request: JoinGroup | SyncGroup | Heartbeat | OffsetCommit,
+    request: JoinGroup | SyncGroup | Heartbeat | OffsetCommit | TxnOffsetCommit,
     generation_id: int,
     error: ErrorCode,
 ) -> None:
     """Add the event that the request was refused as a whole: its member was replaced, or its
     generation is over.
     """
-    kind = CommitRejected if isinstance(request, OffsetCommit) else MemberFenced
+    kind = CommitRejected if isinstance(request, OffsetCommit | TxnOffsetCommit) else MemberFenced
     shard.event(
         kind(
             group_id=request.group_id,

@@ -27,7 +27,7 @@ from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.now import Now
-from groupkeeper.coordinator.core.offsets import commit, deletion, fetch, retention
+from groupkeeper.coordinator.core.offsets import commit, deletion, fetch, retention, transactions
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.requests.request import Request
@@ -53,6 +53,7 @@ HANDLED_IN: Final = (
     leaving,
     listing,
     membership,
+    transactions,
 )
 """The modules with functions that handle requests. Their import registers the functions
 (``dispatch.handles``)."""

@@ -30,9 +30,11 @@ from groupkeeper.coordinator.core.groups.group import (
     topic_bytes,
 )
 from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset
+from groupkeeper.coordinator.core.groups.pendings import Pendings
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import (
+    PENDING_RECORDS,
     AdoptedTopic,
     CommittedRow,
     GroupRecord,
@@ -41,6 +43,7 @@ from groupkeeper.coordinator.core.records import (
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
+    PendingEnded,
     Record,
     SavedGroup,
     SavedOffset,
@@ -81,6 +84,8 @@ class ShardState:
         self.limits = limits
         self.image = image
         self.groups: dict[str, Group] = {}
+        self.pendings = Pendings()
+        """The offsets of open transactions. Always empty in static mode."""
         self.offsets_held = 0
         """Committed offsets of all groups, counted in ``apply`` so that a scrape need not iterate
         over them.
@@ -164,10 +169,14 @@ class ShardState:
         step.record_bytes += size_bytes
 
     def record_group_removed(self, group: Group) -> None:
-        """Record the deletion of a group with its offsets, and clear its deadlines."""
+        """Record the deletion of a group with its offsets, also pending ones, and clear its
+        deadlines.
+        """
         assert not any(group.parked()), "a parked request would never be answered"
         for deadline in group.deadlines():
             self.deadlines.clear(deadline)
+        for pending in self.pendings.of_group(group.group_id):
+            self.record(PendingEnded(pending.pending_id))
         self.record(GroupRemoved(group.group_id))
 
     def record_removed(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
@@ -246,10 +255,12 @@ class ShardState:
         elif isinstance(record, PartitionEnd):
             self._apply_end(record)
         else:
-            self._apply_to_consumer_group(record)
+            self._apply_other(record)
 
-    def _apply_to_consumer_group(self, record: Record) -> None:
-        if isinstance(record, ConsumerGroupRecord):
+    def _apply_other(self, record: Record) -> None:
+        if isinstance(record, PENDING_RECORDS):
+            self.pendings.apply(record)
+        elif isinstance(record, ConsumerGroupRecord):
             self._group_of_type(record.group_id, GroupType.CONSUMER).save(record)
         elif isinstance(record, CONSUMER_CHANGES):
             group = self.groups.get(record.group_id)

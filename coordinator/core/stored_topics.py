@@ -6,12 +6,12 @@ commit that comes during the answer is not in it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.records import SavedOffset
+from groupkeeper.coordinator.core.records import NO_OFFSET, SavedOffset
 
 LARGE_BYTES: Final = 524_288
 """If the upper bound of the group's size is above this, an answer is made in slices. It is the size
@@ -19,22 +19,53 @@ of 4,000 offsets, which block the loop for 5 ms."""
 
 _NONE: Final = ErrorCode.NONE
 
+Unstable: TypeAlias = Mapping[str, Collection[int]]
+"""Topic -> the partitions with pending offsets. A fetch that requires stable offsets does not get
+the offsets of these."""
+
+_Row: TypeAlias = tuple[int, int, int, str, ErrorCode]
+
+
+def _unstable_row(partition: int) -> _Row:
+    return partition, NO_OFFSET, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+def without_unstable(
+    topics: Iterable[tuple[str, str, Collection[_Row]]], unstable: Unstable
+) -> list[tuple[str, str, Collection[_Row]]]:
+    """Replace the offsets of unstable partitions by the error UNSTABLE_OFFSET_COMMIT.
+
+    See docs/spec/offsets.md#fetch, step 6.
+    """
+    return [
+        (name, topic_id, [_stable(row, unstable.get(name, ())) for row in rows])
+        for name, topic_id, rows in topics
+    ]
+
+
+def _stable(row: _Row, unstable: Collection[int]) -> _Row:
+    return _unstable_row(row[0]) if row[0] in unstable and not row[4] else row
+
 
 class StoredPartitions(Collection[tuple[int, int, int, str, ErrorCode]]):
     """The rows of one topic. Each row is made when it is read."""
 
-    __slots__ = ("_stored",)
+    __slots__ = ("_stored", "_unstable")
 
-    def __init__(self, stored: dict[int, SavedOffset]) -> None:
+    def __init__(self, stored: dict[int, SavedOffset], unstable: Collection[int] = ()) -> None:
         """Use these offsets. They must not change any more."""
         self._stored = stored
+        self._unstable = unstable
 
     def __len__(self) -> int:
         return len(self._stored)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, str, ErrorCode]]:
         for partition, o in self._stored.items():
-            yield partition, o.offset, o.leader_epoch, o.metadata, _NONE
+            if partition in self._unstable:
+                yield _unstable_row(partition)
+            else:
+                yield partition, o.offset, o.leader_epoch, o.metadata, _NONE
 
     def __contains__(self, row: object) -> bool:
         return any(row == known for known in self)
@@ -44,9 +75,15 @@ class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
     """The topics of one group at one moment."""
 
     def __init__(
-        self, image: TopicImage, offsets: dict[str, dict[int, SavedOffset]], *, by_id: bool
+        self,
+        image: TopicImage,
+        offsets: dict[str, dict[int, SavedOffset]],
+        unstable: Unstable | None = None,
+        *,
+        by_id: bool,
     ) -> None:
         """Copy the stored offsets. With ``by_id``, copy only those of topics that exist."""
+        self._unstable = {name: frozenset(numbers) for name, numbers in (unstable or {}).items()}
         # Three lists instead of one of tuples: the garbage collector walks 100,000 fewer objects.
         self._names: list[str] = []
         self._ids: list[str] = []
@@ -71,7 +108,7 @@ class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
 
     def __iter__(self) -> Iterator[tuple[str, str, StoredPartitions]]:
         for name, topic_id, stored in zip(self._names, self._ids, self._stored, strict=True):
-            yield name, topic_id, StoredPartitions(stored)
+            yield name, topic_id, StoredPartitions(stored, self._unstable.get(name, ()))
 
     def __contains__(self, topic: object) -> bool:
         return any(topic == known for known in self)

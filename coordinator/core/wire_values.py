@@ -14,6 +14,9 @@ INT64_MAX: Final = 2**63 - 1
 MAX_TEXT_BYTES: Final = 32_767
 """The largest length of a string in Kafka's protocol, in bytes of UTF-8."""
 
+Int16: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)]
+"""Epochs of producers."""
+
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=INT32_MIN, le=INT32_MAX)]
 """Partitions, leader epochs, generations, timeouts."""
 

@@ -264,6 +264,10 @@ class GroupCoordinator(HostCalls):
             if request.route is ShardRoute.CLUSTER:
                 self._submit_to_cluster(request, ticket)
                 return
+            if request.route is ShardRoute.ONE:
+                place = self._places[request.shard_id]  # type: ignore[union-attr]
+                place.submit(request, ticket, self._clock.now())
+                return
             if request.route is ShardRoute.EVERY:
                 self.submit_listing(request, Collected(ticket))  # type: ignore[arg-type]
                 return

@@ -22,8 +22,11 @@ import msgspec
 
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
+    JournalPosition,
     ListenerPort,
     PartitionEnd,
+    PendingEnded,
+    PendingOffsets,
     Record,
     SavedGroup,
     TopicRecord,
@@ -187,8 +190,20 @@ def payload_events(first_seq: int, payload: Payload) -> Iterator[EventDict]:
                 seq += 1
 
 
-WITH_OWN_KEY = frozenset({PartitionEnd, TopicRecord, TopicRemoved, GroupConfigs, ListenerPort})
-"""The types of keyed records: topics, configs, ports and ends. All other records change a group."""
+WITH_OWN_KEY = frozenset(
+    {
+        PartitionEnd,
+        TopicRecord,
+        TopicRemoved,
+        GroupConfigs,
+        ListenerPort,
+        PendingOffsets,
+        PendingEnded,
+        JournalPosition,
+    }
+)
+"""The types of keyed records: topics, configs, ports, ends and open transactions. All other records
+change a group."""
 
 
 def group_of(record: Record) -> str | None:
@@ -211,5 +226,11 @@ def own_key(record: Record) -> tuple[str, bool]:
             return f"configs/{record.group_id}", bool(record.configs)
         case ListenerPort():
             return f"port/{record.broker_id}", record.port > 0
+        case PendingOffsets():
+            return f"pending/{record.pending_id}", True
+        case PendingEnded():
+            return f"pending/{record.pending_id}", False
+        case JournalPosition():
+            return "journal", True
         case _:
             raise TypeError(f"{type(record).__name__} has no key of its own")

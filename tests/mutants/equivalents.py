@@ -29,21 +29,21 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "coordinator/core/offsets/commit.py _too_long: 2 * length > limit -> 2 * length >= limit": (
         "a shortcut: what it saves is a count of twice the length at the most, the limit itself"
     ),
-    "coordinator/core/offsets/commit.py _check: len({row[0] for row in partitions}) < count -> "
-    "len({row[0] for row in partitions}) <= count": (
+    "coordinator/core/offsets/commit.py check_partitions: "
+    "len({row[0] for row in partitions}) < count -> len({row[0] for row in partitions}) <= count": (
         "over partitions that are named once, an overlay shows what is stored: only slower"
     ),
-    "coordinator/core/offsets/commit.py _check: count > 1 -> count >= 1": (
+    "coordinator/core/offsets/commit.py check_partitions: count > 1 -> count >= 1": (
         "one partition is not named twice: only slower"
     ),
     "coordinator/core/offsets/commit.py _goes_on: offset < previous -> offset <= previous": (
         "judged one by one, an offset that stays is taken as well: only slower"
     ),
-    "coordinator/core/offsets/commit.py _check: len(set(map(_TOPIC, topics))) < len(topics) -> "
-    "len(set(map(_TOPIC, topics))) <= len(topics)": (
+    "coordinator/core/offsets/commit.py check_partitions: "
+    "len(set(map(_TOPIC, topics))) < len(topics) -> len(set(map(_TOPIC, topics))) <= len(topics)": (
         "over topics that are named once, an overlay shows what is stored: only slower"
     ),
-    "coordinator/core/offsets/commit.py _check: len(topics) > 1 -> len(topics) >= 1": (
+    "coordinator/core/offsets/commit.py check_partitions: len(topics) > 1 -> len(topics) >= 1": (
         "one topic is not named twice: only slower"
     ),
     "coordinator/handlers/topic_changes.py submit: ErrorCode.NONE -> "

@@ -35,11 +35,13 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    JournalPosition,
     ListenerPort,
     OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
+    PendingEnded,
     Record,
     SavedGroup,
     SavedMember,
@@ -61,6 +63,7 @@ from groupkeeper.storage.codec.records import (
 from groupkeeper.storage.keyed import KeyedRecords
 from tests.helpers.core.examples import examples
 from tests.helpers.core.record_model import RecordModel
+from tests.helpers.core.records import pending
 from tests.helpers.storage.storage_owner import SHARDS, Owner
 from tests.helpers.storage.writer_connection import connecting
 
@@ -138,6 +141,9 @@ group_changes: st.SearchStrategy[Record] = st.one_of(
     ),
     st.builds(OffsetsRemoved, group_ids, st.lists(st.tuples(topics, partitions), max_size=3)),
     st.builds(PartitionEnd, topic_ids, partitions, st.integers(-1, 100)),
+    st.builds(pending, st.sampled_from(["p1", "p2"]), offset=offsets, metadata=text),
+    st.builds(PendingEnded, st.sampled_from(["p1", "p2"])),
+    st.builds(JournalPosition, topic_ids, offsets),
 )
 topic_sets = st.lists(text, max_size=2, unique=True).map(lambda names: tuple(sorted(names)))
 ids_of_members = st.sampled_from(["a", "b"])

@@ -21,9 +21,11 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    JournalPosition,
     ListenerPort,
     OffsetsRemoved,
     PartitionEnd,
+    PendingEnded,
     Record,
     SavedGroup,
     SavedOffset,
@@ -31,7 +33,7 @@ from groupkeeper.coordinator.core.records import (
     TopicRemoved,
 )
 from groupkeeper.storage.base import Batch, StorageError, StoreIdentity, StoreRefused
-from tests.helpers.core.records import TOPIC_ID, commit, group_record
+from tests.helpers.core.records import TOPIC_ID, commit, group_record, pending
 from tests.helpers.storage.storage_owner import IDENTITY, SHARDS
 from tests.storage.conftest import Store
 
@@ -72,6 +74,9 @@ EVERY_KIND_OF_RECORD: list[tuple[int, list[Record]]] = [
         ],
     ),
     (3, [ConsumerMemberRemoved("c", "gone"), commit("c", 5)]),
+    (2, [pending("p1"), pending("p2", metadata="\u00e9"), JournalPosition(TOPIC_ID, 7)]),
+    (2, [pending("p2", offset=8), PendingEnded("p1"), PendingEnded("never set")]),
+    (1, [pending("p1"), JournalPosition(TOPIC_ID, 9), JournalPosition("another", 0)]),
 ]
 
 
@@ -87,7 +92,7 @@ async def test_every_kind_of_record_comes_back_after_a_restart(store: Store) -> 
         await owner.append(shard, records)
     again = await store.restarted(owner)
     assert again.model.keys == owner.model.keys
-    assert len(again.model.keys) == 27
+    assert len(again.model.keys) == 31
 
 
 async def test_a_load_of_some_shards_yields_no_others(store: Store) -> None:

@@ -54,6 +54,10 @@ class Portion:
         """Count examined offsets too, because their examination takes time."""
         self._offsets -= count
 
+    def count_bytes(self, size_bytes: int) -> None:
+        """Count what else the step writes."""
+        self._bytes -= size_bytes
+
     def take(self, group_id: str, lost: Sequence[StoredOffset]) -> Sequence[StoredOffset]:
         """Return those offsets of a group that fit into the step. At least one offset of the first
         group fits, so every step makes progress.

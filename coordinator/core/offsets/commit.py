@@ -18,6 +18,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets.ends import lowered_ends
+from groupkeeper.coordinator.core.offsets.pending import overtake
 from groupkeeper.coordinator.core.offsets.room import OffsetKey, too_much
 from groupkeeper.coordinator.core.records import (
     NO_OFFSET,
@@ -55,29 +56,29 @@ def commit_offsets(
 ) -> None:
     """Store offsets. Each partition gets its own error; group and member are checked once."""
     error = _absent_error(request) if group is None else group.commit_error(request)
-    if error and not _admits_older_epoch(shard, group, request):
+    if error and not admits_older_epoch(shard, group, request):
         _refuse(shard, group, request, ticket, error)
         return
-    checked = _check(shard, group, request)
+    checked = check_partitions(shard, group, request)
     errors = checked.errors
     if checked.topics:
-        if checked.size_bytes > shard.limits.max_step_bytes:
+        if checked.size_bytes + _pending_bytes(shard, request) > shard.limits.max_step_bytes:
             # Kafka answers this when a record is too large
             # (docs/spec/admission.md#storage-failures).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         # A saved offset has less than twice the size of its record, so most commits need no exact
         # check.
-        held_bytes = 0 if group is None else group.saved_bytes()
+        held_bytes = 0 if group is None else _held_bytes(shard, group)
         if 2 * checked.size_bytes > shard.limits.max_group_bytes - held_bytes:
-            _refuse_too_much(shard, group, checked, request)
+            refuse_too_much(shard, group, checked, request)
         if checked.topics:
             if group is None and not shard.census.admits():
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 _reply_commit(shard, request, ticket, errors, error)
                 return
             _store(shard, group, checked, request)
-    elif not _reaches_group(request, errors):
+    elif not reaches_group(request, errors):
         # No group is created and no session restarts (docs/spec/offsets.md#commit, step 4).
         _reply_each(shard, request, ticket, errors)
         return
@@ -89,7 +90,7 @@ def commit_offsets(
         shard.reply(ticket, _OK)
 
 
-_Errors: TypeAlias = dict[tuple[int, int], ErrorCode]
+PartitionErrors: TypeAlias = dict[tuple[int, int], ErrorCode]
 """(index of the topic, index of the partition) -> why the offset was not stored."""
 
 _EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -97,7 +98,7 @@ _EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_O
 first."""
 
 
-def _admits_older_epoch(shard: ShardState, group: Group | None, request: OffsetCommit) -> bool:
+def admits_older_epoch(shard: ShardState, group: Group | None, request: OffsetCommit) -> bool:
     """Return True if a commit with an old epoch is accepted, because its sender has had the
     partitions since that epoch or longer.
 
@@ -124,7 +125,7 @@ def _absent_error(request: OffsetCommit) -> ErrorCode:
     return ErrorCode.NONE if request.generation_id < 0 else request.absent_group_error
 
 
-class _Checked:
+class Checked:
     """The result of checking each partition of a request."""
 
     __slots__ = ("errors", "has_bare_topics", "lowers", "size_bytes", "topics")
@@ -134,7 +135,7 @@ class _Checked:
         """The offsets to store."""
         self.size_bytes = size_bytes
         """An upper bound of the size of the encoded record, without its instance id."""
-        self.errors: _Errors = {}
+        self.errors: PartitionErrors = {}
         self.lowers = False
         """True if the commit may lower the end of a partition. It does if an offset replaces a
         larger one, or replaces one that was the end by one that cannot be the end."""
@@ -158,12 +159,12 @@ class _Checked:
         ]
 
 
-def _check(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Checked:
+def check_partitions(shard: ShardState, group: Group | None, request: OffsetCommit) -> Checked:
     """Check all partitions in one pass, since every commit needs it.
 
     See docs/spec/offsets.md#commit, steps 2, 3, 5 and 6.
     """
-    checked = _Checked(_fixed_bytes(request))
+    checked = Checked(_fixed_bytes(request))
     stored = _NOTHING if group is None else group.offsets
     by_id = request.by_topic_id
     topics = request.topics
@@ -244,7 +245,7 @@ again.
 
 
 def _check_topic(
-    checked: _Checked,
+    checked: Checked,
     rules: _Rules,
     before: dict[int, SavedOffset],
     info: TopicInfo,
@@ -291,7 +292,7 @@ def _check_topic(
         checked.size_bytes += 6 * metadata_length
 
 
-def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
+def reaches_group(request: OffsetCommit, errors: PartitionErrors) -> bool:
     """Return whether an existing partition is left to check. If none is, group and member are not
     checked (docs/spec/offsets.md#commit, step 4).
     """
@@ -299,13 +300,26 @@ def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
     return early < sum([len(partitions) for _, _, partitions in request.topics])
 
 
-def _refuse_too_much(
-    shard: ShardState, group: Group | None, checked: _Checked, request: OffsetCommit
+def _pending_bytes(shard: ShardState, request: OffsetCommit) -> int:
+    """Return the size of the group's pending offsets: a commit may have to write them again."""
+    pendings = shard.pendings
+    return pendings.group_bytes(request.group_id) if pendings.by_id else 0
+
+
+def _held_bytes(shard: ShardState, group: Group) -> int:
+    """Return an upper bound of the group's size in the store, with its pending offsets."""
+    pendings = shard.pendings
+    pending_bytes = pendings.group_bytes(group.group_id) if pendings.by_id else 0
+    return group.saved_bytes() + pending_bytes
+
+
+def refuse_too_much(
+    shard: ShardState, group: Group | None, checked: Checked, request: OffsetCommit
 ) -> None:
     """Refuse the offsets that would make the group exceed ``max_group_bytes``."""
     if group is None:
         group = shard.new_group(request.group_id, GroupType.CLASSIC)
-    room_bytes = shard.limits.max_group_bytes - group.saved_bytes()
+    room_bytes = shard.limits.max_group_bytes - _held_bytes(shard, group)
     refused = too_much(group.offsets, checked.topics, room_bytes)
     if not refused:
         return
@@ -351,9 +365,7 @@ def _fixed_bytes(request: OffsetCommit) -> int:
     return 512 + 6 * text
 
 
-def _store(
-    shard: ShardState, group: Group | None, checked: _Checked, request: OffsetCommit
-) -> None:
+def _store(shard: ShardState, group: Group | None, checked: Checked, request: OffsetCommit) -> None:
     if group is None:
         add_created_event(shard, request)
     client = request.client
@@ -377,6 +389,8 @@ def _store(
     shard.record(record, checked.size_bytes)
     for end in lowered:
         shard.record(end)
+    if shard.pendings.by_id:
+        overtake(shard, request.group_id, checked.topics)
 
 
 def _expire_time_ms(wall_ms: int, retention_ms: int) -> int:
@@ -393,8 +407,8 @@ def _refuse(
     shard: ShardState, group: Group | None, request: OffsetCommit, ticket: Ticket, error: ErrorCode
 ) -> None:
     """Answer a commit that its group or member may not make."""
-    errors = _not_existing(shard, request)
-    if _reaches_group(request, errors):
+    errors = not_existing(shard, request)
+    if reaches_group(request, errors):
         if group is not None:
             add_refused_event(shard, group, request, request.generation_id, error)
         _reply_commit(shard, request, ticket, errors, error)
@@ -402,9 +416,9 @@ def _refuse(
         _reply_each(shard, request, ticket, errors)
 
 
-def _not_existing(shard: ShardState, request: OffsetCommit) -> _Errors:
+def not_existing(shard: ShardState, request: OffsetCommit) -> PartitionErrors:
     """Reject the partitions that do not exist (docs/spec/offsets.md#commit, steps 2 and 3)."""
-    errors: _Errors = {}
+    errors: PartitionErrors = {}
     by_id = request.by_topic_id
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
         info = shard.find_topic(name, topic_id, by_id=by_id)
@@ -421,7 +435,11 @@ def _absent(by_id: bool) -> ErrorCode:
 
 
 def _reply_commit(
-    shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors, error: ErrorCode
+    shard: ShardState,
+    request: OffsetCommit,
+    ticket: Ticket,
+    errors: PartitionErrors,
+    error: ErrorCode,
 ) -> None:
     """Answer with this error for every partition that has no error of its own."""
     if not errors and all(partitions for _, _, partitions in request.topics):
@@ -433,14 +451,16 @@ def _reply_commit(
     _reply_each(shard, request, ticket, errors)
 
 
-def _reply_each(shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors) -> None:
+def _reply_each(
+    shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: PartitionErrors
+) -> None:
     """Answer with one result for each partition."""
-    topics = _rejected_first(shard, request, errors)
+    topics = rejected_first(shard, request, errors)
     shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, topics))
 
 
-def _rejected_first(
-    shard: ShardState, request: OffsetCommit, errors: _Errors
+def rejected_first(
+    shard: ShardState, request: OffsetCommit, errors: PartitionErrors
 ) -> list[CommittedTopicResult]:
     """Return the results in Kafka's order: topics with early rejections first.
 
@@ -470,7 +490,7 @@ def _rejected_first(
     return [(name, topic_id, parts) for (name, topic_id), parts in results.items()]
 
 
-def _as_requested(request: OffsetCommit, errors: _Errors) -> list[CommittedTopicResult]:
+def _as_requested(request: OffsetCommit, errors: PartitionErrors) -> list[CommittedTopicResult]:
     results: list[CommittedTopicResult] = []
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
         if not partitions:

@@ -29,6 +29,7 @@ from groupkeeper.coordinator.core.groups.lost_offsets import (
     lost_topics,
 )
 from groupkeeper.coordinator.core.offsets.ends import held_end
+from groupkeeper.coordinator.core.offsets.pending import drop_pending
 from groupkeeper.coordinator.core.records import PartitionEnd
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup, PartlyDeleted
 from groupkeeper.coordinator.core.requests.client import Client
@@ -115,6 +116,13 @@ def delete_offsets(
         if len(fits) < len(going):
             shard.reply(ticket, OffsetDeleteResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
             return
+    dropped = {
+        (topic, partition)
+        for topic, rows in checked
+        for partition, error in rows
+        if error is ErrorCode.NONE
+    }
+    drop_pending(shard, group, lambda topic, _, partition: (topic, partition) in dropped)
     shard.reply(ticket, OffsetDeleteResult(ErrorCode.NONE, _merged(unknown, checked)))
 
 
@@ -165,7 +173,8 @@ def _merged(
 def _portion(
     shard: ShardState, group: Group, lost: Sequence[StoredOffset], most_bytes: int
 ) -> Sequence[StoredOffset]:
-    most_bytes = min(shard.limits.max_step_bytes, most_bytes)
+    pending_bytes = shard.pendings.group_bytes(group.group_id)  # they may be written again
+    most_bytes = min(shard.limits.max_step_bytes - pending_bytes, most_bytes)
     return Portion(len(lost), most_bytes).take(group.group_id, lost)
 
 

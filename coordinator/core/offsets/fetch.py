@@ -22,7 +22,12 @@ from groupkeeper.coordinator.core.requests.offsets import (
 )
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
-from groupkeeper.coordinator.core.stored_topics import LARGE_BYTES, StoredTopics
+from groupkeeper.coordinator.core.stored_topics import (
+    LARGE_BYTES,
+    StoredTopics,
+    Unstable,
+    without_unstable,
+)
 
 _NO_PARTITIONS: Final[dict[int, SavedOffset]] = {}
 _NONE: Final = ErrorCode.NONE
@@ -45,14 +50,19 @@ def fetch_offsets(
             if error:
                 shard.reply(ticket, OffsetFetchResult(error))
                 return
+    unstable: Unstable | None = None
+    if request.require_stable and shard.pendings.by_id:
+        unstable = shard.pendings.unstable(request.group_id)
     asked = request.topics
     topics: Collection[FetchedTopic]
     if asked is not None:
-        topics = _named(shard, offsets, asked, by_id=request.by_topic_id)
+        named = _named(shard, offsets, asked, by_id=request.by_topic_id)
+        topics = without_unstable(named, unstable) if unstable else named
     elif group is not None and _is_large(group):
-        topics = StoredTopics(shard.image, offsets, by_id=request.by_topic_id)
+        topics = StoredTopics(shard.image, offsets, unstable, by_id=request.by_topic_id)
     else:
-        topics = _all_stored(shard.image, offsets, by_id=request.by_topic_id)
+        stored = _all_stored(shard.image, offsets, by_id=request.by_topic_id)
+        topics = without_unstable(stored, unstable) if unstable else stored
     shard.reply(ticket, OffsetFetchResult(_NONE, topics))
 
 

@@ -53,13 +53,16 @@ def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
     """Delete the expired offsets of a group, and the group if it is Empty and has no offsets left.
     Return False if some expired offsets do not fit into this step."""
     rule = group.offset_expiry()
+    unstable = shard.pendings.unstable(group.group_id)
     expired: list[StoredOffset] = []
     if rule is not None:
         retention_ms = _retention_ms(shard, group)
         expired_now = (
             (topic, partition, offset)
             for topic, partition, offset in group.stored_offsets()
-            if topic not in rule.kept_topics and _is_expired(shard, rule, retention_ms, offset)
+            if topic not in rule.kept_topics
+            and _is_expired(shard, rule, retention_ms, offset)
+            and not (topic in unstable and partition in unstable[topic])
         )
         expired = list(islice(expired_now, MAX_OFFSETS_PER_STEP + 1))
     fits = portion.take(group.group_id, expired[:MAX_OFFSETS_PER_STEP])
@@ -68,7 +71,7 @@ def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
         _remove(shard, group, fits)
     if len(fits) < len(expired):
         return False
-    if group.is_empty() and not group.offsets:
+    if group.is_empty() and not group.offsets and not unstable:
         _remove_group(shard, group)
     return True
 

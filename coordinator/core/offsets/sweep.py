@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.deadlines import NEXT_PORTION_MS
 from groupkeeper.coordinator.core.events import OffsetDeleted
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.groups.lost_offsets import Portion, StoredOffset, lost_topics
+from groupkeeper.coordinator.core.offsets.pending import drop_pending
 from groupkeeper.coordinator.core.records import NO_OFFSET, PartitionEnd
 from groupkeeper.coordinator.core.state import ShardState
 
@@ -62,6 +63,8 @@ def sweep_due(shard: ShardState) -> None:
 def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
     """Delete the group's offsets of deleted topics, and add missing topic ids, as far as this step
     has room. Return False if offsets are left to change."""
+    portion.count_bytes(shard.pendings.group_bytes(group.group_id))
+    drop_pending(shard, group, lambda topic, topic_id, _: _is_gone(shard, topic, topic_id))
     gone: list[StoredOffset] = []
     adopted: list[StoredOffset] = []
     is_whole = True

@@ -27,6 +27,13 @@ from groupkeeper.coordinator.core.requests.topics import (
     AssignPorts,
     ChangeTopics,
 )
+from groupkeeper.coordinator.core.requests.transactions import (
+    DropPending,
+    EndTransaction,
+    MoveJournal,
+    ReadPending,
+    TxnOffsetCommit,
+)
 
 Request: TypeAlias = (
     JoinGroup
@@ -46,6 +53,11 @@ Request: TypeAlias = (
     | AssignPorts
     | ConsumerGroupHeartbeat
     | ConsumerGroupDescribe
+    | TxnOffsetCommit
+    | EndTransaction
+    | DropPending
+    | MoveJournal
+    | ReadPending
 )
 
 PARKED_RESULTS: Final = frozenset(kind.result for kind in get_args(Request) if kind.parks)

@@ -24,11 +24,14 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    JournalPosition,
     ListenerPort,
     OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
+    PendingEnded,
+    PendingOffsets,
     Record,
     SavedGroup,
     SavedOffset,
@@ -101,7 +104,16 @@ class ShardKeys:
                 return self._save(record)
             case SavedOffsets():
                 return self._set_offsets(record.group_id, record.offsets)
-            case PartitionEnd() | TopicRecord() | TopicRemoved() | GroupConfigs() | ListenerPort():
+            case (
+                PartitionEnd()
+                | TopicRecord()
+                | TopicRemoved()
+                | GroupConfigs()
+                | ListenerPort()
+                | PendingOffsets()
+                | PendingEnded()
+                | JournalPosition()
+            ):
                 name, is_set = own_key(record)
                 return [(own.record_key(name), encode_record(record) if is_set else None)]
             case _:

@@ -20,6 +20,7 @@ from groupkeeper.coordinator.core.groups.group import (
     text_bytes,
     topic_bytes,
 )
+from groupkeeper.coordinator.core.groups.pendings import Pendings
 from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupHeartbeat
 from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.coordinator.core.requests.request import Request
@@ -47,6 +48,30 @@ def check(shard: ShardState) -> None:
         _check_bytes(group)
     _check_ends(shard)
     _check_ids(shard)
+    _check_pendings(shard)
+
+
+def _check_pendings(shard: ShardState) -> None:
+    pendings = shard.pendings
+    arrivals = [each.arrival for each in pendings.by_id.values()]
+    assert len(set(arrivals)) == len(arrivals), "two pending offsets arrived at the same time"
+    assert all(arrival <= pendings.last_arrival for arrival in arrivals)
+    again = Pendings()
+    for pending_id, each in pendings.by_id.items():
+        assert each.pending_id == pending_id
+        assert each.group_id in shard.groups, f"{pending_id} is pending in no group"
+        assert each.topics, f"{pending_id} has no topics"
+        for topic in each.topics:
+            assert topic.partitions, f"{pending_id}: topic {topic.topic} without partitions"
+            numbers = [row[0] for row in topic.partitions]
+            assert len(set(numbers)) == len(numbers), f"{pending_id} has a partition twice"
+        again.apply(each)
+    for group_id in shard.groups:
+        held = [each for each in pendings.by_id.values() if each.group_id == group_id]
+        assert pendings.of_group(group_id) == sorted(held, key=lambda each: each.arrival)
+        assert pendings.has_group(group_id) is bool(held)
+        assert pendings.unstable(group_id) == again.unstable(group_id)
+        assert pendings.group_bytes(group_id) == again.group_bytes(group_id)
 
 
 def spelled_out(step: Step, ticket: Ticket) -> Step:

@@ -25,11 +25,14 @@ from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    JournalPosition,
     ListenerPort,
     OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
+    PendingEnded,
+    PendingOffsets,
     Record,
     SavedGroup,
     SavedOffset,
@@ -100,6 +103,12 @@ class RecordModel:
                 self.keys["port", shard, record.broker_id] = record.port
                 if not record.port:
                     del self.keys["port", shard, record.broker_id]
+            case PendingOffsets():
+                self.keys["pending", shard, record.pending_id] = record
+            case PendingEnded():
+                self.keys.pop(("pending", shard, record.pending_id), None)
+            case JournalPosition():
+                self.keys["journal", shard] = record
             case _:
                 if self.keys.get(("group", shard, record.group_id)) == CONSUMER:
                     self._change(("consumer", shard, record.group_id), record)

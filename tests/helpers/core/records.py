@@ -6,6 +6,8 @@ from groupkeeper.coordinator.core.records import (
     CommittedTopic,
     GroupRecord,
     OffsetsCommitted,
+    PendingOffsets,
+    PendingTopic,
     SavedMember,
 )
 
@@ -34,6 +36,26 @@ def commit(
         commit_time_ms=1_700_000_000_000 + offset,
         expire_time_ms=expire_time_ms,
         topics=[CommittedTopic(topic, TOPIC_ID, rows)],
+    )
+
+
+def pending(pending_id: str, *, offset: int = 7, metadata: str = "") -> PendingOffsets:
+    """Pending offsets of two partitions, of which one is overtaken."""
+    rows = [(0, offset, -1, metadata, False), (1, offset, 4, "", True)]
+    return PendingOffsets(
+        pending_id=pending_id,
+        arrival=offset,
+        producer_id=2**62,
+        producer_epoch=3,
+        group_id="g",
+        generation_id=3,
+        member_id="m",
+        group_instance_id=None,
+        client_id="consumer-1",
+        client_host="/127.0.0.1",
+        principal="User:ANONYMOUS",
+        commit_time_ms=1_700_000_000_000,
+        topics=[PendingTopic("orders", TOPIC_ID, rows)],
     )
 
 

@@ -26,6 +26,13 @@ from groupkeeper.coordinator.core.requests.topics import (
     AssignPorts,
     ChangeTopics,
 )
+from groupkeeper.coordinator.core.requests.transactions import (
+    DropPending,
+    EndTransaction,
+    MoveJournal,
+    ReadPending,
+    TxnOffsetCommit,
+)
 from tests.helpers.runtime.coordinator import CLIENT, a_commit
 
 REQUESTS: dict[type, Request] = {
@@ -50,4 +57,11 @@ REQUESTS: dict[type, Request] = {
         "g", "m", 1, None, None, -1, None, None, None, None, None, "", CLIENT
     ),
     ConsumerGroupDescribe: ConsumerGroupDescribe("g"),
+    TxnOffsetCommit: TxnOffsetCommit(
+        "g", -1, "", None, [("orders", "", [(0, 7, -1, "")])], 9, 0, "pending-1", CLIENT
+    ),
+    EndTransaction: EndTransaction(0, ("pending-1",), True, "journal-id", 5),
+    DropPending: DropPending(0, ("pending-1",)),
+    MoveJournal: MoveJournal(0, "journal-id", 5),
+    ReadPending: ReadPending(0),
 }

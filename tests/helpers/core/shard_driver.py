@@ -15,7 +15,12 @@ from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
-from groupkeeper.coordinator.core.records import PartitionEnd, SavedGroup
+from groupkeeper.coordinator.core.records import (
+    JournalPosition,
+    PartitionEnd,
+    PendingOffsets,
+    SavedGroup,
+)
 from groupkeeper.coordinator.core.requests.admin import DescribeGroup, ListGroups
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.consumer import (
@@ -34,6 +39,11 @@ from groupkeeper.coordinator.core.requests.offsets import (
     OffsetCommit,
     OffsetCommitResult,
     OffsetFetch,
+)
+from groupkeeper.coordinator.core.requests.transactions import (
+    EndTransaction,
+    TxnOffsetCommit,
+    TxnOffsetCommitResult,
 )
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.core.work import Work, WorkOutcome
@@ -64,6 +74,8 @@ NEW_MEMBER_MS = 300_000
 ORDERS = TopicInfo("orders", "AAAAAAAAAAAAAAAAAAAAAQ", 12)
 PAYMENTS = TopicInfo("payments", "AAAAAAAAAAAAAAAAAAAAAg", 4)
 IMAGE = TopicImage.of(ORDERS, PAYMENTS)
+
+JOURNAL_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 
 E = TypeVar("E")
 
@@ -102,8 +114,10 @@ class Call:
         return member_id
 
     def partition_errors(self) -> dict[tuple[str, int], ErrorCode]:
-        """An OffsetCommit's answer by (name, or id where no name is known, and partition)."""
-        result: OffsetCommitResult = self.result
+        """The answer to an OffsetCommit or TxnOffsetCommit, by (name, or id where no name is
+        known, and partition).
+        """
+        result: OffsetCommitResult | TxnOffsetCommitResult = self.result
         if result.topics is not None:
             assert result.error is ErrorCode.NONE, "each partition has its own"
             assert len({(name, tid) for name, tid, _ in result.topics}) == len(result.topics)
@@ -112,7 +126,7 @@ class Call:
                 for name, tid, partitions in result.topics
                 for index, error in partitions
             }
-        assert isinstance(self.request, OffsetCommit)
+        assert isinstance(self.request, OffsetCommit | TxnOffsetCommit)
         return {
             (name or tid, part[0]): result.error
             for name, tid, partitions in self.request.topics
@@ -268,6 +282,40 @@ class ShardDriver:
             ]
         return self.send(OffsetCommit(group_id=group_id, topics=topics, **fields))
 
+    def txn_commit(
+        self, pending_id: str, producer_id: int = 9, topics: Any = None, **changes: Any
+    ) -> Call:
+        """Send a TxnOffsetCommit; ``topics``: ``{name: {partition: offset}}``, or the request's."""
+        if topics is None:
+            topics = {"orders": {0: 100}}
+        if isinstance(topics, dict):
+            topics = [
+                (name, "", [(partition, offset, -1, "") for partition, offset in offsets.items()])
+                for name, offsets in topics.items()
+            ]
+        fields: dict[str, Any] = {
+            "group_id": "g",
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "producer_epoch": 0,
+            "client": CLIENT,
+        }
+        return self.send(
+            TxnOffsetCommit(
+                topics=topics,
+                producer_id=producer_id,
+                pending_id=pending_id,
+                **{**fields, **changes},
+            )
+        )
+
+    def end_transaction(
+        self, *pending_ids: str, commit: bool = True, position: int = 1
+    ) -> ErrorCode:
+        """End pending offsets, as a marker in the journal does."""
+        return self.send(EndTransaction(0, pending_ids, commit, JOURNAL_ID, position)).error
+
     def fetch(
         self, group_id: str = "g", topics: dict[str, Sequence[int]] | None = None, **changes: Any
     ) -> Call:
@@ -391,9 +439,12 @@ class ShardDriver:
         return replay(self.records, self.limits, self.image)
 
     def folded(self) -> Shard:
-        """A shard made from what a fold writes: saved groups, and partition ends beside them."""
+        """A shard made from what a fold writes: saved groups, and beside them partition ends and
+        pending offsets.
+        """
         ends = [record for record in self.records if isinstance(record, PartitionEnd)]
-        return replay([*ends, *self.shard.saved_groups()], self.limits, self.image)
+        beside = [*ends, *self.shard.pendings.records()]
+        return replay([*beside, *self.shard.saved_groups()], self.limits, self.image)
 
     def check_replay(self) -> None:
         """Log, fold and live state must hold the same (docs/design.md#hard-state)."""
@@ -403,6 +454,9 @@ class ShardDriver:
         assert saved_groups(folded) == live
         for group_id, group in live.items():
             assert self.shard.saved(group_id) == group
+        pendings = set_of_pendings(self.shard)
+        assert set_of_pendings(replayed) == pendings
+        assert set_of_pendings(folded) == pendings
         assert self._ends(replayed) == self._ends(self.shard)
         assert self._ends(folded) == self._ends(self.shard)
         assert replayed.group_count() == self.shard.group_count()
@@ -453,6 +507,11 @@ def replay(records: Iterable[Record], limits: CoreLimits, image: TopicImage) -> 
     for record in records:
         shard.apply(record)
     return shard
+
+
+def set_of_pendings(shard: Shard) -> tuple[dict[str, PendingOffsets], JournalPosition | None]:
+    """The pending offsets of a shard, and its place in the journal."""
+    return dict(shard.pendings.by_id), shard.pendings.journal
 
 
 def saved_groups(shard: Shard) -> dict[str, SavedGroup]:

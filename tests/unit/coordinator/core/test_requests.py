@@ -113,6 +113,11 @@ WHILE_LOADING = {
     "AssignPorts": "NOT_CONTROLLER",
     "ConsumerGroupHeartbeat": "COORDINATOR_LOAD_IN_PROGRESS",
     "ConsumerGroupDescribe": "COORDINATOR_LOAD_IN_PROGRESS",
+    "TxnOffsetCommit": "COORDINATOR_LOAD_IN_PROGRESS",
+    "EndTransaction": "COORDINATOR_LOAD_IN_PROGRESS",
+    "DropPending": "COORDINATOR_LOAD_IN_PROGRESS",
+    "MoveJournal": "COORDINATOR_LOAD_IN_PROGRESS",
+    "ReadPending": "COORDINATOR_LOAD_IN_PROGRESS",
 }
 WHILE_TOO_MUCH_WAITS = {
     "SyncGroup": "COORDINATOR_NOT_AVAILABLE",
@@ -130,6 +135,11 @@ WHILE_TOO_MUCH_WAITS = {
     "AlterGroupConfigs": "NOT_CONTROLLER",
     "AssignPorts": "NOT_CONTROLLER",
     "ConsumerGroupDescribe": "COORDINATOR_NOT_AVAILABLE",
+    "TxnOffsetCommit": "COORDINATOR_NOT_AVAILABLE",
+    "EndTransaction": "COORDINATOR_NOT_AVAILABLE",
+    "DropPending": "COORDINATOR_NOT_AVAILABLE",
+    "MoveJournal": "COORDINATOR_NOT_AVAILABLE",
+    "ReadPending": "COORDINATOR_NOT_AVAILABLE",
 }
 
 

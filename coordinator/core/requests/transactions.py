@@ -1,0 +1,112 @@
+"""Requests about offsets in transactions. TxnOffsetCommit is a client's. The gateway makes the
+others, for the shard whose partition of the journal it reads.
+"""
+
+# A class attribute that overrides a declaration is never assigned again.
+# mypy: disable-error-code="mutable-override"
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from groupkeeper.coordinator.core.declarations import (
+    AnyRequest,
+    AnyResult,
+    GroupWrite,
+    ShardRoute,
+)
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.records import JournalPosition
+from groupkeeper.coordinator.core.requests.client import Client
+from groupkeeper.coordinator.core.requests.offsets import CommittedTopicResult, CommitTopic
+from groupkeeper.coordinator.core.wire_values import Int16, Int32, Int64
+
+
+class TxnOffsetCommitResult(AnyResult, frozen=True):
+    """The answer to a TxnOffsetCommit. If ``topics`` is None, every partition has its error."""
+
+    topics: list[CommittedTopicResult] | None = None
+    is_pending: bool = False
+    """True if offsets are durable as pending. They must be written to the journal before the client
+    is answered."""
+
+
+class TxnOffsetCommit(GroupWrite, frozen=True):
+    """Store offsets as pending until a transaction ends (docs/spec/offsets.md#transactions)."""
+
+    generation_id: Int32
+    """-1 if the client sent none (v0-2)."""
+    member_id: str
+    group_instance_id: str | None
+    topics: list[CommitTopic]
+    producer_id: Int64
+    producer_epoch: Int16
+    pending_id: str
+    """The id that the journal's record has. The caller generates it, since the core has no
+    randomness. With a known id nothing changes."""
+    client: Client
+
+    result = TxnOffsetCommitResult
+
+
+class ShardRequest(AnyRequest, frozen=True):
+    """A request to one shard of groups, which it names."""
+
+    shard_id: int
+    group_id: ClassVar = None  # as if for an absent group
+    result: ClassVar[type[AnyResult] | type[ErrorCode]] = ErrorCode
+    route = ShardRoute.ONE
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class EndTransaction(ShardRequest, frozen=True):
+    """End the pending offsets that lie before a marker in the journal."""
+
+    pending_ids: tuple[str, ...]
+    """In the order of the journal."""
+    is_commit: bool
+    topic_id: str
+    """The id of the journal topic."""
+    position: Int64
+    """Where to go on after a restart."""
+
+
+class DropPending(ShardRequest, frozen=True):
+    """Drop pending offsets that are not in the journal."""
+
+    pending_ids: tuple[str, ...]
+
+
+class MoveJournal(ShardRequest, frozen=True):
+    """Set the position in the journal."""
+
+    topic_id: str
+    position: Int64
+
+
+class PendingView(NamedTuple):
+    """Pending offsets, without the offsets themselves."""
+
+    pending_id: str
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+    commit_time_ms: int
+    partitions: int
+
+
+class ReadPendingResult(AnyResult, frozen=True):
+    """The answer to a ReadPending."""
+
+    pending: tuple[PendingView, ...] = ()
+    journal: JournalPosition | None = None
+
+
+class ReadPending(ShardRequest, frozen=True):
+    """Read which offsets are pending in a shard, and how far the journal is read."""
+
+    result = ReadPendingResult
+    reads = True
