@@ -158,7 +158,7 @@ class Input:
         stop = self.position + size
         if stop > self.end:
             raise ProtocolError(
-                "truncated", f"a tag of {size} bytes, {self.end - self.position} left"
+                "truncated", f"{size} bytes to skip, {self.end - self.position} left"
             )
         self.position = stop
 

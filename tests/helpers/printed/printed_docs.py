@@ -159,6 +159,7 @@ SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     REFERENCE / "protocol-support.md": {
         "served APIs": printed_protocol.served_apis,
         "features": printed_protocol.features,
+        "gateway APIs": printed_protocol.gateway_apis,
     },
     EVENTS: {"event fields": common_fields_table, "event kinds": kinds_of_events},
     INCIDENTS: {"bounds": bounds_table},

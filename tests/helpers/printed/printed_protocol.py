@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.gateway.apis import TABLE
 from groupkeeper.protocol.versions import APIS, FEATURES, NEVER_FLEXIBLE
 
 _HEAD = (
@@ -25,3 +26,22 @@ def served_apis() -> str:
 def features() -> str:
     """The features of ApiVersions."""
     return f"Finalized features: {', '.join(f'`{f.name}` = {f.finalized}' for f in FEATURES)}."
+
+
+_GATEWAY_HEAD = (
+    "| Key | API | Versions | Treatment | Notes |",
+    "| ---: | --- | --- | --- | --- |",
+)
+
+
+def gateway_apis() -> str:
+    """The table of the APIs that a listener offers in gateway mode."""
+    rows = []
+    for key, api in TABLE.items():
+        what = api.treatment.value
+        if api.passed_below:
+            what = f"passed below {api.passed_below}, then {what}"
+        rows.append(
+            f"| {key} | {api.name} | {api.min_version}-{api.max_version} | {what} | {api.notes} |"
+        )
+    return "\n".join([*_GATEWAY_HEAD, *rows])

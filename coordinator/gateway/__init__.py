@@ -1,0 +1,1 @@
+"""Gateway mode: listeners in front of the brokers of another cluster."""

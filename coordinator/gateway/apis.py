@@ -1,0 +1,234 @@
+"""The APIs of a listener in gateway mode, as data: who answers each version, and which versions
+ApiVersions lists.
+
+A version is offered only if the table knows it. A newer version may contain addresses or groups
+that no code here looks for. The table has the versions of Apache Kafka 4.3.1, and for passed APIs
+also the older ones, which contain no address. docs/reference/protocol-support.md is printed from
+this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from groupkeeper.protocol.versions import API_BY_KEY, FEATURES, Feature
+
+VersionRange: TypeAlias = tuple[int, int]
+"""The lowest and the highest version."""
+
+PRODUCE: Final = 0
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+TXN_OFFSET_COMMIT: Final = 28
+
+
+class Treatment(Enum):
+    """What happens to a request on the listener of a broker."""
+
+    OURS = "ours"
+    """Answered here. The broker never sees it."""
+    REWRITTEN = "rewritten"
+    """Passed to the broker, and the reply changed by ``rewriting``."""
+    TRANSLATED = "translated"
+    """Sent to the broker as a request of another API."""
+    SPLIT = "split"
+    """Answered here, by the broker, or by both, as its content says (``splitting``)."""
+    PASSED = "passed"
+    """Passed to the broker, and its reply passed back, both unread."""
+
+
+class GatewayApi(NamedTuple):
+    """One API and the versions of it that may be offered."""
+
+    name: str
+    """Kafka's spelling: ``JoinGroup``."""
+    treatment: Treatment
+    max_version: int
+    min_version: int = 0
+    passed_below: int = 0
+    """Lower versions are passed, whatever ``treatment`` is."""
+    notes: str = ""
+
+
+def _ours(name: str, max_version: int, notes: str = "") -> GatewayApi:
+    return GatewayApi(name, Treatment.OURS, max_version, notes=notes)
+
+
+def _passed(name: str, max_version: int, notes: str = "") -> GatewayApi:
+    return GatewayApi(name, Treatment.PASSED, max_version, notes=notes)
+
+
+def _split(name: str, max_version: int, notes: str, min_version: int = 0) -> GatewayApi:
+    return GatewayApi(name, Treatment.SPLIT, max_version, min_version, notes=notes)
+
+
+def _rewritten(
+    name: str, max_version: int, notes: str, *, min_version: int = 0, passed_below: int = 0
+) -> GatewayApi:
+    return GatewayApi(name, Treatment.REWRITTEN, max_version, min_version, passed_below, notes)
+
+
+_CONFIGS = "Groups and our own node are answered here."
+_CONSUMER_GROUPS = "UNSUPPORTED_VERSION if group.rebalance_protocols lacks consumer."
+
+TABLE: Final[Mapping[int, GatewayApi]] = {
+    PRODUCE: _rewritten(
+        "Produce", 13, "The addresses of new leaders in the reply, from 10.", passed_below=10
+    ),
+    1: _passed("Fetch", 15, "Not above 15: later replies have addresses behind the records."),
+    2: _passed("ListOffsets", 11),
+    3: _rewritten("Metadata", 13, "Brokers; the journal is left out."),
+    8: _ours("OffsetCommit", 10),
+    9: _ours("OffsetFetch", 10),
+    10: _split("FindCoordinator", 6, "Groups here, transactions by the broker, never share."),
+    11: _ours("JoinGroup", 9),
+    12: _ours("Heartbeat", 4),
+    13: _ours("LeaveGroup", 5),
+    14: _ours("SyncGroup", 5),
+    15: _ours("DescribeGroups", 6),
+    16: _ours("ListGroups", 5, "Only our own node lists groups; others answer none."),
+    17: _passed("SaslHandshake", 1),
+    18: _ours("ApiVersions", 4, "The broker's versions, as far as this table goes."),
+    19: _passed("CreateTopics", 7),
+    20: _passed("DeleteTopics", 6),
+    21: _passed("DeleteRecords", 2),
+    22: _passed("InitProducerId", 6),
+    23: _passed("OffsetForLeaderEpoch", 4),
+    24: _passed("AddPartitionsToTxn", 5),
+    25: GatewayApi("AddOffsetsToTxn", Treatment.TRANSLATED, 4, notes="Becomes AddPartitionsToTxn."),
+    26: _passed("EndTxn", 5),
+    27: _passed("WriteTxnMarkers", 2),
+    28: _ours("TxnOffsetCommit", 5, "4 if the broker has Produce 11, 5 if it has 12."),
+    29: _passed("DescribeAcls", 3),
+    30: _passed("CreateAcls", 3),
+    31: _passed("DeleteAcls", 3),
+    32: _split("DescribeConfigs", 4, f"{_CONFIGS} Addresses of brokers are blank.", 1),
+    33: _split("AlterConfigs", 2, f"{_CONFIGS} Those can be changed only incrementally."),
+    34: _passed("AlterReplicaLogDirs", 2),
+    35: _passed("DescribeLogDirs", 5),
+    36: _passed("SaslAuthenticate", 2),
+    37: _passed("CreatePartitions", 3),
+    38: _passed("CreateDelegationToken", 3),
+    39: _passed("RenewDelegationToken", 2),
+    40: _passed("ExpireDelegationToken", 2),
+    41: _passed("DescribeDelegationToken", 3),
+    42: _ours("DeleteGroups", 2),
+    43: _passed("ElectLeaders", 2),
+    44: _split("IncrementalAlterConfigs", 1, _CONFIGS),
+    45: _passed("AlterPartitionReassignments", 1),
+    46: _passed("ListPartitionReassignments", 0),
+    47: _ours("OffsetDelete", 0),
+    48: _passed("DescribeClientQuotas", 1),
+    49: _passed("AlterClientQuotas", 1),
+    50: _passed("DescribeUserScramCredentials", 0),
+    51: _passed("AlterUserScramCredentials", 0),
+    55: _passed("DescribeQuorum", 1, "Not above 1: version 2 has the addresses of controllers."),
+    57: _passed("UpdateFeatures", 2),
+    60: _rewritten("DescribeCluster", 2, "Brokers."),
+    61: _passed("DescribeProducers", 0),
+    64: _passed("UnregisterBroker", 0),
+    65: _passed("DescribeTransactions", 0),
+    66: _passed("ListTransactions", 2),
+    68: _ours("ConsumerGroupHeartbeat", 1, _CONSUMER_GROUPS),
+    69: _ours("ConsumerGroupDescribe", 1, _CONSUMER_GROUPS),
+    71: _passed("GetTelemetrySubscriptions", 0),
+    72: _passed("PushTelemetry", 0),
+    74: _split("ListConfigResources", 1, _CONFIGS),
+    75: _rewritten("DescribeTopicPartitions", 0, "The journal is left out."),
+    80: _passed("AddRaftVoter", 1),
+    81: _passed("RemoveRaftVoter", 0),
+}
+"""Every API that may be offered, by key. Any other one is not: share groups (76-79, 83-87, 90-92),
+streams groups (88, 89), the keys of controllers, and keys newer than the table."""
+
+
+def treatment(key: int, version: int) -> Treatment | None:
+    """Return what the table says about a version of an API; None if it is never offered."""
+    api = TABLE.get(key)
+    if api is None:
+        return None
+    if api.treatment is Treatment.OURS:
+        own = API_BY_KEY.get(key)
+        return Treatment.OURS if own is not None and own.serves(version) else None
+    if not api.min_version <= version <= api.max_version:
+        return None
+    return Treatment.PASSED if version < api.passed_below else api.treatment
+
+
+def treatments(upstream: Mapping[int, VersionRange]) -> dict[tuple[int, int], Treatment]:
+    """Return what happens to each (key, version) on the listener of a broker with these versions.
+
+    A version that is not in the result is not served: as in Kafka, it closes the connection.
+    Versions that are served but not advertised are in the result.
+    """
+    result = {}
+    for key, (lowest, highest) in offered(upstream).items():
+        own = API_BY_KEY.get(key)
+        ours = _is_ours(key, upstream) and key != ADD_OFFSETS_TO_TXN
+        if ours and own is not None:
+            lowest = own.lowest_served
+        for version in range(lowest, highest + 1):
+            found = Treatment.OURS if ours else treatment(key, version)
+            if found is not None:
+                result[key, version] = found
+    return result
+
+
+def offered(upstream: Mapping[int, VersionRange]) -> dict[int, VersionRange]:
+    """Return the versions that ApiVersions of a listener lists, by key, for a broker with these
+    versions.
+
+    What is answered here is listed whatever the broker has: it may be a broker without groups.
+    """
+    ranges = {}
+    for key, api in TABLE.items():
+        if _is_ours(key, upstream):
+            own = _own_range(key, upstream)
+            if own is not None:
+                ranges[key] = own
+        elif key in upstream:
+            lowest, highest = upstream[key]
+            lowest, highest = max(lowest, api.min_version), min(highest, api.max_version)
+            if lowest <= highest:
+                ranges[key] = lowest, highest
+    return ranges
+
+
+def _is_ours(key: int, upstream: Mapping[int, VersionRange]) -> bool:
+    """Return True if the listed range does not depend on the range that the broker has."""
+    kind = TABLE[key].treatment
+    if kind is Treatment.SPLIT:
+        return key not in upstream
+    return kind in (Treatment.OURS, Treatment.TRANSLATED)
+
+
+def _own_range(key: int, upstream: Mapping[int, VersionRange]) -> VersionRange | None:
+    transactional = key in (ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT)
+    if transactional and not upstream.keys() >= _TRANSACTIONS:
+        return None
+    if key == ADD_OFFSETS_TO_TXN:
+        return TABLE[key].min_version, TABLE[key].max_version
+    own = API_BY_KEY.get(key)
+    if own is None:
+        return None
+    if key == TXN_OFFSET_COMMIT:
+        produce = upstream[PRODUCE][1]
+        highest = 5 if produce >= 12 else 4 if produce >= 11 else 3
+        return own.advertised_min, min(highest, own.max_version)
+    return own.advertised_min, own.max_version
+
+
+_TRANSACTIONS: Final = frozenset({PRODUCE, 22, ADD_PARTITIONS_TO_TXN, 26})
+"""A broker with these APIs has transactions."""
+
+_NEVER_FEATURES: Final = frozenset({"share.version", "streams.version"})
+"""Features of groups that we do not serve."""
+
+
+def features(upstream: Iterable[Feature]) -> tuple[Feature, ...]:
+    """Return the features of a listener: the upstream's, with ours about groups."""
+    own = {feature.name for feature in FEATURES}
+    kept = [f for f in upstream if f.name not in own and f.name not in _NEVER_FEATURES]
+    return (*kept, *FEATURES)
