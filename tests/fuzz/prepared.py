@@ -190,11 +190,19 @@ class Prepared:
             await self._empty(MODERN, modern)
             for at in range(CROWD):
                 await self._modern_member(f"fz-modern-{at}")
+        other = groups.get("other")
+        if other is not None and other.group_type == "consumer":
+            await self._empty("other", other)
         for group_id, topic, count, metadata in _HOLD:
             group = groups.get(group_id)
             held = 0 if group is None else group.offset_count()
             if held < 0.9 * count:
                 await self._commit(group_id, topic, count, metadata)
+
+    @property
+    def _assigns(self) -> bool:
+        """Whether another process computes an assignment, which the loop then has to install."""
+        return self.coordinator.workshop.assignments.waiting > 0
 
     def _groups(self) -> dict[str, Any]:
         groups: dict[str, Any] = {}
@@ -235,7 +243,8 @@ class Prepared:
         while quiet < QUIET_LOOKS:
             busy_s = self._watch.busy_s
             await asyncio.sleep(LOOK_S)
-            quiet = quiet + 1 if self._watch.busy_s - busy_s < QUIET_S else 0
+            is_quiet = self._watch.busy_s - busy_s < QUIET_S and not self._assigns
+            quiet = quiet + 1 if is_quiet else 0
         for peer in peers:
             self._server.loop.call_soon(peer.connection.connection_lost, None)
         await asyncio.sleep(LOOK_S)

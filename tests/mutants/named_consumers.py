@@ -14,20 +14,19 @@ RUNTIME: Final = "coordinator/runtime"
 CONSUMERS: Final = (
     Named(
         f"{CONSUMER}/reconciliation.py",
-        "[p for p in missing if p in current.revoking or not is_owned(p)]",
+        "[n for n in missing if n in own or n not in others]",
         "missing",
         "a member gets a partition that another one still has",
     ),
     Named(
         f"{CONSUMER}/reconciliation.py",
-        "return owned is None or not owned.isdisjoint(revoking)",
-        "return owned is not None and not owned.isdisjoint(revoking)",
+        "    return owned is None or any(\n",
+        "    return owned is not None and any(\n",
         "a heartbeat that says nothing counts as if the member had given up its partitions",
     ),
     Named(
         f"{CONSUMER}/group.py",
-        "            if self.owners.get(partition) == member.member_id:\n"
-        "                del self.owners[partition]\n",
+        "            if owners.get(number) == member_id:\n                del owners[number]\n",
         "            pass\n",
         "a partition that was given up is never free again",
     ),

@@ -147,7 +147,11 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         group = self.driver.shard.groups.get("g") if hasattr(self, "driver") else None
         if isinstance(group, ConsumerGroup):
             topics = (ORDERS, PAYMENTS, LOGS)
-            assert owners_by_events(self.driver.events, topics) == group.owners
+            assert owners_by_events(self.driver.events, topics) == {
+                (topic, number): owner
+                for topic, owners in group.owners.items()
+                for number, owner in owners.items()
+            }
 
     def teardown(self) -> None:
         if hasattr(self, "driver"):

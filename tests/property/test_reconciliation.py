@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from groupkeeper.coordinator.core.consumer.reconciliation import (
     CurrentAssignment,
     MemberTarget,
-    Partition,
     ReconciliationState,
     reconcile,
 )
 from tests.helpers.core.examples import examples
+from tests.helpers.core.held_partitions import by_topic, flat, held
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
+
+    from tests.helpers.core.held_partitions import Partition
 
 STEADY = settings(max_examples=examples(200), derandomize=True, deadline=None, database=None)
 PARTITIONS = [(topic, number) for topic in "ab" for number in range(4)]
@@ -26,6 +28,11 @@ TOPICS = [set("ab"), set("a"), set("b"), set()]
 ROUNDS = 4
 """A round to acknowledge an earlier target, one to learn what to give up, one to acknowledge that,
 and one to get what others gave up."""
+
+
+def owned_by(member: CurrentAssignment) -> set[Partition]:
+    """The partitions that nobody else may get: assigned, or not yet given up."""
+    return {*flat(member.assigned), *flat(member.revoking)}
 
 
 class Group:
@@ -36,9 +43,9 @@ class Group:
 
     def __init__(self, members: list[CurrentAssignment]) -> None:
         self.members = members
-        self.held = [{*member.assigned, *member.revoking} for member in members]
+        self.held = [owned_by(member) for member in members]
         self.epoch = max(member.epoch for member in members)
-        self.targets: list[set[Partition]] = [set(member.assigned) for member in members]
+        self.targets: list[set[Partition]] = [{*flat(member.assigned)} for member in members]
         self.topics = [set("ab") for _ in members]
 
     def retarget(self, targets: list[set[Partition]]) -> None:
@@ -52,16 +59,12 @@ class Group:
         before = self.members[at]
         changed = self.topics[at] != changes.get("topics", self.topics[at])
         self.topics[at] = changes.get("topics", self.topics[at])
-        others = {
-            partition
-            for member in self.members
-            for partition in (*member.assigned, *member.revoking)
-        }
+        taken = {partition for member in self.members for partition in owned_by(member)}
         after = reconcile(
             before,
-            MemberTarget(self.epoch, self.targets[at], self.topics[at]),
-            self.held[at] if reports else None,
-            others.__contains__,
+            MemberTarget(self.epoch, by_topic(self.targets[at]), self.topics[at]),
+            by_topic(self.held[at]) if reports else None,
+            by_topic(taken),
             subscription_changed=changed,
         )
         self.members[at] = after
@@ -69,20 +72,20 @@ class Group:
         assert after is before or after.previous_epoch == before.epoch
         self.check()
         if not is_lost:
-            self.held[at] = set(after.assigned)
+            self.held[at] = {*flat(after.assigned)}
             self.check()
 
     def check(self) -> None:
         """Assert that nobody shares a partition, in the group and among the clients."""
         for owned in (
-            [{*member.assigned, *member.revoking} for member in self.members],
+            [owned_by(member) for member in self.members],
             self.held,
         ):
             assert sum(map(len, owned)) == len(set().union(*owned)), owned
         for member in self.members:
             is_unrevoked = member.state is ReconciliationState.UNREVOKED_PARTITIONS
             assert bool(member.revoking) is is_unrevoked
-            assert not member.assigned.keys() & member.revoking.keys()
+            assert not flat(member.assigned).keys() & flat(member.revoking).keys()
 
     def wanted(self) -> Iterator[set[Partition]]:
         for target, topics in zip(self.targets, self.topics, strict=True):
@@ -109,10 +112,8 @@ def groups(draw: DrawFn) -> Group:
         )
         state = ReconciliationState.UNREVOKED_PARTITIONS if revoking else waits
         epoch = draw(st.integers(1, 5))
-        assigned = dict.fromkeys(sorted(owned - revoking), epoch)
-        members.append(
-            CurrentAssignment(state, epoch, epoch - 1, assigned, dict.fromkeys(revoking, epoch))
-        )
+        parts = held(sorted(owned - revoking), epoch), held(sorted(revoking), epoch)
+        members.append(CurrentAssignment(state, epoch, epoch - 1, *parts))
     return Group(members)
 
 
@@ -125,7 +126,7 @@ def test_it_ends_once_all_send_heartbeats(group: Group, target: list[set[Partiti
             group.heartbeat(at)
     for member, wanted in zip(group.members, group.wanted(), strict=True):
         assert (member.state, member.epoch) == (ReconciliationState.STABLE, group.epoch)
-        assert set(member.assigned) == wanted
+        assert {*flat(member.assigned)} == wanted
     assert group.held == list(group.wanted())
 
 
@@ -146,7 +147,7 @@ def test_nobody_shares_a_partition_whatever_happens(group: Group, data: Any):
     for _ in range(ROUNDS):
         for at in range(3):
             group.heartbeat(at)
-    assert [set(member.assigned) for member in group.members] == list(group.wanted())
+    assert [{*flat(member.assigned)} for member in group.members] == list(group.wanted())
 
 
 @STEADY

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from groupkeeper.coordinator.core.consumer import static_members
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, fields_bytes
-from groupkeeper.coordinator.core.consumer.reconciliation import Partition
 from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
 from groupkeeper.coordinator.core.consumer_records import ConsumerMemberFields, PartitionEpochs
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -213,6 +212,9 @@ def _or(sent: str | None, known: str | None) -> str | None:
     return known if sent is None else sent
 
 
-def owned_set(owned: tuple[TopicPartitions, ...]) -> set[Partition]:
-    """Return the partitions that a member reports as its own."""
-    return {(topic, number) for topic, numbers in owned for number in numbers}
+def owned_set(owned: tuple[TopicPartitions, ...]) -> dict[str, set[int]]:
+    """Return the partitions that a member reports as its own, by topic."""
+    found: dict[str, set[int]] = {}
+    for topic, numbers in owned:
+        found.setdefault(topic, set()).update(numbers)
+    return found

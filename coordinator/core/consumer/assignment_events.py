@@ -4,9 +4,7 @@ target.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Mapping
 from typing import Final
 
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
@@ -16,7 +14,6 @@ from groupkeeper.coordinator.core.consumer.member import (
     owned_partitions,
     target_bytes,
 )
-from groupkeeper.coordinator.core.consumer.reconciliation import Partition
 from groupkeeper.coordinator.core.consumer_records import AssignedFields, Partitions
 from groupkeeper.coordinator.core.events import PartitionsMoved, TargetAssignment
 from groupkeeper.coordinator.core.state import ShardState
@@ -91,24 +88,33 @@ def _add(
 ) -> None:
     if before.assigned == after.assigned and before.revoking == after.revoking:
         return
-    # dicts keep the order: sets of 50,000 partitions would take long to sort again
-    had, has = dict.fromkeys(owned_partitions(before)), dict.fromkeys(owned_partitions(after))
-    if had == has:  # the member has to give up some, and has not done so yet
+    had, has = owned_partitions(before), owned_partitions(after)
+    gained, lost = _beyond(has, had), _beyond(had, has)
+    if not gained and not lost:  # the member has to give up some, and has not done so yet
         return
     shard.event(
         PartitionsMoved(
             **group.event_fields(member, member.client),
             reason=reason,
-            gained_partitions=_by_name(shard, [p for p in has if p not in had]),
-            lost_partitions=_by_name(shard, [p for p in had if p not in has]),
+            gained_partitions=_by_name(shard, gained),
+            lost_partitions=_by_name(shard, lost),
         )
     )
 
 
-def _by_name(shard: ShardState, partitions: Iterable[Partition]) -> dict[str, list[int]]:
+def _beyond(some: Mapping[str, list[int]], others: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Return the partitions in ``some`` that are not in ``others``, sorted, by topic."""
+    found: dict[str, list[int]] = {}
+    for topic in sorted(some):
+        known = frozenset(others.get(topic, ()))
+        if beyond := [number for number in some[topic] if number not in known]:
+            found[topic] = sorted(beyond)
+    return found
+
+
+def _by_name(shard: ShardState, by_id: Mapping[str, list[int]]) -> dict[str, list[int]]:
     by_name: dict[str, list[int]] = {}
-    for topic_id, of_topic in groupby(sorted(partitions), itemgetter(0)):
-        numbers = [number for _, number in of_topic]
+    for topic_id, numbers in by_id.items():
         by_name.setdefault(_name(shard, topic_id), []).extend(numbers)  # a deleted one may have it
     return by_name
 

@@ -17,7 +17,7 @@ from groupkeeper.coordinator.core.consumer.member import (
     fields_bytes,
     same_subscription,
 )
-from groupkeeper.coordinator.core.consumer.reconciliation import Partition, ReconciliationState
+from groupkeeper.coordinator.core.consumer.reconciliation import ReconciliationState
 from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
 from groupkeeper.coordinator.core.consumer_records import (
     ClassicProtocol,
@@ -221,18 +221,17 @@ def _has_old_target(
     )
 
 
-def _owned(shard: ShardState, subscription: Subscription) -> set[Partition]:
-    """Return the partitions that a member reports as its own.
+def _owned(shard: ShardState, subscription: Subscription) -> dict[str, set[int]]:
+    """Return the partitions that a member reports as its own, by topic.
 
     A subscription of version 0 reports none. So a join with it acknowledges that the member gave up
     every partition that it had to.
     """
     by_name = shard.image.by_name
     return {
-        (by_name[topic].topic_id, number)
+        by_name[topic].topic_id: {*numbers}
         for topic, numbers in subscription.owned_partitions.items()
         if topic in by_name
-        for number in numbers
     }
 
 

@@ -84,7 +84,7 @@ def _described(shard: ShardState, member: ConsumerGroupMember) -> DescribedConsu
         fields.client_host,
         fields.subscribed_topic_names,
         fields.subscribed_topic_regex or "",
-        _named(shard, _owned(member)),
+        _named(shard, owned_partitions(member.current)),
         _named(shard, member.target),
         fields.classic is not None,
     )
@@ -126,14 +126,6 @@ def _evicted_at(member: ConsumerGroupMember, now: Now) -> int:
     if given:
         return min(given)
     return now.monotonic_ms if member.session.at is None else member.session.at
-
-
-def _owned(member: ConsumerGroupMember) -> dict[str, list[int]]:
-    """Return the partitions that a member owns, including those that it has to give up."""
-    found: dict[str, list[int]] = {}
-    for topic, number in owned_partitions(member.current):
-        found.setdefault(topic, []).append(number)
-    return found
 
 
 def _named(
@@ -186,7 +178,8 @@ def _view(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) 
         begun_ms = member.session.at - member.session_length_ms
         heard_ms = shard.now.wall_at(begun_ms)
     topics = sorted(group.subscriptions.topics_of(member.subscription))
-    assigned = {name: [*numbers] for _, name, numbers in _named(shard, _owned(member))}
+    owned = _named(shard, owned_partitions(member.current))
+    assigned = {name: [*numbers] for _, name, numbers in owned}
     return MemberView(
         member.member_id,
         member.group_instance_id,

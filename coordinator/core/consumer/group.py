@@ -8,6 +8,7 @@ live state is: deadlines, parked heartbeats, and the computations that are runni
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +23,6 @@ from groupkeeper.coordinator.core.consumer.member import (
     target_bytes,
     to_current,
 )
-from groupkeeper.coordinator.core.consumer.reconciliation import Partition
 from groupkeeper.coordinator.core.consumer.subscriptions import Subscriptions, subscription_of
 from groupkeeper.coordinator.core.consumer_records import (
     AssignedFields,
@@ -85,9 +85,9 @@ class ConsumerGroup(Group):
         self.epochs = Epochs()
         self.subscriptions = Subscriptions(group_id, tally.subscribers)
         # What follows from it.
-        self.owners: dict[Partition, str] = {}
-        """The member that has each partition. It stays the owner until it has given the partition
-        up."""
+        self.owners: dict[str, dict[int, str]] = {}
+        """Topic id -> partition -> the member that has it. It stays the owner until it has given
+        the partition up. No topic is without partitions."""
         self.state = GroupState.EMPTY
         self._settled = 0
         """The members that have everything that the target gives them."""
@@ -191,29 +191,35 @@ class ConsumerGroup(Group):
 
     def _aim(self, member: ConsumerGroupMember, target: Partitions) -> None:
         """Set the target of a member."""
-        self._count_assigned(member, target, member.current)
+        self._count_assigned(target_bytes(target) - target_bytes(member.target))
         member.target = target
 
     def _have(self, member: ConsumerGroupMember, current: AssignedFields) -> None:
         """Set the partitions that a member has. A load may read old records again, so another
         member may have one of them until its newer record is read.
         """
-        self._count_assigned(member, member.target, current)
+        self._count_assigned(current_bytes(current) - current_bytes(member.current))
         self._settled -= member.is_settled(self.epochs.target)
-        for partition in owned_partitions(member.current):
-            if self.owners.get(partition) == member.member_id:
-                del self.owners[partition]
+        had, has = owned_partitions(member.current), owned_partitions(current)
+        for topic, numbers in had.items():
+            if has.get(topic) != numbers:
+                self._disown(topic, numbers, member.member_id)
         member.current = current
-        for partition in owned_partitions(current):
-            self.owners[partition] = member.member_id
+        for topic, numbers in has.items():
+            self.owners.setdefault(topic, {}).update(zip(numbers, repeat(member.member_id)))
         self._settled += member.is_settled(self.epochs.target)
 
-    def _count_assigned(
-        self, member: ConsumerGroupMember, target: Partitions, current: AssignedFields
-    ) -> None:
-        size_bytes = target_bytes(target) + current_bytes(current)
-        self.count_assigned(self.assigned_bytes + size_bytes - member.assigned_bytes)
-        member.assigned_bytes = size_bytes
+    def _disown(self, topic: str, numbers: Iterable[int], member_id: str) -> None:
+        """Forget the owner of these partitions, where it is this member."""
+        owners = self.owners.get(topic, {})
+        for number in numbers:
+            if owners.get(number) == member_id:
+                del owners[number]
+        if not owners:
+            self.owners.pop(topic, None)
+
+    def _count_assigned(self, added_bytes: int) -> None:
+        self.count_assigned(self.assigned_bytes + added_bytes)
 
     def _restate(self) -> None:
         """Compute the state and the size of the group from its saved state
@@ -332,10 +338,12 @@ class ConsumerGroup(Group):
             return False
         if member.fields.classic is None and not request.knows_member_epochs:
             return False
-        current = to_current(member.current)
-        got_at = {**current.assigned, **current.revoking}
-        epoch = request.generation_id
-        return all(got_at.get(partition, epoch + 1) <= epoch for partition in partitions)
+        current, epoch = to_current(member.current), request.generation_id
+        got_at = [current.assigned, current.revoking]
+        return all(
+            any(held.get(topic, {}).get(number, epoch + 1) <= epoch for held in got_at)
+            for topic, number in partitions
+        )
 
     def commit_restarts_session(self) -> bool:
         return False

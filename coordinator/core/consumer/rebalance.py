@@ -22,14 +22,13 @@ from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import (
     ConsumerGroupMember,
     current_bytes,
-    partitions_of,
+    has_same_partitions,
     target_bytes,
     to_current,
     to_fields,
 )
 from groupkeeper.coordinator.core.consumer.reconciliation import (
     MemberTarget,
-    Partition,
     ReconciliationState,
     reconcile,
 )
@@ -214,7 +213,7 @@ def follow(
     shard: ShardState,
     group: ConsumerGroup,
     member: ConsumerGroupMember,
-    owned: Set[Partition] | None,
+    owned: Mapping[str, Set[int]] | None,
     *,
     subscription_changed: bool,
 ) -> bool:
@@ -222,11 +221,11 @@ def follow(
     before = to_current(member.current)
     target = MemberTarget(
         group.epochs.target,
-        partitions_of(member.target),
+        member.target,
         group.subscriptions.ids_of(member.subscription, shard.image),
     )
     after = reconcile(
-        before, target, owned, group.owners.__contains__, subscription_changed=subscription_changed
+        before, target, owned, group.owners, subscription_changed=subscription_changed
     )
     if after is before:
         return False
@@ -234,17 +233,19 @@ def follow(
     if current != member.current:
         record_current(shard, group, member, current, "target_assignment")
         time_revocation(shard, member)
-    return after.assigned.keys() != before.assigned.keys()
+    return not has_same_partitions(before.assigned, after.assigned)
 
 
 def is_free(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
     """Return True if no other member owns a partition in the member's target."""
     topics = group.subscriptions.ids_of(member.subscription, shard.image)
-    return all(
-        group.owners.get(partition, member.member_id) == member.member_id
-        for partition in partitions_of(member.target)
-        if partition[0] in topics
-    )
+    own_id = member.member_id
+    for topic, numbers in member.target.items():
+        if topic in topics:
+            owners = group.owners.get(topic, {})
+            if any(owners.get(number, own_id) != own_id for number in numbers):
+                return False
+    return True
 
 
 def record_current(

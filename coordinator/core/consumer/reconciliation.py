@@ -7,12 +7,16 @@ partition only after the previous owner has acknowledged that it gave it up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-Partition: TypeAlias = tuple[str, int]
-"""(topic id, number)."""
+HeldPartitions: TypeAlias = Mapping[str, Mapping[int, int]]
+"""Topic id -> partition -> the epoch at which the member got it. No topic is without partitions.
+
+All work goes topic by topic: a tuple for each of 50,000 partitions would hold the loop for longer
+than 100 ms.
+"""
 
 
 class ReconciliationState(IntEnum):
@@ -36,9 +40,8 @@ class CurrentAssignment(NamedTuple):
     previous_epoch: int
     """The epoch before the last change. The member may not know of the change, because a reply may
     be lost."""
-    assigned: Mapping[Partition, int]
-    """Partition -> the epoch at which the member got it."""
-    revoking: Mapping[Partition, int]
+    assigned: HeldPartitions
+    revoking: HeldPartitions
     """Partitions that the member has to give up. It owns them until it acknowledges this."""
 
 
@@ -46,7 +49,8 @@ class MemberTarget(NamedTuple):
     """The partitions that a member should have, and the epoch of the target assignment."""
 
     epoch: int
-    partitions: Set[Partition]
+    partitions: Mapping[str, Collection[int]]
+    """Topic id -> partitions."""
     topics: Set[str]
     """The topics that the member subscribes to now. Partitions of other topics do not count."""
 
@@ -54,16 +58,16 @@ class MemberTarget(NamedTuple):
 def reconcile(
     current: CurrentAssignment,
     target: MemberTarget,
-    owned: Set[Partition] | None,
-    is_owned: Callable[[Partition], bool],
+    owned: Mapping[str, Set[int]] | None,
+    taken: Mapping[str, Collection[int]],
     *,
     subscription_changed: bool,
 ) -> CurrentAssignment:
     """Return the assignment of a member after a heartbeat. If nothing changed, it is the same
     object.
 
-    ``owned`` has the partitions that the heartbeat reports; None if it reports nothing.
-    ``is_owned`` returns True if any member owns a partition: it is assigned to a member, or not yet
+    ``owned`` has the partitions that the heartbeat reports, by topic; None if it reports nothing.
+    ``taken`` has the partitions that any member owns: they are assigned to a member, or not yet
     given up.
     """
     state = current.state
@@ -71,23 +75,25 @@ def reconcile(
         return _cut(current, target, owned) if subscription_changed else current
     if state is ReconciliationState.UNREVOKED_PARTITIONS and _still_owns(owned, current.revoking):
         return _cut(current, target, owned) if subscription_changed else current
-    return _advance(current, target, owned, is_owned)
+    return _advance(current, target, owned, taken)
 
 
-def _still_owns(owned: Set[Partition] | None, revoking: Mapping[Partition, int]) -> bool:
+def _still_owns(owned: Mapping[str, Set[int]] | None, revoking: HeldPartitions) -> bool:
     """Return True if the member has not yet acknowledged that it gave up these partitions."""
-    return owned is None or not owned.isdisjoint(revoking)
+    return owned is None or any(
+        not parts.keys().isdisjoint(owned.get(topic, ())) for topic, parts in revoking.items()
+    )
 
 
 def _cut(
-    current: CurrentAssignment, target: MemberTarget, owned: Set[Partition] | None
+    current: CurrentAssignment, target: MemberTarget, owned: Mapping[str, Set[int]] | None
 ) -> CurrentAssignment:
     """Remove the partitions of topics that the member no longer subscribes to."""
-    gone = {p: epoch for p, epoch in current.assigned.items() if p[0] not in target.topics}
+    gone = {t: parts for t, parts in current.assigned.items() if t not in target.topics}
     if not gone and (target.topics or current.revoking):
         return current
-    kept = {p: epoch for p, epoch in current.assigned.items() if p not in gone}
-    revoking = {**current.revoking, **gone}
+    kept = {t: parts for t, parts in current.assigned.items() if t not in gone}
+    revoking = _merged(current.revoking, gone)
     # Kafka writes a record for a member without topics even if it had nothing.
     if not revoking or not _still_owns(owned, revoking):
         return current._replace(previous_epoch=current.epoch, assigned=kept)
@@ -99,26 +105,45 @@ def _cut(
 def _advance(
     current: CurrentAssignment,
     target: MemberTarget,
-    owned: Set[Partition] | None,
-    is_owned: Callable[[Partition], bool],
+    owned: Mapping[str, Set[int]] | None,
+    taken: Mapping[str, Collection[int]],
 ) -> CurrentAssignment:
     """Apply the first rule that matches (docs/spec/consumer-groups.md#reconciliation)."""
-    # dicts and lists, which keep the order: 50,000 partitions would take long to sort again
-    wanted = dict.fromkeys([p for p in target.partitions if p[0] in target.topics])
-    kept = {p: epoch for p, epoch in current.assigned.items() if p in wanted}
-    revoking = {p: epoch for p, epoch in current.assigned.items() if p not in wanted}
+    wanted = {t: numbers for t, numbers in target.partitions.items() if t in target.topics}
+    kept: dict[str, Mapping[int, int]] = {}
+    revoking: dict[str, Mapping[int, int]] = {}
+    for topic, parts in current.assigned.items():
+        numbers = frozenset(wanted.get(topic, ()))
+        if parts.keys() <= numbers:
+            kept[topic] = parts
+            continue
+        revoking[topic] = {n: epoch for n, epoch in parts.items() if n not in numbers}
+        if stays := {n: epoch for n, epoch in parts.items() if n in numbers}:
+            kept[topic] = stays
     if revoking and _still_owns(owned, revoking):
         return CurrentAssignment(
             ReconciliationState.UNREVOKED_PARTITIONS, current.epoch, current.epoch, kept, revoking
         )
-    missing = [p for p in wanted if p not in kept]
-    # what the member itself was giving up is free for it
-    free = [p for p in missing if p in current.revoking or not is_owned(p)]
-    is_complete = len(free) == len(missing)
+    got: dict[str, dict[int, int]] = {}
+    is_complete = True
+    for topic, numbers_wanted in wanted.items():
+        has, others = kept.get(topic, {}), taken.get(topic, ())
+        own = current.revoking.get(topic, {})  # free for the member that was giving it up
+        missing = [n for n in numbers_wanted if n not in has] if has else numbers_wanted
+        free = [n for n in missing if n in own or n not in others] if others else missing
+        is_complete = is_complete and len(free) == len(missing)
+        if free:
+            got[topic] = dict.fromkeys(free, target.epoch)
     return CurrentAssignment(
         ReconciliationState.STABLE if is_complete else ReconciliationState.UNRELEASED_PARTITIONS,
         target.epoch,
         current.epoch,
-        kept | dict.fromkeys(free, target.epoch),
+        _merged(kept, got),
         {},
     )
+
+
+def _merged(some: HeldPartitions, others: HeldPartitions) -> HeldPartitions:
+    """Return the partitions of both."""
+    both = {topic: {**some[topic], **parts} for topic, parts in others.items() if topic in some}
+    return {**some, **others, **both}

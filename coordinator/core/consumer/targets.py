@@ -8,7 +8,7 @@ distribution.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.consumer.assigning import GroupSpec, Target
@@ -36,7 +36,10 @@ def begin(group: ConsumerGroup, image: TopicImage, assignor: str) -> TargetCompu
                 for subscription in different
             ],
             [place_of[member.subscription] for member in members],
-            [_numbers(member.target, topics, position, firsts) for member in members],
+            [
+                _numbers(member.target, topics, position, firsts) if member.target else []
+                for member in members
+            ],
         ),
         [(member.member_id, member.group_instance_id) for member in members],
         topics,
@@ -50,13 +53,13 @@ def _numbers(
     firsts: Sequence[int],
 ) -> list[int]:
     """Return a previous target with numbers. Partitions that do not exist any more are left out."""
-    return [
-        firsts[at] + number
-        for topic_id, numbers in target.items()
-        if (at := position.get(topic_id)) is not None
-        for number in numbers
-        if 0 <= number < topics[at].partitions
-    ]
+    found: list[int] = []
+    for topic_id, numbers in target.items():
+        at = position.get(topic_id)
+        if at is not None:
+            first, count = firsts[at], topics[at].partitions
+            found += [first + number for number in numbers if 0 <= number < count]
+    return found
 
 
 def changed_targets(
@@ -79,5 +82,4 @@ def changed_targets(
 
 def is_disjoint(target: Target) -> bool:
     """Return True if no partition has two members."""
-    numbers = [number for numbers in target for number in numbers]
-    return len(numbers) == len(set(numbers))
+    return sum([len(numbers) for numbers in target]) == len({*chain.from_iterable(target)})

@@ -47,10 +47,13 @@ def _check_epochs(group: ConsumerGroup, where: str) -> None:
 def _check_owners(group: ConsumerGroup, where: str) -> None:
     owners: dict[tuple[str, int], str] = {}
     for member in group.members.values():
-        for partition in owned_partitions(member.current):
-            assert partition not in owners, f"{where}: {partition} has two members"
-            owners[partition] = member.member_id
-    assert group.owners == owners, where
+        for topic, numbers in owned_partitions(member.current).items():
+            for number in numbers:
+                assert (topic, number) not in owners, f"{where}: {topic}-{number} has two members"
+                owners[topic, number] = member.member_id
+    assert all(group.owners.values()), f"{where}: a topic without partitions"
+    found = {(t, n): owner for t, owns in group.owners.items() for n, owner in owns.items()}
+    assert found == owners, where
     targets = [
         (topic, number)
         for member in group.members.values()

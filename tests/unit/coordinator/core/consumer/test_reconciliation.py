@@ -5,17 +5,22 @@ The cases are those of Kafka's CurrentAssignmentBuilderTest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from groupkeeper.coordinator.core.consumer.reconciliation import (
     CurrentAssignment,
     MemberTarget,
-    Partition,
     ReconciliationState,
     reconcile,
 )
+from tests.helpers.core.held_partitions import by_topic, flat, held
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.helpers.core.held_partitions import Partition
 
 STABLE = ReconciliationState.STABLE
 UNREVOKED = ReconciliationState.UNREVOKED_PARTITIONS
@@ -35,8 +40,8 @@ def current(
         state,
         epoch,
         epoch - 1,
-        dict.fromkeys(parts(assigned), epoch),
-        dict.fromkeys(parts(revoking), epoch),
+        held(parts(assigned), epoch),
+        held(parts(revoking), epoch),
     )
 
 
@@ -51,12 +56,11 @@ def step(
     changed: bool = False,
 ) -> CurrentAssignment:
     """One heartbeat. ``taken`` is owned by others; what the member has is owned as well."""
-    others = {*taken, *member.assigned, *member.revoking}
     return reconcile(
         member,
-        MemberTarget(epoch, parts(target), set(topics)),
-        None if owned is None else parts(owned),
-        others.__contains__,
+        MemberTarget(epoch, by_topic(parts(target)), set(topics)),
+        None if owned is None else by_topic(parts(owned)),
+        by_topic([*taken, *flat(member.assigned), *flat(member.revoking)]),
         subscription_changed=changed,
     )
 
@@ -64,7 +68,7 @@ def step(
 def shown(
     member: CurrentAssignment,
 ) -> tuple[ReconciliationState, int, set[Partition], set[Partition]]:
-    return member.state, member.epoch, set(member.assigned), set(member.revoking)
+    return member.state, member.epoch, {*flat(member.assigned)}, {*flat(member.revoking)}
 
 
 def test_a_stable_member_at_the_epoch_of_its_target_is_left_alone() -> None:
@@ -76,7 +80,7 @@ def test_a_member_gets_what_is_free_and_its_epoch_moves() -> None:
     after = step(current(STABLE, "a1"), "a1 b1")
     assert shown(after) == (STABLE, 11, parts("a1 b1"), set())
     assert after.previous_epoch == 10
-    assert after.assigned == {("a", 1): 10, ("b", 1): 11}
+    assert after.assigned == {"a": {1: 10}, "b": {1: 11}}
 
 
 def test_a_member_whose_target_is_the_same_gets_the_new_epoch() -> None:
@@ -113,7 +117,7 @@ def test_a_newer_target_may_take_more_after_the_acknowledgement() -> None:
 def test_what_the_member_itself_gave_up_is_free_for_it() -> None:
     after = step(current(UNREVOKED, "a1", "a2"), "a1 a2", epoch=12, owned="a1")
     assert shown(after) == (STABLE, 12, parts("a1 a2"), set())
-    assert after.assigned == {("a", 1): 10, ("a", 2): 12}
+    assert after.assigned == {"a": {1: 10, 2: 12}}
 
 
 def test_a_member_waits_for_what_others_own() -> None:
@@ -183,11 +187,11 @@ def test_the_observed_sequence_of_a_member_that_shares_with_a_second_one() -> No
     """docs/spec/consumer-groups.md#reconciliation, at its end."""
     first = current(STABLE, "a0 a1 a2 a3", epoch=2)
     second = CurrentAssignment(STABLE, 0, 0, {}, {})
-    second = step(second, "a2 a3", epoch=3, taken=first.assigned)
+    second = step(second, "a2 a3", epoch=3, taken=flat(first.assigned))
     assert shown(second) == (UNRELEASED, 3, set(), set())
     first = step(first, "a0 a1", epoch=3)
     assert shown(first) == (UNREVOKED, 2, parts("a0 a1"), parts("a2 a3"))
     first = step(first, "a0 a1", epoch=3, owned="a0 a1")
     assert shown(first) == (STABLE, 3, parts("a0 a1"), set())
-    second = step(second, "a2 a3", epoch=3, taken=first.assigned)
+    second = step(second, "a2 a3", epoch=3, taken=flat(first.assigned))
     assert shown(second) == (STABLE, 3, parts("a2 a3"), set())
