@@ -1,4 +1,4 @@
-"""Reads the password of a store's user from a file (setting ``storage.password_file``)."""
+"""Reads a password from a file that a setting names, such as ``storage.password_file``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 from groupkeeper.storage.base import StoreRefused
 
 
-def read_password(path: str) -> str | None:
+def read_password(path: str, setting: str = "storage.password_file") -> str | None:
     """Return the first line of a file; None if ``path`` is empty.
 
-    Raises StoreRefused if the file cannot be read, or if the line is empty.
+    ``setting`` is its name in messages. Raises StoreRefused if the file cannot be read, or if the
+    line is empty.
     """
     if not path:
         return None
@@ -18,7 +19,7 @@ def read_password(path: str) -> str | None:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8"
-        raise StoreRefused(f"storage.password_file: {path}: {reason}") from error
+        raise StoreRefused(f"{setting}: {path}: {reason}") from error
     if not lines or not lines[0]:
-        raise StoreRefused(f"storage.password_file: {path}: its first line is empty")
+        raise StoreRefused(f"{setting}: {path}: its first line is empty")
     return lines[0]

@@ -15,6 +15,7 @@ from kio.serial import entity_writer
 from tests.helpers.wire.raw_client import from_plain
 
 API_VERSIONS = 18
+UNSUPPORTED_VERSION = 35
 
 Answer = Callable[[], Mapping[str, Any]]
 
@@ -56,12 +57,15 @@ class ScriptedBroker:
         with peer, peer.makefile("rb") as source:
             while head := source.read(4):
                 body = source.read(struct.unpack(">i", head)[0])
-                key, _, correlation_id = struct.unpack_from(">hhi", body)
+                key, asked, correlation_id = struct.unpack_from(">hhi", body)
                 self.asked.append(key)
                 version, answer = self.apis[key]
+                values = answer()
+                if key == API_VERSIONS and asked > version:  # as KIP-35 wants it
+                    version, values = 0, {**values, "error_code": UNSUPPORTED_VERSION}
                 schema = load_response_schema(key, version)
                 out = io.BytesIO()
                 header = from_plain(schema.__header_schema__, {"correlation_id": correlation_id})
                 entity_writer(schema.__header_schema__)(out, header)
-                entity_writer(schema)(out, from_plain(schema, answer()))
+                entity_writer(schema)(out, from_plain(schema, values))
                 peer.sendall(struct.pack(">i", out.tell()) + out.getvalue())
