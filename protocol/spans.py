@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from groupkeeper.protocol.fields import LAYOUTS, EntityClass, WireField, wire_fields
 from groupkeeper.protocol.packing import PACK_INT32, classic_string, compact_string, varint
@@ -139,6 +140,18 @@ class Excerpt:
         source = Input(self._data, start, 0)
         size = _length(source, _INT16, 2, self.shape.flexible)
         return None if size < 0 else java_text(self._data[stop - size : stop])
+
+    def uuid(self, name: str) -> UUID | None:
+        """Return the value of a UUID; None if it is zero, or if the version lacks the field."""
+        if name not in self._spans:
+            return None
+        start, stop = self._spans[name]
+        raw = self._data[start:stop]
+        return UUID(bytes=raw) if any(raw) else None
+
+    def count(self, name: str) -> int:
+        """Return the number of elements of an array; -1 or less for null."""
+        return self.shape.count(Input(self._data, self._spans[name][0], 0))
 
     def excerpts(self, name: str, max_elements: int) -> Iterator[Excerpt]:
         """Yield the entities of an array. A null array has none."""

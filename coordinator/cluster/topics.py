@@ -1,9 +1,10 @@
-"""The topics of static mode: their image, and the end of each partition.
+"""The topics and the end of each partition.
 
 See docs/design.md#static-mode. Topics are records in the cluster shard; this module has only the
-durable ones. An end is the largest offset that a group ever committed, or that the config names. It
-only grows, when an append is durable, and is deleted with its topic. The module knows nothing of
-the runtime, which feeds it.
+durable ones. In static mode an end is the largest offset that a group ever committed, or that the
+config names. It only grows, when an append is durable, and is deleted with its topic. In gateway
+mode the upstream tells the end of each partition that has a committed offset (``observe_ends``).
+The module knows nothing of the runtime, which feeds it.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Topics:
         self._mint = mint
         self._submit: Submit | None = None
         self._ends: dict[str, dict[int, int]] = {}
+        self._observed_ends: dict[str, dict[int, int]] = {}
+        """The ends in an upstream cluster, by topic id and partition."""
         self.rewinds = 0
         """The number of durable commits of a partition that lowered its offset."""
 
@@ -83,6 +86,9 @@ class Topics:
 
     def end_offset(self, topic_id: str, partition: int) -> int:
         """Return the partition's end: ListOffsets LATEST, and the high watermark of Fetch."""
+        observed = self._observed_ends.get(topic_id)
+        if observed is not None and partition in observed:
+            return observed[partition]
         end = self._ends.get(topic_id, {}).get(partition, 0)
         info = self.image.by_id.get(topic_id)
         configured = self._configured.get(info.name) if info is not None else None
@@ -158,6 +164,13 @@ class Topics:
                 elif offset < previous:
                     self.rewinds += 1
 
+    def observe_ends(self, found: Mapping[PartitionKey, int]) -> None:
+        """Set the ends that an upstream cluster has told. They may be lower than before, because a
+        topic there may be truncated."""
+        for (topic_id, partition), end in found.items():
+            if topic_id in self.image.by_id:
+                self._observed_ends.setdefault(topic_id, {})[partition] = end
+
     def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:
         """Raise the ends to those of a loaded shard. No end is ever lowered."""
         for (topic_id, partition), end in found.items():
@@ -171,6 +184,7 @@ class Topics:
         self.image = image
         for topic_id in gone:
             self._ends.pop(topic_id, None)
+            self._observed_ends.pop(topic_id, None)
 
     def _missing(self) -> ChangeTopics | None:
         wanted = self._configured.values()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, cast
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.gateway.dialing import CLIENT_ID, DialError, dial
@@ -97,13 +97,30 @@ class BrokerClient:
         all requests. Raises NotSent, NoAnswer or UnsupportedApi. After a time-out the connection is
         closed, because later answers could not be told apart from a broker that hangs.
         """
+        return (await self._ask(api_key, versions, timeout_s, values, _read))[1]
+
+    async def ask_frame(
+        self, api_key: int, versions: range, *, timeout_s: float | None = None, **values: Any
+    ) -> tuple[int, bytes]:
+        """As ``ask``, but return the version and the whole frame of the answer, unread."""
+        return await self._ask(api_key, versions, timeout_s, values, _frame)
+
+    async def _ask(
+        self,
+        api_key: int,
+        versions: range,
+        timeout_s: float | None,
+        values: Mapping[str, Any],
+        read: Callable[[_Waiting, bytes], Any],
+    ) -> tuple[int, Any]:
         connection, apis = await self._opened()
         version = apis.newest(api_key, versions)
         if version is None:
             raise UnsupportedApi(
                 f"{self.endpoint.host}:{self.endpoint.port}: has no known version of API {api_key}"
             )
-        return await connection.ask(api_key, version, timeout_s or self._request_timeout_s, values)
+        limit_s = timeout_s or self._request_timeout_s
+        return version, await connection.ask(api_key, version, limit_s, values, read)
 
     async def apis(self) -> BrokerApis:
         """Return the versions and features as of this connection. Raises BrokerError."""
@@ -156,12 +173,12 @@ class BrokerClient:
 async def _ask_apis(connection: _Connection, timeout_s: float) -> BrokerApis:
     """Ask for the versions, in the highest version of this API that the broker answers."""
     values = {"client_software_name": CLIENT_ID, "client_software_version": VERSION}
-    answer = await connection.ask(_API_VERSIONS, _LAST_API_VERSIONS, timeout_s, values)
+    answer = await connection.ask(_API_VERSIONS, _LAST_API_VERSIONS, timeout_s, values, _read)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
         # The answer is of version 0 and has the range of this API.
         theirs = {api.api_key: api.max_version for api in answer.api_keys}
         version = min(theirs.get(_API_VERSIONS, 0), _LAST_API_VERSIONS)
-        answer = await connection.ask(_API_VERSIONS, version, timeout_s, values)
+        answer = await connection.ask(_API_VERSIONS, version, timeout_s, values, _read)
     if answer.error_code:
         raise NoAnswer(f"{connection.where}: refuses ApiVersions: error {answer.error_code}")
     return BrokerApis(
@@ -174,6 +191,7 @@ class _Waiting(NamedTuple):
     api_key: int
     version: int
     correlation_id: int
+    read: Callable[[_Waiting, bytes], Any]
     answer: asyncio.Future[Any]
 
 
@@ -199,7 +217,12 @@ class _Connection(asyncio.Protocol):
         return transport is not None and not transport.is_closing() and not self._is_expired
 
     async def ask(
-        self, api_key: int, version: int, timeout_s: float, values: Mapping[str, Any]
+        self,
+        api_key: int,
+        version: int,
+        timeout_s: float,
+        values: Mapping[str, Any],
+        read: Callable[[_Waiting, bytes], Any],
     ) -> Any:
         """Send a request, and wait for its answer. Raises NotSent or NoAnswer."""
         if len(self._waiting) >= MAX_IN_FLIGHT:
@@ -211,7 +234,7 @@ class _Connection(asyncio.Protocol):
         number = self._correlation_id
         frame = write_request(api_key, version, number, CLIENT_ID, **values)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(api_key, version, number, answer))
+        self._waiting.append(_Waiting(api_key, version, number, read, answer))
         transport.write(frame)
         try:
             async with asyncio.timeout(timeout_s):
@@ -250,8 +273,7 @@ class _Connection(asyncio.Protocol):
     # --- asyncio.Protocol -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.fail("it closed the connection" if exc is None else f"the connection failed: {exc}")
@@ -284,7 +306,7 @@ class _Connection(asyncio.Protocol):
             return False
         asked = self._waiting.popleft()
         try:
-            entity = _read(asked, body)
+            entity = asked.read(asked, body)
         except ProtocolError as error:
             self._waiting.appendleft(asked)
             self.fail(f"its answer to API {asked.api_key} cannot be read: {error}")
@@ -301,6 +323,14 @@ def _read(asked: _Waiting, body: bytes) -> Any:
     if asked.api_key == _API_VERSIONS and asked.version and _is_unsupported(body):
         return read_response(_API_VERSIONS, 0, asked.correlation_id, body)
     return read_response(asked.api_key, asked.version, asked.correlation_id, body)
+
+
+def _frame(asked: _Waiting, body: bytes) -> bytes:
+    """Return the whole frame, if it answers this request."""
+    number = asked.correlation_id.to_bytes(4, "big")
+    if body[:4] != number:
+        raise ProtocolError("bad_header", "the answer is to another request")
+    return len(body).to_bytes(PREFIX_BYTES, "big") + body
 
 
 def _is_unsupported(body: bytes) -> bool:

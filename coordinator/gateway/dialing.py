@@ -11,7 +11,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.gateway.security import Login, Security
@@ -167,8 +167,7 @@ class _Beginning(asyncio.Protocol):
         self._correlation_id = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         self._received += data

@@ -212,6 +212,7 @@ class _Change:
     def __init__(self, shard: ClusterShard, request: ChangeTopics) -> None:
         self.records: list[Record] = []
         self._limits = shard.limits
+        self._is_observed = request.observed
         self._target = shard
         if request.validate_only:
             self._target = ClusterShard(shard.limits)
@@ -237,6 +238,8 @@ class _Change:
         wrong_name = topic_name_error(topic.name)
         if topic.name in self._repeated:
             return ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+        if self._is_observed:
+            return self._observed_error(topic)
         if topic.name == CLUSTER_TOPIC:
             return ErrorCode.INVALID_REQUEST, f"Nobody may create {CLUSTER_TOPIC}."
         if wrong_name is not None:
@@ -257,6 +260,14 @@ class _Change:
             return ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
         return self._room_error(topic.partitions)
 
+    def _observed_error(self, topic: NewTopic) -> tuple[ErrorCode, str | None]:
+        """Return why a topic of an upstream cluster cannot be added. It has passed all other
+        checks there."""
+        if topic.name in self._target.topics or topic.topic_id in self._target.ids:
+            message = f"Topic '{topic.name}' or its id already exists."
+            return ErrorCode.TOPIC_ALREADY_EXISTS, message
+        return ErrorCode.NONE, None
+
     def _collides(self, in_metrics: str) -> bool:
         """Return whether a topic from before the request has this name in metrics. Two topics of
         one request may share a name (ReplicationControlManager.validateNewTopicNames).
@@ -267,6 +278,8 @@ class _Change:
     def _room_error(self, more: int) -> tuple[ErrorCode, str | None]:
         """Return the error if the partitions exceed the limit. Metadata lists every partition."""
         limit = self._limits.max_partitions
+        if self._is_observed:
+            return ErrorCode.NONE, None
         if self._target.partition_count + more > limit:
             return ErrorCode.POLICY_VIOLATION, f"More than {limit} partitions in all."
         return ErrorCode.NONE, None

@@ -85,6 +85,9 @@ class ChangeTopics(ClusterRequest, frozen=True):
     delete: tuple[tuple[str | None, str], ...] = ()
     """(name, ""), or (None, topic id)."""
     validate_only: bool = False
+    observed: bool = False
+    """True: the changes were seen in an upstream cluster. Then every name that Kafka has is valid,
+    also an internal one, and ``max_partitions`` does not apply."""
 
     result = ChangeTopicsResult
 

@@ -315,3 +315,20 @@ def test_shard_has_no_deadlines_and_holds_no_requests(cluster):
     step = cluster.shard.loaded(NOW)
     assert not step.replies
     assert not step.records
+
+
+def test_observed_topics_may_have_any_name_and_any_number_of_partitions():
+    cluster = Cluster(max_partitions=1)
+    names = ("__consumer_offsets", "__cluster_metadata", "a.b", "a_b")
+    topics = tuple(NewTopic(name, 50, f"{name:A>22}") for name in names)
+    result = cluster.change(create=topics, observed=True)
+    assert {change.error for change in result.created} == {ErrorCode.NONE}
+    assert cluster.change(grow=(("a.b", 60),), observed=True).grown[0].error is ErrorCode.NONE
+    assert cluster.change(grow=(("a.b", 61),)).grown[0].error is ErrorCode.POLICY_VIOLATION
+
+
+def test_an_observed_topic_with_a_name_or_an_id_that_exists_is_refused():
+    cluster = Cluster(ORDERS)
+    for topic in (NewTopic("orders", 3, OTHER_ID), NewTopic("other", 3, ORDERS.topic_id)):
+        (change,) = cluster.change(create=(topic,), observed=True).created
+        assert change.error is ErrorCode.TOPIC_ALREADY_EXISTS

@@ -1,0 +1,188 @@
+"""Topics of the upstream become topics of the cluster shard.
+
+A topic counts as deleted only if two look-ups by its name, a poll apart, say that it is unknown.
+The list of all topics cannot decide this: it leaves out what our user may not see. If its name has
+another id, the old topic is deleted. A broker that is behind may still have the old id; an id that
+was deleted is never taken again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from itertools import islice
+from typing import Final, TypeVar
+
+import structlog
+
+from groupkeeper.coordinator.cluster.topics import OURSELVES, Topics, mint_topic_id
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
+from groupkeeper.coordinator.gateway.client import BrokerError, NoAnswer
+from groupkeeper.coordinator.gateway.topic_list import (
+    METADATA,
+    METADATA_VERSIONS,
+    ObservedTopic,
+    topics_of,
+)
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.writer import Row
+
+TOPICS_AT_ONCE: Final = 200
+"""Topics of one change, of one request by name, and of one turn of the event loop."""
+LOOK_UP_S: Final = 1.0
+"""How long a request may wait for a look-up, and how long an unknown name is remembered."""
+MAX_REMEMBERED: Final = 10_000
+"""Unknown names, and deleted ids, that are remembered: a megabyte."""
+
+_log = structlog.get_logger("groupkeeper.gateway")
+
+T = TypeVar("T")
+AskFrame = Callable[..., Awaitable[tuple[int, bytes]]]
+
+
+async def _not_connected(*_: object, **__: object) -> tuple[int, bytes]:
+    raise NoAnswer("the upstream is not polled yet")
+
+
+class ObservedTopics:
+    """Keeps the topics of the cluster shard equal to those of the upstream."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self.ask: AskFrame = _not_connected
+        """Asks some broker. ``UpstreamBrokers`` sets it."""
+        self._changing = asyncio.Lock()
+        self._missing: set[str] = set()
+        """Topics that were unknown in the last poll."""
+        self._deleted_ids: dict[str, None] = {}
+        self._unknown: dict[str, float] = {}
+        """Name -> until when it counts as unknown."""
+        self._looked_up: dict[str, asyncio.Task[None]] = {}
+
+    async def refresh(self) -> None:
+        """Look at all topics, and then by name at those that are not among them.
+
+        Raises BrokerError.
+        """
+        seen: set[str] = set()
+        found: list[ObservedTopic] = []
+        for at, topic in enumerate(topics_of(*await self._ask(None))):
+            seen.add(topic.name)
+            found.append(topic)
+            if at % TOPICS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        await self._observe(found)
+        absent = [name for name in self._topics.image.by_name if name not in seen]
+        unknown = set()
+        for names in _portions(absent):
+            answers = [*topics_of(*await self._ask(names))]
+            unknown |= _unknown_of(answers)
+            await self._observe(answers)
+        gone = [name for name in absent if name in unknown and name in self._missing]
+        await self._delete(gone)
+        self._missing = unknown - {*gone}
+
+    async def look_up(self, names: Collection[str]) -> None:
+        """Ask for topics that the image lacks. Returns after ``LOOK_UP_S`` at the latest.
+
+        A name that was unknown less than ``LOOK_UP_S`` ago is not asked for again.
+        """
+        if wanted := self.worth_asking(names):
+            tasks = {self._looked_up.get(name) for name in wanted} - {None}
+            new = [name for name in wanted if name not in self._looked_up]
+            for portion in _portions(new):
+                task = asyncio.get_running_loop().create_task(self._look_up(portion))
+                self._looked_up |= dict.fromkeys(portion, task)
+                tasks.add(task)
+            await asyncio.wait([task for task in tasks if task is not None], timeout=LOOK_UP_S)
+
+    def worth_asking(self, names: Collection[str]) -> list[str]:
+        """Return the names that are neither known nor lately found unknown."""
+        now_s = asyncio.get_running_loop().time()
+        by_name = self._topics.image.by_name
+        return [
+            name for name in names if name not in by_name and self._unknown.get(name, 0.0) <= now_s
+        ]
+
+    async def _look_up(self, names: list[str]) -> None:
+        try:
+            answers = [*topics_of(*await self._ask(names))]
+            await self._observe(answers)
+        except (BrokerError, ProtocolError) as error:
+            _log.info("topics_not_looked_up", problem=str(error))
+        finally:
+            if len(self._unknown) > MAX_REMEMBERED:
+                self._unknown.clear()
+            until_s = asyncio.get_running_loop().time() + LOOK_UP_S
+            for name in names:
+                self._looked_up.pop(name, None)
+                if name not in self._topics.image.by_name:
+                    self._unknown[name] = until_s
+
+    async def _ask(self, names: list[str] | None) -> tuple[int, bytes]:
+        topics = None if names is None else [Row(name=name, topic_id="") for name in names]
+        return await self.ask(
+            METADATA,
+            METADATA_VERSIONS,
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+
+    # --- Changes of the cluster shard -------------------------------------------------------------
+
+    async def _observe(self, found: Iterable[ObservedTopic]) -> None:
+        """Add topics, grow them, and replace those that have another id."""
+        async with self._changing:
+            create: list[NewTopic] = []
+            grow: list[tuple[str, int]] = []
+            replaced: list[str] = []
+            by_name = self._topics.image.by_name
+            for topic in found:
+                if not topic.is_there or topic.topic_id in self._deleted_ids:
+                    continue
+                known = by_name.get(topic.name)
+                if known is not None and topic.topic_id not in ("", known.topic_id):
+                    replaced.append(topic.name)
+                    known = None
+                if known is None:
+                    topic_id = topic.topic_id or mint_topic_id()
+                    create.append(NewTopic(topic.name, topic.partitions, topic_id))
+                elif topic.partitions > known.partitions:
+                    grow.append((topic.name, topic.partitions))
+            await self._remove(replaced)
+            for created in _portions(create):
+                await self._change(ChangeTopics(OURSELVES, tuple(created), observed=True))
+            for grown in _portions(grow):
+                await self._change(ChangeTopics(OURSELVES, (), tuple(grown), observed=True))
+
+    async def _delete(self, names: list[str]) -> None:
+        async with self._changing:
+            await self._remove(names)
+
+    async def _remove(self, names: list[str]) -> None:
+        for portion in _portions(names):
+            by_name = self._topics.image.by_name
+            ids = [by_name[name].topic_id for name in portion if name in by_name]
+            delete = tuple((None, topic_id) for topic_id in ids)
+            if await self._change(ChangeTopics(OURSELVES, delete=delete, observed=True)):
+                _log.info("topics_deleted_upstream", topics=portion)
+                self._deleted_ids |= dict.fromkeys(ids)
+        for old in [*islice(self._deleted_ids, max(0, len(self._deleted_ids) - MAX_REMEMBERED))]:
+            del self._deleted_ids[old]
+
+    async def _change(self, request: ChangeTopics) -> bool:
+        """Change topics. If the shard is loading or the store fails, the next poll repeats it."""
+        return (await self._topics.change_and_wait(request)).error is ErrorCode.NONE
+
+
+def _unknown_of(answers: Iterable[ObservedTopic]) -> set[str]:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return {topic.name for topic in answers if topic.error == unknown}
+
+
+def _portions(items: list[T]) -> Iterable[list[T]]:
+    for start in range(0, len(items), TOPICS_AT_ONCE):
+        yield items[start : start + TOPICS_AT_ONCE]

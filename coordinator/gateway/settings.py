@@ -1,0 +1,28 @@
+"""The settings of gateway mode that its parts need. ``daemon.config`` has their text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from groupkeeper.coordinator.gateway.security import Security
+from groupkeeper.coordinator.handlers.services import Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """The names are those of ``[upstream]`` in the config."""
+
+    bootstrap: tuple[Endpoint, ...]
+    ports: range
+    """The ports that listeners of brokers may use."""
+    listen_host: str
+    """The host of ``kafka.listen``, on which the listeners of brokers listen too."""
+    advertised_host: str = ""
+    """The host that clients get for every broker. Empty: the host that they connected to."""
+    security: Security
+    identity: Literal["ours", "client"] = "ours"
+    connect_timeout_ms: int = 5_000
+    metadata_refresh_ms: int = 5_000
+    window_bytes: int = 262_144
+    max_frame_bytes: int = 104_857_600
