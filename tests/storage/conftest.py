@@ -25,6 +25,7 @@ from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
 from tests.helpers.storage.fake_kafka import FakeAdmin, FakeKafka, FakeLink
+from tests.helpers.storage.kafka_access import KafkaAccess
 from tests.helpers.storage.kafka_topic_site import STORE_SETTINGS, KafkaTopicSite
 from tests.helpers.storage.real_postgres import RealPostgres, programs
 from tests.helpers.storage.sqlite_bench import Bench
@@ -193,9 +194,18 @@ def consul_store(server: RealConsul, prefix: str) -> Store:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
+def kafka_access(tmp_path_factory: pytest.TempPathFactory) -> KafkaAccess:
+    """The listeners of our Kafka for SASL and TLS."""
+    return KafkaAccess(tmp_path_factory.mktemp("access"))
+
+
+@pytest.fixture(scope="session")
+def kafka(
+    tmp_path_factory: pytest.TempPathFactory, kafka_access: KafkaAccess
+) -> Iterator[RealKafka]:
     """An Apache Kafka of our own."""
     server = RealKafka(tmp_path_factory.mktemp("kafka"), {}, STORE_SETTINGS)
+    server.settings |= kafka_access.settings(server.port)
     try:
         yield server.start()  # type: ignore[misc]
     finally:

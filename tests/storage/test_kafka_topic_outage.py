@@ -1,4 +1,4 @@
-"""The daemon over topics of a real Kafka: it is killed, and its broker stands still."""
+"""The daemon over topics of a real Kafka: it is killed, and its broker stands still or dies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.storage.outage_members import a_member
 from tests.helpers.wire.raw_client import RawClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.helpers.clients.real_kafka import RealKafka
@@ -44,7 +44,6 @@ def daemon(tmp_path: Path, kafka: RealKafka) -> Iterator[Groupkeeper]:
     )
     daemon.start()
     yield daemon
-    os.kill(kafka.pid, signal.SIGCONT)
     daemon.stop()
 
 
@@ -66,23 +65,38 @@ def test_what_a_killed_daemon_acknowledged_is_there_after_its_next_start(
         assert committed(client, "g") == {(TOPIC, 0): 19, (TOPIC, 1): 7}
 
 
-def test_a_broker_that_stands_still_evicts_nobody_and_loses_nothing(
-    daemon: Groupkeeper, kafka: RealKafka
+def stand_still(kafka: RealKafka) -> Callable[[], object]:
+    """Suspend the broker. Return what lets it go on."""
+    os.kill(kafka.pid, signal.SIGSTOP)
+    return lambda: os.kill(kafka.pid, signal.SIGCONT)
+
+
+def die(kafka: RealKafka) -> Callable[[], object]:
+    """Kill the broker. Return what starts it again."""
+    kafka.kill()
+    return kafka.start
+
+
+@pytest.mark.parametrize("fail", [stand_still, die])
+def test_a_broker_that_does_not_answer_evicts_nobody_and_loses_nothing(
+    daemon: Groupkeeper, kafka: RealKafka, fail: Callable[[RealKafka], Callable[[], object]]
 ) -> None:
     with RawClient(daemon.port) as client, RawClient(daemon.port) as committing:
         member_id = a_member(client)
         mine = {"generation": 1, "member_id": member_id}
         assert commit(committing, "g", TOPIC, {0: 1}, **mine) == {0: ErrorCode.NONE}
         before = view(client, "g")
-        os.kill(kafka.pid, signal.SIGSTOP)
-        beats, commits = set(), set()
-        until = time.monotonic() + OUTAGE_S
-        while time.monotonic() < until:
-            commits |= {*commit(committing, "g", TOPIC, {0: 2}, **mine).values()}
-            beats.add(heartbeat(client, "g", member_id, 1))
-            time.sleep(0.1)
+        go_on = fail(kafka)
+        try:
+            beats, commits = set(), set()
+            until = time.monotonic() + OUTAGE_S
+            while time.monotonic() < until:
+                commits |= {*commit(committing, "g", TOPIC, {0: 2}, **mine).values()}
+                beats.add(heartbeat(client, "g", member_id, 1))
+                time.sleep(0.1)
+        finally:
+            go_on()
         assert (beats, commits) == ({ErrorCode.NONE}, {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
-        os.kill(kafka.pid, signal.SIGCONT)
         wait_ready(daemon)
         assert heartbeat(client, "g", member_id, 1) == ErrorCode.NONE
         assert view(client, "g") == before

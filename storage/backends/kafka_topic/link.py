@@ -30,6 +30,7 @@ from aiokafka.protocol.transaction import (
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
+from groupkeeper.storage.backends.kafka_topic.reach import missing_right, why_unreachable
 from groupkeeper.storage.backends.kafka_topic.written import Message
 from groupkeeper.storage.base import StorageError, StoreBusy
 
@@ -102,7 +103,8 @@ class KafkaLink:
             if topics:
                 await self._client.set_topics(topics)
         except (KafkaError, OSError) as error:
-            raise StoreBusy(f"{self._name}: cannot connect: {error!r}") from error
+            reason = await why_unreachable(self._options)
+            raise StoreBusy(f"{self._name}: cannot connect: {reason}") from error
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -253,7 +255,8 @@ class KafkaLink:
                 if issubclass(error_type, _FENCED) and not is_in_doubt:
                     raise Fenced(f"{self._name}: {error_type.__name__}")
                 if not _is_temporary(error_type()):
-                    raise StorageError(f"{self._name}: {call}: {error_type.__name__}")
+                    text = missing_right(self._name, error_type) or error_type.__name__
+                    raise StorageError(f"{self._name}: {call}: {text}")
                 if error_type is not kafka_errors.ConcurrentTransactions:
                     moved()
             await asyncio.sleep(pause_s)

@@ -11,8 +11,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.admin.new_topic import NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
+from groupkeeper.storage.backends.kafka_topic.reach import missing_right, why_unreachable
 from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
-from groupkeeper.storage.base import StorageError, StoreRefused
+from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 
 LIVES_PARTITION: Final = 0
 """The partition of the cluster topic with the lives."""
@@ -117,8 +118,16 @@ class TopicAdmin:
         admin = AIOKafkaAdminClient(**self._options)
         try:
             await admin.start()
+        except (KafkaError, OSError) as error:
+            await admin.close()
+            reason = await why_unreachable(self._options)
+            raise StoreBusy(f"{self._url.name}: cannot connect: {reason}") from error
+        try:
             yield admin
         except (KafkaError, OSError) as error:
+            text = missing_right(self._url.name, error) if isinstance(error, KafkaError) else None
+            if text is not None:
+                raise StoreRefused(f"{self._url.name}: {text}") from error
             raise StorageError(f"{self._url.name}: {error!r}") from error
         finally:
             await admin.close()
@@ -134,9 +143,10 @@ class TopicAdmin:
         for topic, code, *why in answer.topic_errors:
             error_type = for_code(code)
             if code and error_type is not TopicAlreadyExistsError:
+                text = f"{error_type.__name__}: {why[0] if why else ''}"
                 raise StoreRefused(
                     f"{self._url.name}: topic {topic} cannot be created: "
-                    f"{error_type.__name__}: {why[0] if why else ''}"
+                    f"{missing_right(self._url.name, error_type) or text}"
                 )
 
 
