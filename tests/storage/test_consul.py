@@ -23,9 +23,11 @@ from groupkeeper.storage.base import Batch, StorageError, StoreRefused
 from groupkeeper.storage.connections.consul import ConsulClient
 from groupkeeper.storage.connections.consul_errors import TransactionFailed
 from groupkeeper.storage.tools.check import check_journal
+from groupkeeper.storage.tools.repair import repair
 from tests.helpers.clients.real_consul import START_LIMIT_S, RealConsul
 from tests.helpers.core.records import commit
 from tests.helpers.storage.consul_site import ConsulSite
+from tests.helpers.storage.late_appends import TTL_MS
 from tests.helpers.storage.storage_owner import IDENTITY
 
 pytestmark = pytest.mark.consul
@@ -179,3 +181,28 @@ async def test_a_token_needs_write_for_its_prefix_and_nothing_else(tmp_path: Pat
                 assert not token or token not in str(refused.value)
     finally:
         server.stop()
+
+
+async def test_a_repair_removes_what_interrupted_writes_left_and_nothing_else(
+    site: ConsulSite,
+) -> None:
+    owner = await site.owner()
+    await owner.append(0, [commit("big", 5, metadata="x" * 3_000_000), commit("small", 1)])
+    await owner.fold_all()
+    with pytest.raises(StoreRefused, match="is in use by node 1"):
+        await repair(site.driver(), IDENTITY, applies=False, lease_ttl_ms=TTL_MS)
+    await owner.storage.close()
+    valid = await site.below("parts/groups/0/")
+    old = "0" * 32
+    for name in ("big", "small", "new"):
+        await site.set_value(f"parts/groups/0/{name}/{old}.0", b"x")
+        await site.set_value(f"parts/groups/0/{name}/{old}.1", b"x")
+    for applies in (False, True):
+        found = await repair(site.driver(), IDENTITY, applies=applies, lease_ttl_ms=TTL_MS)
+        assert found == [
+            f"{site.prefix}/groups/0/{name}: parts of versions that it does not have: 1"
+            for name in ("big", "new", "small")
+        ]
+    assert await site.below("parts/groups/0/") == valid
+    assert await repair(site.driver(), IDENTITY, applies=False, lease_ttl_ms=TTL_MS) == []
+    assert (await site.owner()).model.keys == owner.model.keys

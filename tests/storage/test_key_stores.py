@@ -192,6 +192,19 @@ async def test_an_append_larger_than_a_request_is_stored_whole_before_the_next_l
     assert life not in await site.journals()
 
 
+async def test_an_append_that_ended_between_its_parts_does_not_hold_up_the_next_start(
+    site: Site,
+) -> None:
+    owner = await site.owner()
+    await owner.append(0, [commit("g", 1)])
+    (life,) = await site.journals()
+    await site.put_part(life, row=2, part=1)
+    await site.end_life()  # as if it was killed
+    again = await site.owner(2)
+    assert again.model.keys == owner.model.keys
+    assert await site.entries(life) == []
+
+
 async def test_a_group_of_ten_thousand_partitions(site: Site) -> None:
     owner = await site.owner()
     await owner.append(0, [commit("g", 5, partitions=10_000)])

@@ -23,6 +23,10 @@ from groupkeeper.storage.backends.consul.keys import (
     stored_value,
     value_of,
 )
+from groupkeeper.storage.backends.consul.leftovers import (
+    remove_value_leftovers,
+    value_leftovers,
+)
 from groupkeeper.storage.backends.consul.link import ConsulLink
 from groupkeeper.storage.backends.consul.operations import (
     Operation,
@@ -274,7 +278,8 @@ class ConsulDriver:
                 return
             if mark is None:
                 raise self._freed(ended)
-            if await client.keys(self._keys.journal(ended), consistent=True):
+            journal = self._keys.journal(ended)
+            if any(map(is_entry, await client.keys(journal, consistent=True))):
                 raise StorageError(f"{self.name}: the journal of life {ended} is not folded")
             index, owners = await self._owners(client)
             for shard, owner in owners.items():
@@ -285,6 +290,7 @@ class ConsulDriver:
                 self._goes_on(own),
                 check(mark.key, mark.at_index),
                 self._set_owners(index, owners),
+                delete_all(journal),  # further parts of an append that was interrupted
                 delete(mark.key),
             )
 
@@ -432,14 +438,7 @@ class ConsulDriver:
             self._parts = None  # until the outcome is known
             if parts is None:
                 parts = Parts(self._keys, await client.keys(self._keys.parts, consistent=True))
-            mark = self._keys.fold(journal_of)
-            index = own.marks.pop(journal_of, None)
-            if index is None:
-                found = await client.get(mark)
-                if found is None:
-                    raise self._freed(journal_of)
-                index = found.at_index
-            batch = ConsulBatch(client, self._goes_on(own), mark, index)
+            batch = await self._batch(client, own, journal_of)
             await parts.replace(batch, [*values, *events])
             for rows in self._keys.rows(journal_of, trimmed, fold.trim_row):
                 await batch.add(delete_all(rows))
@@ -457,6 +456,17 @@ class ConsulDriver:
         if journal_of == life_id:
             own.trimmed = max(own.trimmed, fold.trim_row)
 
+    async def _batch(self, client: ConsulClient, own: ConsulLife, journal_of: str) -> ConsulBatch:
+        """Return a batch that changes the mark of a journal."""
+        mark = self._keys.fold(journal_of)
+        index = own.marks.pop(journal_of, None)
+        if index is None:
+            found = await client.get(mark)
+            if found is None:
+                raise self._freed(journal_of)
+            index = found.at_index
+        return ConsulBatch(client, self._goes_on(own), mark, index)
+
     async def read(self, shards: Collection[ShardId]) -> AsyncIterator[Sequence[Value]]:
         for is_group in (False, True):
             for shard in shards:
@@ -473,6 +483,28 @@ class ConsulDriver:
 
     async def _values(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         return await self._calls.run("_values", partial(read_values, store=self._keys, keys=keys))
+
+    # --- leftovers --------------------------------------------------------------------------------
+
+    async def leftovers(self) -> Sequence[str]:
+        look = partial(value_leftovers, keys=self._keys)
+        return [*map(str, await self._calls.run("leftovers", look, timeout_s=FOLD_TIMEOUT_S))]
+
+    async def remove_leftovers(self, life_id: str) -> None:
+        own = self._own_life(life_id)
+
+        async def remove(client: ConsulClient) -> None:
+            batch = await self._batch(client, own, life_id)
+            for each in await value_leftovers(client, self._keys):
+                await remove_value_leftovers(batch, self._keys, each)
+            await batch.send()
+
+        try:
+            await self._calls.run(
+                "remove_leftovers", remove, self._over(life_id), timeout_s=FOLD_TIMEOUT_S
+            )
+        finally:
+            self._forget()
 
     # --- events -----------------------------------------------------------------------------------
 

@@ -89,16 +89,17 @@ class Parts:
     def __init__(self, keys: StoreKeys, found: Iterable[str]) -> None:
         """``found`` has the keys of all parts."""
         self._keys = keys
-        self._versions: dict[str, set[str]] = {}
+        self.versions: dict[str, set[str]] = {}
+        """By the key of the value."""
         for part in found:
             key, version = keys.whole_of(part)
-            self._versions.setdefault(key, set()).add(version)
+            self.versions.setdefault(key, set()).add(version)
 
     async def replace(self, batch: ConsulBatch, values: Sequence[tuple[str, bytes | None]]) -> None:
         """Add the operations that replace the values of keys, or delete them."""
         for key, data in values:
             parts = self._keys.parts_of(key)
-            old = [delete_all(f"{parts}{each}.") for each in self._versions.pop(key, ())]
+            old = [delete_all(f"{parts}{each}.") for each in self.versions.pop(key, ())]
             if data is None:
                 await batch.add(delete(key), *old)
                 continue
@@ -109,9 +110,16 @@ class Parts:
                     part = data[at : at + VALUE_PART_BYTES]
                     await batch.add(write(f"{parts}{version}.{number}", part))
                     await batch.send()
-                self._versions[key] = {version}
+                self.versions[key] = {version}
                 data = _IN_PARTS + f"{version} {len(starts)}".encode()
             await batch.add(write(key, data), *old)
+
+
+def version_of(data: bytes) -> str | None:
+    """Return the version of a value that is in parts; None if it is not."""
+    if not data.startswith(_IN_PARTS):
+        return None
+    return data.removeprefix(_IN_PARTS).decode(errors="replace").partition(" ")[0]
 
 
 async def read_keys(

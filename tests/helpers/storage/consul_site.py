@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+from groupkeeper.storage.backends.journal.driver import JournalDriver
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from tests.helpers.clients.real_consul import RealConsul
 from tests.helpers.storage.consul_keys import ask, keys_below
@@ -22,14 +23,17 @@ class ConsulSite:
         self.prefix = f"s{uuid.uuid4().hex}"
         self.owners: list[Owner] = []
 
-    def storage(
-        self, node_id: int = 1, port: int | None = None, timeout_ms: int = 5_000
-    ) -> JournalStorage:
+    def driver(self, port: int | None = None, timeout_ms: int = 5_000) -> JournalDriver:
         from groupkeeper.storage.backends.consul.driver import ConsulDriver
         from groupkeeper.storage.backends.consul.url import parse_url
 
         url = f"consul://127.0.0.1:{port or self.server.port}/{self.prefix}"
-        driver = ConsulDriver(parse_url(url, {}), append_timeout_ms=timeout_ms, lease_ttl_ms=TTL_MS)
+        return ConsulDriver(parse_url(url, {}), append_timeout_ms=timeout_ms, lease_ttl_ms=TTL_MS)
+
+    def storage(
+        self, node_id: int = 1, port: int | None = None, timeout_ms: int = 5_000
+    ) -> JournalStorage:
+        driver = self.driver(port, timeout_ms)
         return JournalStorage(driver, node_id=node_id, name=f"host:{node_id}", lease_ttl_ms=TTL_MS)
 
     async def owner(
@@ -70,6 +74,10 @@ class ConsulSite:
 
     async def entries(self, life: str) -> list[str]:
         return await self.below(f"journal/{life}/")
+
+    async def put_part(self, life: str, row: int, part: int) -> None:
+        """Write a further part of an entry that does not exist."""
+        await self.set_value(f"journal/{life}/{row:010d}.{part}", b"x")
 
     async def chunks(self) -> list[str]:
         return await self.below("events/")

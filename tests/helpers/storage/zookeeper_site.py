@@ -88,6 +88,11 @@ class ZooKeeperSite:
     async def entries(self, life: str) -> list[str]:
         return await self.below(f"lives/{life}")
 
+    async def put_part(self, life: str, row: int, part: int) -> None:
+        """Write a further part of an entry that does not exist."""
+        path = f"{self.root}/lives/{life}/{row:010d}.{part}"
+        await self.ask(lambda client: client.create(path, b"x"))
+
     async def chunks(self) -> list[str]:
         return await self.below("events")
 
