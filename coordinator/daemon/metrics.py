@@ -374,7 +374,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "storage_mirror_lag_seconds",
         "gauge",
-        "Age of the oldest change of a group that the mirror in ZooKeeper does not show yet.",
+        "Age of the oldest change that the mirror in ZooKeeper or Consul does not show yet.",
         "Below a few seconds. Above: mirror_failed in the log, or another program has nodes there.",
     ),
     Definition(

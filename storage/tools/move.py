@@ -34,6 +34,7 @@ Values = dict[Key, bytes]
 """The encoded value of each group and each keyed record. Equal states have equal bytes."""
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
+_replace = msgspec.structs.replace
 _decode_group: Final = msgspec.json.Decoder(ConsumerGroupRecord).decode
 
 
@@ -147,7 +148,8 @@ def canonical(record: Record) -> bytes:
     offsets = {
         topic: dict(sorted(rows.items())) for topic, rows in sorted(record.offsets.items()) if rows
     }
-    return encode_saved(SavedGroup(record.group_id, _sorted(record.metadata), offsets))
+    in_order = _replace(record, metadata=_sorted(record.metadata), offsets=offsets)
+    return encode_saved(in_order)
 
 
 def _sorted(metadata: GroupMetadata | None) -> GroupMetadata | None:
@@ -158,12 +160,10 @@ def _sorted(metadata: GroupMetadata | None) -> GroupMetadata | None:
         return metadata
     names = tuple(sorted(set(metadata.subscriptions)))
     members = [
-        msgspec.structs.replace(
-            member, subscription=names.index(metadata.subscriptions[member.subscription])
-        )
+        _replace(member, subscription=names.index(metadata.subscriptions[member.subscription]))
         for member in sorted(metadata.members, key=lambda member: member.fields.member_id)
     ]
-    in_order = msgspec.structs.replace(metadata, subscriptions=names, members=tuple(members))
+    in_order = _replace(metadata, subscriptions=names, members=tuple(members))
     return _decode_group(_encode(in_order))  # the dicts of its members are now in order too
 
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+import msgspec
+
 from groupkeeper.coordinator.core.records import Record, SavedGroup, SavedOffsets
 from groupkeeper.storage.backends.journal.driver import Fold, JournalDriver, Value
 from groupkeeper.storage.backends.journal.succession import fold_ended
@@ -147,7 +149,7 @@ def _pieces(value: Value) -> Iterator[tuple[Record, int]]:
     if not isinstance(record, SavedGroup) or size <= PIECE_BYTES:
         yield record, size
         return
-    yield SavedGroup(record.group_id, record.metadata, {}), PIECE_BYTES
+    yield msgspec.structs.replace(record, offsets={}), PIECE_BYTES
     walk = GroupWalk()
     while not walk.is_done:
         yield SavedOffsets(record.group_id, walk.take(record, PIECE_BYTES)), PIECE_BYTES

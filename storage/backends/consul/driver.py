@@ -24,10 +24,11 @@ from groupkeeper.storage.backends.consul.keys import (
     value_of,
 )
 from groupkeeper.storage.backends.consul.leftovers import (
-    remove_value_leftovers,
-    value_leftovers,
+    part_leftovers,
+    remove_part_leftovers,
 )
-from groupkeeper.storage.backends.consul.link import ConsulLink
+from groupkeeper.storage.backends.consul.link import ConsulLink, connect
+from groupkeeper.storage.backends.consul.mirror import consul_mirror, is_key_name
 from groupkeeper.storage.backends.consul.operations import (
     Operation,
     check,
@@ -72,6 +73,7 @@ from groupkeeper.storage.backends.journal.stored import (
     parts_of_entry,
     shards_data,
 )
+from groupkeeper.storage.backends.mirror.mirror import Mirror
 from groupkeeper.storage.base import (
     LeaseEpoch,
     ShardId,
@@ -132,11 +134,18 @@ class ConsulDriver:
             ConsulLink(url, limit_ms * CALL_SHARE / 1000, self.round_trips)
             for limit_ms in (append_timeout_ms, lease_ttl_ms)
         ]
+        self._mirror: Mirror | None = None
+        if url.mirror is not None:
+            self._mirror = Mirror(consul_mirror(partial(connect, url), url.mirror), is_key_name)
         self._own: ConsulLife | None = None
         self._chunks: EventChunks | None = None
         """None before the chunks are listed, and after a fold whose outcome is unknown."""
         self._parts: Parts | None = None
         """None as for the chunks."""
+
+    def figures(self) -> Mapping[str, float]:
+        """Return the lag of the mirror, if there is a mirror."""
+        return {} if self._mirror is None else {"mirror_lag_s": self._mirror.lag_s()}
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -164,6 +173,8 @@ class ConsulDriver:
     async def close(self) -> None:
         self._forget()
         self._own = None
+        if self._mirror is not None:
+            await self._mirror.close()
         await asyncio.gather(*(link.close() for link in self._links))
 
     def _forget(self) -> None:
@@ -201,7 +212,12 @@ class ConsulDriver:
             self._forget()
             return Begun([], end)
 
-        return await self._calls.run("begin_life", begin)
+        if self._mirror is not None:
+            self._mirror.end()
+        begun = await self._calls.run("begin_life", begin)
+        if self._mirror is not None and not begun.others:
+            self._mirror.begin()
+        return begun
 
     def _look(self) -> list[Operation]:
         return [read_all(self._keys.lives), read_all(self._keys.beats)]
@@ -455,6 +471,11 @@ class ConsulDriver:
             raise
         if journal_of == life_id:
             own.trimmed = max(own.trimmed, fold.trim_row)
+        self._show(fold.values)
+
+    def _show(self, values: Sequence[Value]) -> None:
+        if self._mirror is not None:
+            self._mirror.changed(values)
 
     async def _batch(self, client: ConsulClient, own: ConsulLife, journal_of: str) -> ConsulBatch:
         """Return a batch that changes the mark of a journal."""
@@ -474,7 +495,9 @@ class ConsulDriver:
                 keys = await self._calls.run("read", partial(_names, prefix=prefix))
                 for at in range(0, len(keys), MOST_OPERATIONS):
                     found = await self._values(keys[at : at + MOST_OPERATIONS])
-                    yield [value_of(shard, is_group, *item) for item in found.items()]
+                    values = [value_of(shard, is_group, *item) for item in found.items()]
+                    self._show(values)
+                    yield values
 
     async def read_groups(self, groups: Collection[tuple[ShardId, str]]) -> Sequence[Value]:
         keys = {self._keys.value(shard, True, name): (shard, name) for shard, name in groups}
@@ -487,7 +510,7 @@ class ConsulDriver:
     # --- leftovers --------------------------------------------------------------------------------
 
     async def leftovers(self) -> Sequence[str]:
-        look = partial(value_leftovers, keys=self._keys)
+        look = partial(part_leftovers, keys=self._keys)
         return [*map(str, await self._calls.run("leftovers", look, timeout_s=FOLD_TIMEOUT_S))]
 
     async def remove_leftovers(self, life_id: str) -> None:
@@ -495,8 +518,8 @@ class ConsulDriver:
 
         async def remove(client: ConsulClient) -> None:
             batch = await self._batch(client, own, life_id)
-            for each in await value_leftovers(client, self._keys):
-                await remove_value_leftovers(batch, self._keys, each)
+            for each in await part_leftovers(client, self._keys):
+                await remove_part_leftovers(batch, self._keys, each)
             await batch.send()
 
         try:

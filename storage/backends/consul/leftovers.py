@@ -10,7 +10,7 @@ from groupkeeper.storage.backends.consul.values import ConsulBatch, Parts, read_
 from groupkeeper.storage.connections.consul import ConsulClient
 
 
-class ValueLeftovers(NamedTuple):
+class PartLeftovers(NamedTuple):
     """What is left behind of one value."""
 
     key: str
@@ -22,7 +22,7 @@ class ValueLeftovers(NamedTuple):
         return f"{self.key}: parts of versions that it does not have: {len(self.versions)}"
 
 
-async def value_leftovers(client: ConsulClient, keys: StoreKeys) -> list[ValueLeftovers]:
+async def part_leftovers(client: ConsulClient, keys: StoreKeys) -> list[PartLeftovers]:
     """Return the leftovers of all values. Nobody may write them at the same time."""
     parts = Parts(keys, await client.keys(keys.parts, consistent=True))
     found = []
@@ -30,12 +30,12 @@ async def value_leftovers(client: ConsulClient, keys: StoreKeys) -> list[ValueLe
     for key, versions in sorted(parts.versions.items()):
         gone = versions - {version_of(values.get(key, b""))}
         if gone:
-            found.append(ValueLeftovers(key, tuple(sorted(gone))))
+            found.append(PartLeftovers(key, tuple(sorted(gone))))
     return found
 
 
-async def remove_value_leftovers(
-    batch: ConsulBatch, keys: StoreKeys, leftovers: ValueLeftovers
+async def remove_part_leftovers(
+    batch: ConsulBatch, keys: StoreKeys, leftovers: PartLeftovers
 ) -> None:
     """Add the operations that delete leftovers."""
     parts = keys.parts_of(leftovers.key)

@@ -26,6 +26,11 @@ RETRY_S: Final = 0.05
 _T = TypeVar("_T")
 
 
+def connect(url: ConsulUrl) -> ConsulClient:
+    """Return a client for the agent of a URL. Raises ValueError if a file of TLS is missing."""
+    return ConsulClient(url.address, token=url.token, tls=url.tls(), datacenter=url.datacenter)
+
+
 class ConsulLink:
     """Calls over connections of their own. Calls may overlap, and have no order."""
 
@@ -34,9 +39,7 @@ class ConsulLink:
         self._name = url.name
         self._timeout_s = timeout_s
         self._round_trips = round_trips
-        self._client = ConsulClient(
-            url.address, token=url.token, tls=url.tls(), datacenter=url.datacenter
-        )
+        self._client = connect(url)
 
     async def run(
         self,

@@ -1,6 +1,6 @@
 """The URL of a store in Consul (pure, but for the files of TLS).
 
-``consul://HOST:PORT/prefix?dc=dc1&tls=on&ca_file=...``
+``consul://HOST:PORT/prefix?mirror=off&dc=dc1&tls=on&ca_file=...``
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ TOKEN_VARIABLE: Final = "CONSUL_HTTP_TOKEN"  # noqa: S105 - its name
 
 DEFAULT_PORT: Final = 8500
 DEFAULT_PREFIX: Final = "groupkeeper"
+DEFAULT_MIRROR: Final = "groupkeeper/readers"
+"""The beginning of the keys of ``groupkeeper.clients`` in Consul."""
 
-_KNOWN: Final = ("dc", "tls", "ca_file", "cert_file", "key_file")
+_KNOWN: Final = ("mirror", "dc", "tls", "ca_file", "cert_file", "key_file")
 _SWITCH: Final = {"on": True, "off": False}
 
 
@@ -27,6 +29,8 @@ class ConsulUrl(NamedTuple):
     """HOST:PORT of an agent."""
     prefix: str
     """All keys of the store begin with it and a slash."""
+    mirror: str | None
+    """The beginning of the keys of the mirror. None: there is no mirror."""
     token: str | None
     datacenter: str | None
     has_tls: bool
@@ -68,9 +72,7 @@ def parse_url(url: str, environment: Mapping[str, str]) -> ConsulUrl:
     if not parts.hostname or "," in parts.netloc:
         raise ValueError(f"{parts.netloc!r} is not HOST:PORT of one agent of Consul")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    prefix = unquote(parts.path).strip("/") or DEFAULT_PREFIX
-    if any(part in ("", ".", "..") for part in prefix.split("/")):
-        raise ValueError(f"{prefix!r}: the prefix must have no empty, '.' or '..' parts")
+    prefix = _prefix(unquote(parts.path).strip("/") or DEFAULT_PREFIX)
     asked = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := [key for key in asked if key not in _KNOWN]:
         raise ValueError(f"parameter {unknown[0]!r} is not known; use {', '.join(_KNOWN)}")
@@ -81,8 +83,21 @@ def parse_url(url: str, environment: Mapping[str, str]) -> ConsulUrl:
     return ConsulUrl(
         f"{host}:{parts.port or DEFAULT_PORT}",
         prefix,
+        _mirror(asked.get("mirror", "on")),
         environment.get(TOKEN_VARIABLE) or None,
         asked.get("dc") or None,
         _SWITCH[switch],
         *files,
     )
+
+
+def _mirror(asked: str) -> str | None:
+    if asked in _SWITCH:
+        return DEFAULT_MIRROR if _SWITCH[asked] else None
+    return _prefix(asked.strip("/"))
+
+
+def _prefix(text: str) -> str:
+    if any(part in ("", ".", "..") for part in text.split("/")):
+        raise ValueError(f"{text!r}: the prefix must have no empty, '.' or '..' parts")
+    return text

@@ -38,6 +38,7 @@ from groupkeeper.storage.backends.journal.stored import (
     owners_of,
     shards_data,
 )
+from groupkeeper.storage.backends.mirror.mirror import Mirror
 from groupkeeper.storage.backends.zookeeper.journal import (
     OwnLife,
     append_entry,
@@ -51,8 +52,8 @@ from groupkeeper.storage.backends.zookeeper.leftovers import (
     value_leftovers,
 )
 from groupkeeper.storage.backends.zookeeper.link import ZooKeeperLink
-from groupkeeper.storage.backends.zookeeper.mirror import ZooKeeperMirror
-from groupkeeper.storage.backends.zookeeper.names import plain_name
+from groupkeeper.storage.backends.zookeeper.mirror import zookeeper_mirror
+from groupkeeper.storage.backends.zookeeper.names import is_node_name, plain_name
 from groupkeeper.storage.backends.zookeeper.nodes import ROOT, StoreNodes, is_entry
 from groupkeeper.storage.backends.zookeeper.url import ZooKeeperUrl
 from groupkeeper.storage.backends.zookeeper.values import (
@@ -127,7 +128,8 @@ class ZooKeeperDriver:
             ZooKeeperLink(url.name, settings, limit_ms * CALL_SHARE / 1000, self.round_trips)
             for limit_ms in (append_timeout_ms, lease_ttl_ms)
         ]
-        self._mirror = ZooKeeperMirror(_open_to_readers(settings)) if url.has_mirror else None
+        opening = zookeeper_mirror(_open_to_readers(settings))
+        self._mirror = Mirror(opening, is_node_name) if url.has_mirror else None
         self._own: OwnLife | None = None
         self._seen_lives: frozenset[str] = frozenset()
         """The lives that the last beat found."""

@@ -1,67 +1,24 @@
-"""The mirror: a copy of the groups in the layout of Kafka's classic consumers, for programs that
-read ZooKeeper.
-
-It is written after the folds, with only the newest values, over a session of its own. No request
-waits for it. It deletes only nodes that it has written, and never those of other programs.
-"""
+"""Writes the mirror in the layout of Kafka's classic consumers (``storage.backends.mirror``)."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-import structlog
-
-from groupkeeper.coordinator.core.records import TopicRecord
-from groupkeeper.storage.backends.journal.driver import Value
-from groupkeeper.storage.backends.zookeeper.link import CLOSE_S
-from groupkeeper.storage.backends.zookeeper.mirror_backlog import MirrorBacklog
+from groupkeeper.storage.backends.mirror.mirrored import (
+    NO_NODES,
+    MirroredGroup,
+    MirroredSubscription,
+    registration,
+)
 from groupkeeper.storage.backends.zookeeper.mirror_nodes import (
     EphemeralNodes,
     delete_empty,
     replace_offsets,
 )
-from groupkeeper.storage.backends.zookeeper.mirrored import (
-    NO_NODES,
-    MirroredGroup,
-    MirroredSubscription,
-    mirrored_group,
-    registration,
-)
-from groupkeeper.storage.backends.zookeeper.names import is_node_name
-from groupkeeper.storage.base import StorageError
-from groupkeeper.storage.codec.records import decode_record, decode_saved
-from groupkeeper.storage.connections.backoff import Backoff
 from groupkeeper.storage.connections.zookeeper import ZooKeeperSession
-from groupkeeper.storage.connections.zookeeper_errors import ZooKeeperError
 from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
 from groupkeeper.storage.event_log.log_clock import wall_clock_ms
-
-PAUSE_S: Final = 1.0
-"""The mirror is written at most once in this time, so a group that commits often costs little."""
-
-REST: Final = 3
-"""The least ratio of a pause to the round before it. So the mirror works for only a part of the
-time."""
-
-MAX_RETRY_MS: Final = 30_000
-"""The longest pause after a failure. A missing permission is retried too, because an operator may
-grant it."""
-
-LAST_ROUND_S: Final = 1.0
-"""How long a clean stop waits for the last round, which writes the newest offsets."""
-
-THREAD_BYTES: Final = 64 * 1024
-"""The size above which a group is decoded on a thread, not on the event loop."""
-
-_TOPIC: Final = "topic/"
-"""The beginning of the keys of topics (``storage.codec.records.own_key``)."""
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass
@@ -73,161 +30,57 @@ class _Written:
     offsets: dict[str, int] = field(default_factory=dict)
 
 
-class ZooKeeperMirror:
-    """Writes the mirror: the groups of this process, for programs that read ZooKeeper."""
+class ZooKeeperMirrorSession:
+    """A session of its own. ZooKeeper deletes the nodes of members and owners when it ends."""
 
     def __init__(
-        self,
-        settings: ZooKeeperSettings,
-        *,
-        clock: Callable[[], int] = wall_clock_ms,
-        timer_s: Callable[[], float] = time.monotonic,
+        self, session: ZooKeeperSession, chroot: str, clock: Callable[[], int] = wall_clock_ms
     ) -> None:
-        self._settings = settings
+        self._session = session
+        self._chroot = chroot
         self._clock = clock
-        self._timer_s = timer_s
-        self._backlog = MirrorBacklog()
-        self._wanted: dict[str, MirroredGroup] = {}
         self._written: dict[str, _Written] = {}
-        self._topic_names: dict[str, str] = {}
-        self._wake = asyncio.Event()
-        self._session: ZooKeeperSession | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Begin without groups, because this process has registered anew. Its groups are loaded
-        next.
-        """
-        self._task = asyncio.get_running_loop().create_task(self._run())
+    @property
+    def why_ended(self) -> str | None:
+        why = self._session.why_ended
+        return None if why is None else str(why)
 
-    def end(self) -> None:
-        """End the session without waiting. Its nodes of members and owners disappear; those of
-        offsets stay.
-        """
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        for kept in (self._wanted, self._written, self._topic_names):
-            kept.clear()
-        self._backlog.clear()
-        session, self._session = self._session, None
-        if session is not None:
-            self._closing = asyncio.get_running_loop().create_task(session.close())
+    async def wait_ended(self) -> object:
+        return await self._session.wait_ended()
 
     async def close(self) -> None:
-        """Write the values that still wait, if this takes only a short time. Then end the
-        session.
-        """
-        task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task], timeout=LAST_ROUND_S)
-        if self._session is not None and self._session.why_ended is None:
-            with contextlib.suppress(ZooKeeperError, TimeoutError):
-                async with asyncio.timeout(LAST_ROUND_S):
-                    await self._round()
-        self.end()
-        if self._closing is not None:
-            await asyncio.wait([self._closing], timeout=CLOSE_S)
+        await self._session.close()
 
-    def changed(self, values: Iterable[Value]) -> None:
-        """Write these values to the mirror soon."""
-        for value in values:
-            if value.is_group and is_node_name(value.key):
-                self._backlog.changed(value.key, value.data, self._timer_s())
-            elif not value.is_group and value.key.startswith(_TOPIC) and value.data is not None:
-                record = decode_record(value.data)
-                if isinstance(record, TopicRecord):
-                    self._topic_names[record.topic_id] = record.name
-        self._wake.set()
-
-    def lag_s(self) -> float:
-        """Return the age of the oldest change that is not mirrored; 0 if there is none."""
-        return self._backlog.lag_s(self._timer_s())
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        backoff = Backoff(first_ms=1_000, most_ms=MAX_RETRY_MS)
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            began_s = loop.time()
-            pause_s = PAUSE_S
-            try:
-                await self._round()
-                backoff.succeeded()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the store goes on
-                pause_s = backoff.next_s()
-                self._wake.set()
-                _log.warning(
-                    "mirror_failed", error=str(error) or repr(error), retry_s=round(pause_s, 1)
-                )
-            await asyncio.sleep(max(pause_s, REST * (loop.time() - began_s)))
-            if self._backlog:
-                self._wake.set()
-
-    async def _round(self) -> None:
-        """Write the groups that have changed to the mirror. If some fail, the last of their errors
-        is raised.
-        """
-        session = await self._opened()
-        for group_id in self._backlog.waiting():
-            await self._want(group_id, self._backlog.take(group_id))
-        problem: ZooKeeperError | None = None
-        for group_id in self._backlog.unfinished():
-            try:
-                if await self._write(session, group_id):
-                    self._backlog.written(group_id)
-            except ZooKeeperError as error:
-                if session.why_ended is not None:
-                    raise
-                problem = error
-        if problem is not None:
-            raise problem
-
-    async def _opened(self) -> ZooKeeperSession:
+    async def write(
+        self, group_id: str, wanted: MirroredGroup | None, partitions: Mapping[str, int]
+    ) -> bool:
         session = self._session
-        if session is None or session.why_ended is not None:
-            self._session = None
-            session = ZooKeeperSession(self._settings)
-            await session.open()
-            self._session = session
-            self._written.clear()
-            self._backlog.lost(self._wanted, self._timer_s())
-            ended = asyncio.ensure_future(session.wait_ended())
-            ended.add_done_callback(lambda _: self._wake.set())
-        return session
-
-    async def _want(self, group_id: str, data: bytes | None) -> None:
-        self._wanted.pop(group_id, None)
-        if data is None:
-            return
-        with contextlib.suppress(StorageError):  # the load of its shard names a damaged value
-            if len(data) > THREAD_BYTES:
-                self._wanted[group_id] = await asyncio.to_thread(self._mirrored, data)
-            else:
-                self._wanted[group_id] = self._mirrored(data)
-
-    def _mirrored(self, data: bytes) -> MirroredGroup:
-        return mirrored_group(decode_saved(data), self._topic_names)
-
-    async def _write(self, session: ZooKeeperSession, group_id: str) -> bool:
-        """Write those nodes of a group that differ. Return False if a node of another session is in
-        the way.
-        """
-        root = f"{self._settings.address.chroot}/consumers/{group_id}"
-        wanted = self._wanted.get(group_id, NO_NODES)
+        root = f"{self._chroot}/consumers/{group_id}"
+        nodes = NO_NODES if wanted is None else wanted
         written = self._written.setdefault(group_id, _Written())
         now_s = self._clock() // 1000
         ids = EphemeralNodes[MirroredSubscription](
             session, f"{root}/ids", lambda subscribed: registration(subscribed, now_s)
         )
         owners = EphemeralNodes[str](session, f"{root}/owners", str.encode)
-        are_ids_ours = await ids.replace(written.ids, wanted.ids)
-        are_owners_ours = await owners.replace(written.owners, wanted.owners)
-        await replace_offsets(session, f"{root}/offsets", written.offsets, wanted.offsets)
-        if group_id not in self._wanted:
+        are_ids_ours = await ids.replace(written.ids, nodes.ids)
+        are_owners_ours = await owners.replace(written.owners, nodes.owners)
+        await replace_offsets(session, f"{root}/offsets", written.offsets, nodes.offsets)
+        if wanted is None:
             del self._written[group_id]
             await delete_empty(session, root)
         return are_ids_ours and are_owners_ours
+
+
+def zookeeper_mirror(
+    settings: ZooKeeperSettings,
+) -> Callable[[], Awaitable[ZooKeeperMirrorSession]]:
+    """Return a function that opens a session of a mirror."""
+
+    async def open_session() -> ZooKeeperMirrorSession:
+        session = ZooKeeperSession(settings)
+        await session.open()
+        return ZooKeeperMirrorSession(session, settings.address.chroot)
+
+    return open_session

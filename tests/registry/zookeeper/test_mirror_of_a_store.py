@@ -32,7 +32,7 @@ from groupkeeper.protocol.consumer_protocol import (
     encode_subscription,
 )
 from groupkeeper.storage.backends.journal.store import JournalStorage
-from groupkeeper.storage.backends.zookeeper import mirror
+from groupkeeper.storage.backends.mirror import mirror
 from groupkeeper.storage.backends.zookeeper.driver import ZooKeeperDriver
 from groupkeeper.storage.backends.zookeeper.url import parse_url
 from tests.helpers.clients.kazoo_go import KazooGo

@@ -113,7 +113,8 @@ def test_consul_is_a_store_that_several_processes_share() -> None:
     ("url", "words"),
     [
         ("consul:", "is not HOST:PORT"),
-        ("consul://a?mirror=off", "'mirror' is not known; use dc, tls"),
+        ("consul://a?mirrors=off", "'mirrors' is not known; use mirror, dc, tls"),
+        ("consul://a?mirror=a//b", "must have no empty"),
         ("consul://me@a", "set storage.password_file or CONSUL_HTTP_TOKEN"),
         ("consul://a?ca_file=/nowhere.pem", "the files of TLS cannot be read"),
     ],

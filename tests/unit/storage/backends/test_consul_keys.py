@@ -108,7 +108,7 @@ def test_a_url_of_an_agent_alone_is_enough() -> None:
         ("consul://a/x//y", "no empty"),
         ("consul://a/../y", "no empty"),
         ("consul://a:x", "Port"),
-        ("consul://a?token=x", "'token' is not known; use dc, tls"),
+        ("consul://a?token=x", "'token' is not known; use mirror, dc, tls"),
         ("consul://a?tls=maybe", "tls is 'maybe'; use on or off"),
         ("consul://:secret@a", "has no user"),
         ("zookeeper://a", "use consul://"),

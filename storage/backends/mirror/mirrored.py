@@ -1,15 +1,15 @@
 """Converts a group to the layout of the classic consumers (pure).
 
 ``ids/INSTANCE`` has the subscription of a member, ``owners/TOPIC/PARTITION`` the member that owns a
-partition, and ``offsets/TOPIC/PARTITION`` the committed offset. Names that ZooKeeper refuses are
-left out: no other program could use them either.
+partition, and ``offsets/TOPIC/PARTITION`` the committed offset. Names that the server or the
+layout refuses are left out: no other program could use them either.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 from groupkeeper.coordinator.core.consumer_records import ConsumerGroupRecord, SavedConsumerMember
 from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedMember, SavedOffset
@@ -18,7 +18,6 @@ from groupkeeper.protocol.consumer_protocol import (
     decode_assignment,
     decode_subscription,
 )
-from groupkeeper.storage.backends.zookeeper.names import is_node_name
 
 MAX_PARTS: Final = 100_000
 """The most topics and partitions of one member. A member with more is left out."""
@@ -26,6 +25,10 @@ MAX_PARTS: Final = 100_000
 _CONSUMERS: Final = "consumer"
 """The protocol type of consumers. We can read only the subscriptions and assignments of consumers.
 """
+
+
+IsName: TypeAlias = Callable[[str], bool]
+"""Returns True if a name can be used in the layout, unchanged."""
 
 
 class MirroredSubscription(NamedTuple):
@@ -49,15 +52,17 @@ class MirroredGroup(NamedTuple):
 NO_NODES: Final = MirroredGroup({}, {}, {})
 
 
-def mirrored_group(group: SavedGroup, topic_names: Mapping[str, str]) -> MirroredGroup:
+def mirrored_group(
+    group: SavedGroup, topic_names: Mapping[str, str], is_name: IsName
+) -> MirroredGroup:
     """Return the nodes to mirror for a group. ``topic_names`` maps topic ids to names."""
     ids: dict[str, MirroredSubscription] = {}
     owners: dict[str, str] = {}
     for member_id, subscribed, owned in _members(group, topic_names):
-        if is_node_name(member_id):
+        if is_name(member_id):
             ids[member_id] = subscribed
-            owners |= dict.fromkeys(_places(owned), member_id)
-    return MirroredGroup(ids, owners, dict(_offsets(group.offsets)))
+            owners |= dict.fromkeys(_places(owned, is_name), member_id)
+    return MirroredGroup(ids, owners, dict(_offsets(group.offsets, is_name)))
 
 
 def registration(subscribed: MirroredSubscription, timestamp_s: int) -> bytes:
@@ -117,15 +122,17 @@ def _current(
                 yield topic_names[topic_id], [partition for partition, _ in epochs]
 
 
-def _places(owned: _Owned) -> Iterator[str]:
+def _places(owned: _Owned, is_name: IsName) -> Iterator[str]:
     for topic, partitions in owned:
-        if is_node_name(topic):
+        if is_name(topic):
             for partition in partitions:
                 yield f"{topic}/{partition}"
 
 
-def _offsets(offsets: Mapping[str, Mapping[int, SavedOffset]]) -> Iterator[tuple[str, int]]:
+def _offsets(
+    offsets: Mapping[str, Mapping[int, SavedOffset]], is_name: IsName
+) -> Iterator[tuple[str, int]]:
     for topic, rows in offsets.items():
-        if is_node_name(topic):
+        if is_name(topic):
             for partition, saved in rows.items():
                 yield f"{topic}/{partition}", saved.offset

@@ -1,8 +1,8 @@
-"""The age of what the mirror in ZooKeeper does not show yet."""
+"""The age of what the mirror does not show yet."""
 
 from __future__ import annotations
 
-from groupkeeper.storage.backends.zookeeper.mirror_backlog import MirrorBacklog
+from groupkeeper.storage.backends.mirror.backlog import MirrorBacklog
 
 
 def test_the_lag_is_the_age_of_the_oldest_change_that_is_not_written() -> None:

@@ -20,12 +20,13 @@ from groupkeeper.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from groupkeeper.storage.backends.zookeeper.mirrored import (
+from groupkeeper.storage.backends.mirror.mirrored import (
     NO_NODES,
     MirroredSubscription,
     mirrored_group,
     registration,
 )
+from groupkeeper.storage.backends.zookeeper.names import is_node_name
 from tests.helpers.core.records import TOPIC_ID, group_record
 
 
@@ -42,14 +43,14 @@ def test_members_of_the_classic_protocol_have_subscriptions_and_partitions() -> 
     )
     unreadable = group.members[1]
     saved = SavedGroup("g", replace(group, members=(first, unreadable)), {})
-    found = mirrored_group(saved, {})
+    found = mirrored_group(saved, {}, is_node_name)
     assert found.ids == {"m-0": MirroredSubscription("static", ("b", "a"))}
     assert found.owners == {"a/0": "m-0", "a/7": "m-0"}
 
 
 def test_members_of_another_protocol_type_are_left_out() -> None:
     group = replace(group_record("g"), protocol_type="connect")
-    assert mirrored_group(SavedGroup("g", group, {}), {}) == NO_NODES
+    assert mirrored_group(SavedGroup("g", group, {}), {}, is_node_name) == NO_NODES
 
 
 def test_members_of_consumer_groups_own_what_they_still_have_to_revoke() -> None:
@@ -66,7 +67,7 @@ def test_members_of_consumer_groups_own_what_they_still_have_to_revoke() -> None
         SavedConsumerMember(ConsumerMemberFields("c/d"), 0, AssignedFields(0, 0, 0)),
     )
     record = ConsumerGroupRecord("g", subscriptions=(("orders",), ()), members=members)
-    found = mirrored_group(SavedGroup("g", record, {}), {TOPIC_ID: "orders"})
+    found = mirrored_group(SavedGroup("g", record, {}), {TOPIC_ID: "orders"}, is_node_name)
     assert found.ids == {
         "a": MirroredSubscription("static", ("orders",)),
         "b": MirroredSubscription("white_list", ("x.*",)),
@@ -76,7 +77,7 @@ def test_members_of_consumer_groups_own_what_they_still_have_to_revoke() -> None
 
 def test_a_group_of_offsets_alone_has_those_with_names_of_nodes() -> None:
     offsets = {"orders": {3: saved_offset(42)}, "a/b": {0: saved_offset(1)}}
-    found = mirrored_group(SavedGroup("g", None, offsets), {})
+    found = mirrored_group(SavedGroup("g", None, offsets), {}, is_node_name)
     assert found == ({}, {}, {"orders/3": 42})
 
 

@@ -1,0 +1,1 @@
+"""Copies of the groups for programs that read ZooKeeper or Consul."""
