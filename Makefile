@@ -207,7 +207,7 @@ INTERPRETER ?= $(BIN)/python
 bench: .venv/installed-for-tests ## Beside a real Kafka and a bare echo (BUSY=2 ROUNDS=5 INTERPRETER=/usr/bin/python3); needs Java, Maven, Go
 	@$(BIN)/python -m bench.beside_kafka --busy $(BUSY) --rounds $(ROUNDS) --python $(INTERPRETER)
 
-bench-storage: .venv/installed-for-tests ## PostgreSQL and ZooKeeper as stores, beside their raw clients with the same bytes; needs both
+bench-storage: .venv/installed-for-tests ## PostgreSQL, ZooKeeper, Consul and topics of Kafka as stores, beside their raw clients with the same bytes; needs Java and Maven
 	@$(BIN)/python -m bench.shared_storage
 
 bench-consumers: .venv/installed-for-tests ## Consumer groups (KIP-848) beside a real Kafka (ROUNDS=5 INTERPRETER=/usr/bin/python3); needs Java, Maven, Go

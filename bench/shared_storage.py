@@ -2,25 +2,25 @@
 
     python -m bench.shared_storage [--appends 300] [--offsets 1000000]
 
-Starts a PostgreSQL and a ZooKeeper of its own. The store and the raw client take turns, in one run.
-SQLite on the same disk gives the CPU time to compare with.
+Starts a PostgreSQL, a ZooKeeper, a Consul and a Kafka of its own. The store and the raw client take
+turns, in one run. SQLite on the same disk gives the CPU time to compare with.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import asyncpg
-from kazoo.client import KazooClient
 
-from bench.storage_bench import COMMITS, IDENTITY, PARTITIONS, SHARDS, Load
+from bench.append_series import GOAL_RATIO, Series
+from bench.kafka_topic import measure_kafka
+from bench.key_stores import measure_consul, measure_zookeeper
+from bench.storage_bench import IDENTITY, PARTITIONS, SHARDS, Load
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 from groupkeeper.storage.backends.journal.driver import Fold, Value
 from groupkeeper.storage.backends.journal.store import JournalStorage
@@ -28,46 +28,11 @@ from groupkeeper.storage.backends.postgres.driver import PostgresDriver
 from groupkeeper.storage.backends.postgres.url import parse_url
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.codec.records import encode_saved
-from groupkeeper.storage.open import open_storage
-from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.storage.real_postgres import RealPostgres
 
-GOAL_RATIO = 1.5
 GOAL_LOAD_S = 10.0
 PORTION_GROUPS = 200
-
-
-class Series:
-    """The wall and CPU times of one kind of append."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.wall_s: list[float] = []
-        self.cpu_s: list[float] = []
-
-    async def measure(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Measure one append."""
-        wall, cpu = time.perf_counter(), time.process_time()
-        await work()
-        self.wall_s.append(time.perf_counter() - wall)
-        self.cpu_s.append(time.process_time() - cpu)
-
-    @property
-    def p50_ms(self) -> float:
-        """The median."""
-        return statistics.median(self.wall_s) * 1e3
-
-    @property
-    def commit_us(self) -> float:
-        """CPU time of a commit, all threads of this process."""
-        return statistics.median(self.cpu_s) / COMMITS * 1e6
-
-    def __str__(self) -> str:
-        p99 = statistics.quantiles(self.wall_s, n=100)[98] * 1e3
-        return (
-            f"{self.name:<34} p50 {self.p50_ms:6.2f} ms  p99 {p99:6.2f} ms  "
-            f"CPU {self.commit_us:5.1f} us a commit"
-        )
+OTHERS = {"zookeeper": measure_zookeeper, "consul": measure_consul, "kafka": measure_kafka}
 
 
 def a_store(server: RealPostgres, schema: str) -> JournalStorage:
@@ -137,30 +102,6 @@ def _value(number: int) -> Value:
     return Value(number % SHARDS, True, group_id, encode_saved(saved))
 
 
-async def measure_zookeeper(directory: Path, appends: int) -> None:
-    """Let the store and kazoo take turns. kazoo answers in a thread of its own."""
-    server = RealZooKeeper(directory)
-    server.start()
-    client = KazooClient(server.servers)
-    await asyncio.to_thread(client.start)
-    load = Load(open_storage(f"zookeeper://{server.servers}/bench", append_timeout_ms=60_000), 100)
-    try:
-        await load.start()
-        ours, theirs = Series("ZooKeeper, an append of 64"), Series("kazoo, the same bytes")
-        for row in range(appends):
-            items = load.items()
-            await ours.measure(lambda items=items: load.storage.append(items))
-            data = load.storage._entries[-1].payload
-            create = partial(client.create, f"/raw-{row}", data)
-            await theirs.measure(lambda create=create: asyncio.to_thread(create))
-        print(ours, theirs, sep="\n")
-        print(f"p50 beside the raw client: {ours.p50_ms / theirs.p50_ms:.2f} (goal {GOAL_RATIO})")
-    finally:
-        await load.storage.close()
-        client.stop()
-        server.stop()
-
-
 async def measure(appends: int, offsets: int) -> None:
     """Measure one store after the other."""
     server = RealPostgres()
@@ -168,7 +109,8 @@ async def measure(appends: int, offsets: int) -> None:
         with tempfile.TemporaryDirectory() as directory:
             await measure_appends(server, Path(directory), appends)
             await measure_load(server, offsets)
-            await measure_zookeeper(Path(directory) / "zookeeper", appends)
+            for name, measure_other in OTHERS.items():
+                await measure_other(Path(directory) / name, appends)
     finally:
         server.end()
 
