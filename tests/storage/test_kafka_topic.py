@@ -14,7 +14,7 @@ from aiokafka.admin.new_topic import NewTopic
 
 from groupkeeper.coordinator.core.consumer_records import ConsumerGroupRecord
 from groupkeeper.coordinator.core.events import GroupCreated
-from groupkeeper.coordinator.core.records import GroupRemoved, OffsetsRemoved
+from groupkeeper.coordinator.core.records import GroupConfigs, GroupRemoved, OffsetsRemoved
 from groupkeeper.storage.backends.kafka_topic.link import KafkaLink
 from groupkeeper.storage.backends.kafka_topic.options import client_options
 from groupkeeper.storage.base import Batch, StoreRefused
@@ -183,6 +183,30 @@ async def test_10_000_partitions_of_a_group_come_back(site: KafkaTopicSite):
     again = await site.again(owner)
     assert again.model.keys == owner.model.keys
     await again.append(2, [GroupRemoved("big")])
+    assert (await site.again(again)).model.keys == {}
+
+
+NAMES = [
+    *("", ".", "..", "a/b", "/", "\0", "a\0b", "%", "é\U0001f600", "\ue000"),
+    "x" * 32_767,
+    "\0" * 32_767,
+]
+
+
+async def test_every_name_comes_back_and_goes(site: KafkaTopicSite):
+    owner = await site.owner()
+    for name in NAMES:
+        await owner.append(1, [commit(name, 7), group_record(name)], [GroupCreated(group_id=name)])
+        await owner.append(2, [ConsumerGroupRecord(name)])
+        await owner.append(-1, [GroupConfigs(name, {"a": "1"})])
+    again = await site.again(owner)
+    assert again.model.keys == owner.model.keys
+    names = [event["group"] for event in site.events() if event["kind"] == "group_created"]
+    assert sorted(names) == sorted(NAMES)
+    for name in NAMES:
+        await again.append(1, [GroupRemoved(name)])
+        await again.append(2, [GroupRemoved(name)])
+        await again.append(-1, [GroupConfigs(name, {})])
     assert (await site.again(again)).model.keys == {}
 
 

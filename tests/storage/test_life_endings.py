@@ -121,6 +121,21 @@ async def test_a_life_ends_after_its_append(site: Site) -> None:
     assert await offset_after_load(owner) == 2
 
 
+async def test_the_history_of_a_group_has_the_events_of_two_nodes(site: Site) -> None:
+    """Each node counts its events from 1."""
+    first = await site.owner(node_id=1)
+    for offset in range(1, 4):
+        await first.append(0, [commit("g", offset)])
+    await first.storage.close()
+    second = await site.owner(node_id=2)
+    await second.append(0, [commit("g", 4)])
+    for _ in range(2):  # its event is first in the journal, and then in the log
+        found = [event async for event in second.storage.history("g")]
+        offsets = sorted(event["topics"][0]["partitions"][0]["offset"] for event in found)
+        assert offsets == [1, 2, 3, 4]
+        await second.fold_all()
+
+
 async def test_a_second_node_is_refused_with_the_name_of_the_first(site: Site) -> None:
     owner = await site.owner()
     with pytest.raises(StoreRefused, match=r"is in use by node 1 \(host:1\)"):

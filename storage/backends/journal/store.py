@@ -561,14 +561,15 @@ class JournalStorage:
     async def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
         """Yield the durable events of a group, oldest first, from the time ``since_ms`` on."""
         entries = [*self._entries]
-        seen = 0
+        seen: dict[str, int] = {}
+        """By log: another node, or a store that was set back, has used the same seqs."""
         async for event in self._driver.history(group_id, since_ms):
-            seen = event["seq"]
+            seen[event["log_id"]] = event["seq"]
             yield event
         for entry in entries:
             for event in payload_events(entry.first_seq, decode_payload(entry.payload)):
                 wanted = event["group"] == group_id and event["ts_ms"] >= since_ms
-                if wanted and event["seq"] > seen:
+                if wanted and event["seq"] > seen.get(event["log_id"], 0):
                     yield event
 
     def _check_open(self) -> None:

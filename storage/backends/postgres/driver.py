@@ -387,21 +387,22 @@ class PostgresDriver:
         await self._write("delete_events", life_id, self._folds, delete)
 
     async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
-        seq = 0
+        seq, log_id = 0, ""
         while True:
             rows = await self._fetch(
                 "history",
-                "SELECT seq, event FROM event_log WHERE key = $1 AND ts_ms >= $2 AND seq > $3 "
-                "ORDER BY seq LIMIT 200",
+                "SELECT seq, log_id, event FROM event_log WHERE key = $1 AND ts_ms >= $2 "
+                "AND seq >= $3 AND (seq, log_id) > ($3, $4) ORDER BY seq, log_id LIMIT 200",
                 key_of(group_id),
                 since_ms,
                 seq,
+                log_id,
             )
             for row in rows:
                 yield decode_line(row["event"].encode())
             if not rows:
                 return
-            seq = rows[-1]["seq"]
+            seq, log_id = rows[-1]["seq"], rows[-1]["log_id"]
 
 
 def quoted(name: str) -> str:
