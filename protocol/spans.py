@@ -2,34 +2,35 @@
 
 The gateway changes a few fields of a reply and copies the bytes of all others
 (``coordinator/gateway/rewriting.py``). Like the safe reader, this code is made from the field
-metadata of kio's classes. It checks every length against the bytes that are left, and every count
-also against the budget of elements. It does not check what it does not decode: nulls, texts, and
-the contents of tags.
+metadata of kio's classes: one generated function for each class, because nearly every Produce reply
+is walked. It checks every count against the bytes that are left and against the budget of elements,
+and every position against the end. It does not check what it does not decode: nulls, texts, and the
+contents of tags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.fields import LAYOUTS, EntityClass, WireField, wire_fields
 from groupkeeper.protocol.packing import PACK_INT32, classic_string, compact_string, varint
 from groupkeeper.protocol.reader import Input, java_text
 
-Span: TypeAlias = tuple[int, int]
-"""The position of a value, and the position after it."""
-
-Skip: TypeAlias = Callable[[Input], None]
-"""Moves the position behind a value. Raises ProtocolError, IndexError or ``struct.error`` if the
-value ends early."""
+Walk: TypeAlias = Callable[[bytes, int, int, int], tuple[int, ...]]
+"""A function of (bytes, position, end, budget of elements). It returns the position of each field,
+the position after the last one, and the rest of the budget. Raises ProtocolError, IndexError or
+``struct.error`` for a field that ends early. Positions may be beyond the end."""
 
 _INT8: Final = Struct(">b").unpack_from
 _INT16: Final = Struct(">h").unpack_from
 _INT32: Final = Struct(">i").unpack_from
 _UUID_BYTES: Final = 16
+_LONGEST_VARINT: Final = 5
 
 
 class Tag(NamedTuple):
@@ -48,37 +49,44 @@ class Shape:
         plain, tagged = wire_fields(entity_type)
         self.fields = {field.name: field for field in plain}
         self.tags = {field.name: field for field in tagged}
-        self.skips = {name: _skip(field, self.flexible) for name, field in self.fields.items()}
-        """The function that skips each field."""
-        self._skip_plain = _in_sequence(plain, self.skips)
+        self.places = {field.name: place for place, field in enumerate(plain)}
+        """The place of each field among the positions that ``walk_all`` returns."""
+        self._walk_field: dict[str, Walk] = {}
+
+    @cached_property
+    def _walk_all(self) -> Walk:
+        return _compiled([*self.fields.values()], self.flexible, with_tags=self.flexible)
+
+    @cached_property
+    def _walk_plain(self) -> Walk:
+        return _compiled([*self.fields.values()], self.flexible, with_tags=False)
 
     def element(self, name: str) -> Shape:
         """Return the shape of the elements of an array."""
         return shape((self.fields.get(name) or self.tags[name]).entity)
 
-    def skip(self, source: Input) -> None:
-        """Skip a whole entity."""
-        self.skip_plain(source)
-        if self.flexible:
-            source.skip_tags()
+    def walk_all(self, source: Input) -> Sequence[int]:
+        """Skip an entity, and return the position of each field and those of the tagged fields."""
+        return _walked(self._walk_all, source)
 
     def skip_plain(self, source: Input) -> None:
         """Skip an entity without its tagged fields, which come last."""
-        for skip in self._skip_plain:
-            skip(source)
+        _walked(self._walk_plain, source)
 
-    def spans(self, source: Input) -> dict[str, Span]:
-        """Skip an entity without its tagged fields, and return where each field lies."""
-        found: dict[str, Span] = {}
-        for name, skip in self.skips.items():
-            start = source.position
-            skip(source)
-            found[name] = start, source.position
-        return found
+    def skip_field(self, name: str, source: Input) -> None:
+        """Skip one field."""
+        walk = self._walk_field.get(name)
+        if walk is None:
+            walk = _compiled([self.fields[name]], self.flexible, with_tags=False)
+            self._walk_field[name] = walk
+        _walked(walk, source)
 
     def count(self, source: Input) -> int:
-        """Read the number of elements of an array; -1 or less for null."""
-        return _length(source, _INT32, 4, self.flexible)
+        """Read the number of elements of an array, and check it. A null array has none."""
+        count = _length(source, _INT32, 4, self.flexible)
+        if count > 0:
+            source.take_elements(count, 1)
+        return max(count, 0)
 
     def text(self, value: str) -> bytes:
         """Return the bytes of a string in this version."""
@@ -102,16 +110,14 @@ def shape(entity_type: EntityClass) -> Shape:
 class Excerpt:
     """One entity inside a message: its bytes, and where its fields lie."""
 
-    __slots__ = ("_data", "_spans", "shape", "start", "stop")
+    __slots__ = ("_data", "_positions", "shape", "start", "stop")
 
     def __init__(self, shape: Shape, source: Input) -> None:
         """Skip the entity at the position of ``source``."""
         self._data = source.data
         self.shape = shape
         self.start = source.position
-        self._spans = shape.spans(source)
-        if shape.flexible:
-            source.skip_tags()
+        self._positions = shape.walk_all(source)
         self.stop = source.position
 
     @property
@@ -121,61 +127,58 @@ class Excerpt:
 
     def int8(self, name: str) -> int:
         """Return the value of a field of one byte."""
-        value: int = _INT8(self._data, self._spans[name][0])[0]
+        value: int = _INT8(self._data, self._positions[self.shape.places[name]])[0]
         return value
 
     def int16(self, name: str) -> int:
         """Return the value of a field of two bytes."""
-        value: int = _INT16(self._data, self._spans[name][0])[0]
+        value: int = _INT16(self._data, self._positions[self.shape.places[name]])[0]
         return value
 
     def int32(self, name: str) -> int:
         """Return the value of a field of four bytes."""
-        value: int = _INT32(self._data, self._spans[name][0])[0]
+        value: int = _INT32(self._data, self._positions[self.shape.places[name]])[0]
         return value
 
     def text(self, name: str) -> str | None:
         """Return the value of a string."""
-        start, stop = self._spans[name]
-        source = Input(self._data, start, 0)
+        source = self._at(name, 0)
         size = _length(source, _INT16, 2, self.shape.flexible)
-        return None if size < 0 else java_text(self._data[stop - size : stop])
+        return None if size < 0 else java_text(source.take(size))
 
     def uuid(self, name: str) -> UUID | None:
         """Return the value of a UUID; None if it is zero, or if the version lacks the field."""
-        if name not in self._spans:
+        if name not in self.shape.places:
             return None
-        start, stop = self._spans[name]
-        raw = self._data[start:stop]
+        raw = self._at(name, 0).take(_UUID_BYTES)
         return UUID(bytes=raw) if any(raw) else None
 
     def count(self, name: str) -> int:
         """Return the number of elements of an array; -1 or less for null."""
-        return self.shape.count(Input(self._data, self._spans[name][0], 0))
+        return _length(self._at(name, 0), _INT32, 4, self.shape.flexible)
 
     def excerpts(self, name: str, max_elements: int) -> Iterator[Excerpt]:
         """Yield the entities of an array. A null array has none."""
-        source = Input(self._data, self._spans[name][0], max_elements)
-        return excerpts(self.shape, name, source)
+        return excerpts(self.shape, name, self._at(name, max_elements))
 
     def replaced(self, new: Mapping[str, bytes]) -> bytes:
         """Return the bytes of the entity with other bytes for some fields."""
         pieces = []
         position = self.start
-        for name, (start, stop) in self._spans.items():
+        for name, place in self.shape.places.items():
             if name in new:
-                pieces += [self._data[position:start], new[name]]
-                position = stop
+                pieces += [self._data[position : self._positions[place]], new[name]]
+                position = self._positions[place + 1]
         return b"".join([*pieces, self._data[position : self.stop]])
+
+    def _at(self, name: str, max_elements: int) -> Input:
+        return Input(self._data, self._positions[self.shape.places[name]], max_elements)
 
 
 def excerpts(owner: Shape, name: str, source: Input) -> Iterator[Excerpt]:
     """Yield the entities of an array at the position of ``source``, and leave it behind them."""
     item = owner.element(name)
-    count = owner.count(source)
-    if count > 0:
-        source.take_elements(count, 1)
-    for _ in range(count):
+    for _ in range(owner.count(source)):
         yield Excerpt(item, source)
 
 
@@ -201,12 +204,9 @@ def written_tags(tags: list[tuple[int, bytes]]) -> bytes:
     return b"".join(pieces)
 
 
-# --- functions that skip --------------------------------------------------------------------------
-
-_Unpack: TypeAlias = Callable[[bytes, int], tuple[int, ...]]
-
-
-def _length(source: Input, unpack: _Unpack, size: int, flexible: bool) -> int:
+def _length(
+    source: Input, unpack: Callable[[bytes, int], tuple[int, ...]], size: int, flexible: bool
+) -> int:
     """Read a length or a count. It is negative for null."""
     if flexible:
         return source.unsigned_varint() - 1
@@ -215,88 +215,154 @@ def _length(source: Input, unpack: _Unpack, size: int, flexible: bool) -> int:
     return length
 
 
-def _in_sequence(plain: list[WireField], skips: dict[str, Skip]) -> list[Skip]:
-    """Return the functions that skip all fields. Adjacent fields of fixed size have one."""
-    functions: list[Skip] = []
-    size = 0
-    for field in plain:
-        fixed = _fixed_bytes(field)
-        if fixed:
-            size += fixed
-            continue
+# --- functions that are generated -----------------------------------------------------------------
+
+
+def _walked(walk: Walk, source: Input) -> tuple[int, ...]:
+    found = walk(source.data, source.position, source.end, source.elements_left)
+    stop = found[-2]
+    if stop > source.end:
+        raise ProtocolError("truncated", f"a field ends {stop - source.end} bytes after the end")
+    source.position = stop
+    source.elements_left = found[-1]
+    return found
+
+
+def _compiled(fields: list[WireField], flexible: bool, *, with_tags: bool) -> Walk:
+    """Generate the function that walks over fields that follow each other."""
+    source = _Source(flexible)
+    positions = []
+    for field in fields:
+        positions.append(source.add_position())
+        source.add_field(field, "    ")
+    if with_tags:
+        positions.append(source.add_position())
+        source.add_tags("    ")
+    found = ", ".join([*positions, "p", "left"])
+    lines = ["def walk(data, p, end, left):", *source.lines, f"    return {found}"]
+    names: dict[str, Any] = {
+        "int16": _INT16,
+        "int32": _INT32,
+        "long_length": _long_length,
+        "beyond_end": _beyond_end,
+        "too_many": _too_many,
+        "skip_tags": _skip_tags,
+    }
+    exec("\n".join(lines), names)  # noqa: S102  our own source
+    walk: Walk = names["walk"]
+    return walk
+
+
+class _Source:
+    """The lines of one function. ``p`` is the position, ``n`` a length, ``left`` the budget."""
+
+    def __init__(self, flexible: bool) -> None:
+        self.lines: list[str] = []
+        self._flexible = flexible
+        self._count = 0
+
+    def add_position(self) -> str:
+        """Add a line that remembers the position. Return the name of its variable."""
+        self._count += 1
+        self._add("    ", f"p{self._count} = p")
+        return f"p{self._count}"
+
+    def add_field(self, field: WireField, indent: str) -> None:
+        """Add the lines that move the position behind a field."""
+        if field.is_array:
+            self._add_array(field, indent)
+        elif field.entity is not None:
+            self._add_entity(field.entity, indent, nullable=field.nullable)
+        elif size := _fixed_bytes(field):
+            self._add(indent, f"p += {size}")
+        else:
+            self._add_sized(field.kafka_type, indent)
+
+    def add_tags(self, indent: str) -> None:
+        """Add the lines that skip tagged fields. Usually there are none."""
+        self._add(indent, "if data[p]: p, left = skip_tags(data, p, left)", "else: p += 1")
+
+    def _add_array(self, field: WireField, indent: str) -> None:
+        self._add_length(indent, "int32")
+        self._add(indent, "if n > 0:")
+        inner = indent + "    "
+        size = _fixed_bytes(field)
         if size:
-            functions.append(_skip_fixed(size))
-            size = 0
-        functions.append(skips[field.name])
-    if size:
-        functions.append(_skip_fixed(size))
-    return functions
+            self._add(inner, f"p += n * {size}")
+            return
+        self._count += 1
+        body = inner + "    "
+        self._add(
+            inner,
+            "if n > end - p: raise beyond_end(n, end - p)",
+            "left -= n",
+            "if left < 0: raise too_many()",
+            f"for i{self._count} in range(n):",
+        )
+        if field.entity is not None:
+            self._add_entity(field.entity, body, nullable=False)
+        else:
+            self._add_sized(field.kafka_type, body)
+
+    def _add_entity(self, entity_type: EntityClass, indent: str, *, nullable: bool) -> None:
+        if nullable:
+            self._add(indent, "p += 1", "if data[p - 1] < 128:")  # KIP-893: -1 is null
+            indent += "    "
+        plain, _ = wire_fields(entity_type)
+        for field in plain:
+            self.add_field(field, indent)
+        if entity_type.__flexible__:
+            self.add_tags(indent)
+
+    def _add_sized(self, kafka_type: str, indent: str) -> None:
+        self._add_length(indent, "int16" if kafka_type == "string" else "int32")
+        self._add(indent, "if n > 0: p += n")
+
+    def _add_length(self, indent: str, classic: str) -> None:
+        """Add the lines that read a length into ``n``. It is negative for null."""
+        if self._flexible:
+            self._add(indent, "n = data[p] - 1", "p += 1")
+            self._add(indent, "if n >= 127: n, p = long_length(data, p)")
+        else:
+            size = 2 if classic == "int16" else 4
+            self._add(indent, f"n = {classic}(data, p)[0]", f"p += {size}")
+
+    def _add(self, indent: str, *lines: str) -> None:
+        self.lines += [indent + line for line in lines]
 
 
 def _fixed_bytes(field: WireField) -> int:
-    """Return the size of a field, or 0 if its size differs from message to message."""
-    return 0 if field.is_array else _item_bytes(field)
-
-
-def _item_bytes(field: WireField) -> int:
+    """Return the size of a value, or of an element; 0 if it differs from value to value."""
     if field.kafka_type == "uuid":
         return _UUID_BYTES
     layout = LAYOUTS.get(field.kafka_type)
     return Struct(">" + layout).size if layout else 0
 
 
-def _skip(field: WireField, flexible: bool) -> Skip:
-    item = _skip_item(field, flexible)
-    return _skip_array(item, _item_bytes(field), flexible) if field.is_array else item
+def _long_length(data: bytes, after: int) -> tuple[int, int]:
+    """Return a compact length of several bytes, and the position after it. ``after`` is the
+    position after its first byte.
+    """
+    value = data[after - 1] & 0x7F
+    for number in range(1, _LONGEST_VARINT):
+        byte = data[after]
+        after += 1
+        value |= (byte & 0x7F) << 7 * number
+        if byte < 0x80:
+            return value - 1, after
+    raise ProtocolError("bad_varint", "a varint of more than five bytes")
 
 
-def _skip_item(field: WireField, flexible: bool) -> Skip:
-    if field.entity is not None:
-        whole = shape(field.entity).skip
-        return _skip_nullable(whole) if field.nullable and not field.is_array else whole
-    size = _item_bytes(field)
-    if size:
-        return _skip_fixed(size)
-    return _skip_sized(flexible, is_text=field.kafka_type == "string")
+def _beyond_end(count: int, left: int) -> ProtocolError:
+    return ProtocolError("count_beyond_end", f"{count} elements, {left} bytes left")
 
 
-def _skip_fixed(size: int) -> Skip:
-    def skip(source: Input) -> None:
-        source.take_skipped(size)
-
-    return skip
+def _too_many() -> ProtocolError:
+    return ProtocolError("too_many_elements", "more elements in all arrays than are walked over")
 
 
-def _skip_sized(flexible: bool, *, is_text: bool) -> Skip:
-    unpack, size = (_INT16, 2) if is_text else (_INT32, 4)
-
-    def skip(source: Input) -> None:
-        length = _length(source, unpack, size, flexible)
-        if length > 0:
-            source.take_skipped(length)
-
-    return skip
-
-
-def _skip_nullable(whole: Skip) -> Skip:
-    def skip(source: Input) -> None:
-        if source.take(1)[0] < 0x80:  # KIP-893: -1 is null
-            whole(source)
-
-    return skip
-
-
-def _skip_array(item: Skip, item_bytes: int, flexible: bool) -> Skip:
-    def skip_all(source: Input) -> None:
-        count = _length(source, _INT32, 4, flexible)
-        if count > 0:
-            source.take_skipped(count * item_bytes)
-
-    def skip_each(source: Input) -> None:
-        count = _length(source, _INT32, 4, flexible)
-        if count > 0:
-            source.take_elements(count, 1)
-            for _ in range(count):
-                item(source)
-
-    return skip_all if item_bytes else skip_each
+def _skip_tags(data: bytes, position: int, left: int) -> tuple[int, int]:
+    source = Input(data, position, left)
+    source.elements_left = left
+    source.skip_tags()
+    return source.position, source.elements_left

@@ -205,8 +205,7 @@ def _is_ours(key: int, upstream: Mapping[int, VersionRange]) -> bool:
 
 
 def _own_range(key: int, upstream: Mapping[int, VersionRange]) -> VersionRange | None:
-    transactional = key in (ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT)
-    if transactional and not upstream.keys() >= _TRANSACTIONS:
+    if key in (ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT) and not _has_transactions(upstream):
         return None
     if key == ADD_OFFSETS_TO_TXN:
         return TABLE[key].min_version, TABLE[key].max_version
@@ -218,6 +217,11 @@ def _own_range(key: int, upstream: Mapping[int, VersionRange]) -> VersionRange |
         highest = 5 if produce >= 12 else 4 if produce >= 11 else 3
         return own.advertised_min, min(highest, own.max_version)
     return own.advertised_min, own.max_version
+
+
+def _has_transactions(upstream: Mapping[int, VersionRange]) -> bool:
+    """Return True if offsets can be committed in transactions of a broker with these versions."""
+    return TXN_OFFSET_COMMIT in API_BY_KEY and upstream.keys() >= _TRANSACTIONS
 
 
 _TRANSACTIONS: Final = frozenset({PRODUCE, 22, ADD_PARTITIONS_TO_TXN, 26})

@@ -19,23 +19,22 @@ a broker that is down. As a coordinator it is answered with COORDINATOR_NOT_AVAI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from struct import error
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.gateway.message import Edit, WireMessage, checked, reply_of
 from groupkeeper.coordinator.handlers.configs.resources import ResourceType
 from groupkeeper.coordinator.handlers.services import Endpoint
-from groupkeeper.protocol.asking import MAX_ELEMENTS
-from groupkeeper.protocol.codec import response_class
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.frames import PREFIX_BYTES
 from groupkeeper.protocol.packing import PACK_INT16, PACK_INT32
 from groupkeeper.protocol.reader import Input
-from groupkeeper.protocol.spans import Excerpt, Shape, excerpts, read_tags, shape, written_tags
+from groupkeeper.protocol.spans import Excerpt, Shape, excerpts, read_tags, written_tags
 from groupkeeper.protocol.writer import Row, write_entity
 
-_CORRELATION_ID_BYTES: Final = 4
+MAX_ELEMENTS: Final = 1_000_000
+"""Elements of all arrays that are walked over in one reply. A cluster of half a million partitions
+has fewer, and no reply blocks the loop for much longer than theirs."""
 
 NODE_ENDPOINTS: Final = 0
 """The tag of the endpoints in a Produce reply."""
@@ -54,83 +53,39 @@ class View(NamedTuple):
     """Topics of ours in the upstream cluster that clients do not see."""
 
 
-Edit: TypeAlias = tuple[int, int, bytes]
-"""A piece of a frame, as start and stop, and the bytes to put in its place."""
-
-
-class UpstreamReply:
-    """The frame of a reply while it is read, field by field."""
-
-    def __init__(self, key: int, version: int, frame: bytes) -> None:
-        entity_type = response_class(key, version)
-        self.frame = frame
-        self.shape: Shape = shape(entity_type)
-        self.source = Input(frame, PREFIX_BYTES, MAX_ELEMENTS)
-        self._rest = iter(self.shape.skips.items())
-        self.source.take_skipped(_CORRELATION_ID_BYTES)
-        if entity_type.__header_schema__.__flexible__:
-            self.source.skip_tags()
-
-    def skip_to(self, name: str) -> int:
-        """Skip the fields before ``name``, and return where it begins. The caller reads it."""
-        for field, skip in self._rest:
-            if field == name:
-                break
-            skip(self.source)
-        return self.source.position
-
-    def excerpts(self, name: str) -> Iterator[Excerpt]:
-        """Skip the fields before an array, and yield its entities."""
-        self.skip_to(name)
-        return excerpts(self.shape, name, self.source)
-
-    def replaced(self, edits: Iterable[Edit]) -> bytes:
-        """Return the frame with its edits, which are in order, and its new length."""
-        pieces = [b""]
-        position = PREFIX_BYTES
-        for start, stop, new in edits:
-            pieces += [self.frame[position:start], new]
-            position = stop
-        pieces.append(self.frame[position:])
-        pieces[0] = PACK_INT32(sum(map(len, pieces)))
-        return b"".join(pieces)
-
-
 def rewrite(key: int, version: int, reply: bytes, view: View) -> bytes:
     """Return a reply as the client gets it: a whole frame, with its length in front.
 
     A reply without anything to change is returned as it is. Raises only ProtocolError, if the bytes
     of the upstream are not a valid reply.
     """
-    change = _CHANGES.get(key)
-    if change is None:
+    if key not in _CHANGES:
         return reply
-    try:
-        read = UpstreamReply(key, version, reply)
-        edits = change(read, view)
-        return read.replaced(edits) if edits else reply
-    except (IndexError, error):
-        raise ProtocolError("truncated", f"a reply of API {key} v{version} ends early") from None
+    what = f"a reply of API {key} v{version}"
+    return checked(lambda: _rewritten(key, version, reply, view), what)
+
+
+def _rewritten(key: int, version: int, reply: bytes, view: View) -> bytes:
+    message = reply_of(key, version, reply, MAX_ELEMENTS)
+    edits = _CHANGES[key](message, view)
+    return message.replaced(edits) if edits else reply
 
 
 # --- brokers --------------------------------------------------------------------------------------
 
 
-def _metadata(reply: UpstreamReply, view: View) -> list[Edit]:
+def _metadata(reply: WireMessage, view: View) -> list[Edit]:
     return [_brokers(reply, "node_id", view), *_without_hidden_topics(reply, view)]
 
 
-def _describe_cluster(reply: UpstreamReply, view: View) -> list[Edit]:
-    start = reply.skip_to("error_code")
-    reply.source.take_skipped(2)
-    failed = reply.frame[start : start + 2] != PACK_INT16(ErrorCode.NONE)
-    return [] if failed else [_brokers(reply, "broker_id", view)]
+def _describe_cluster(reply: WireMessage, view: View) -> list[Edit]:
+    return [_brokers(reply, "broker_id", view)]
 
 
-def _brokers(reply: UpstreamReply, id_name: str, view: View) -> Edit:
+def _brokers(reply: WireMessage, id_name: str, view: View) -> Edit:
     """Return the edit of the list of brokers. Our own node is the last one."""
     start = reply.skip_to("brokers")
-    kept = _with_addresses(excerpts(reply.shape, "brokers", reply.source), id_name, view)
+    kept = _with_addresses(reply.excerpts("brokers"), id_name, view)
     own = Row(
         node_id=view.node_id,
         broker_id=view.node_id,
@@ -157,11 +112,11 @@ def _address(of: Shape, endpoint: Endpoint) -> dict[str, bytes]:
     return {"host": of.text(endpoint.host), "port": PACK_INT32(endpoint.port)}
 
 
-def _produce(reply: UpstreamReply, view: View) -> list[Edit]:
+def _produce(reply: WireMessage, view: View) -> list[Edit]:
     source = reply.source
     reply.shape.skip_plain(source)
     start = source.position
-    tags = read_tags(source) if reply.shape.flexible else []
+    tags = read_tags(source) if reply.shape.tags else []
     if all(tag.number != NODE_ENDPOINTS for tag in tags):
         return []
     written = []
@@ -181,7 +136,7 @@ def _endpoints(of: Shape, content: bytes, view: View) -> bytes:
     return of.array(kept)
 
 
-def _find_coordinator(reply: UpstreamReply, view: View) -> list[Edit]:
+def _find_coordinator(reply: WireMessage, view: View) -> list[Edit]:
     if "coordinators" in reply.shape.fields:
         found = list(reply.excerpts("coordinators"))
     else:
@@ -208,7 +163,7 @@ _NOWHERE: Final = Endpoint("", -1)
 # --- topics and configs ---------------------------------------------------------------------------
 
 
-def _without_hidden_topics(reply: UpstreamReply, view: View) -> list[Edit]:
+def _without_hidden_topics(reply: WireMessage, view: View) -> list[Edit]:
     """Return the edits that cut hidden topics out.
 
     Nearly all replies name no hidden topic. Their topics are not walked.
@@ -218,7 +173,7 @@ def _without_hidden_topics(reply: UpstreamReply, view: View) -> list[Edit]:
     if all(frame.find(name, source.position) < 0 for name in names):
         return []
     start = reply.skip_to("topics")
-    topics = excerpts(reply.shape, "topics", source)
+    topics = reply.excerpts("topics")
     count = 0
     cuts = []
     for topic in topics:
@@ -227,12 +182,12 @@ def _without_hidden_topics(reply: UpstreamReply, view: View) -> list[Edit]:
             cuts.append((topic.start, topic.stop, b""))
     if not cuts:
         return []
-    before = Input(frame, start, 0)
+    before = Input(frame, start, MAX_ELEMENTS)
     reply.shape.count(before)
     return [(start, before.position, reply.shape.counted(count - len(cuts))), *cuts]
 
 
-def _describe_configs(reply: UpstreamReply, _view: View) -> list[Edit]:
+def _describe_configs(reply: WireMessage, _view: View) -> list[Edit]:
     return [
         (result.start, result.stop, _without_addresses(result))
         for result in reply.excerpts("results")
@@ -266,7 +221,7 @@ def _without_addresses(broker: Excerpt) -> bytes:
     return broker.replaced({"configs": broker.shape.array(configs)})
 
 
-_CHANGES: Final[Mapping[int, Callable[[UpstreamReply, View], list[Edit]]]] = {
+_CHANGES: Final[Mapping[int, Callable[[WireMessage, View], list[Edit]]]] = {
     0: _produce,
     3: _metadata,
     10: _find_coordinator,

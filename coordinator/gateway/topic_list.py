@@ -11,7 +11,8 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.gateway.rewriting import UpstreamReply
+from groupkeeper.coordinator.gateway.message import reply_of
+from groupkeeper.coordinator.gateway.rewriting import MAX_ELEMENTS
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.errors import ProtocolError
 
@@ -42,7 +43,7 @@ _THERE: Final = frozenset({ErrorCode.NONE, _LEADER_NOT_AVAILABLE, _REPLICA_NOT_A
 def topics_of(version: int, frame: bytes) -> Iterator[ObservedTopic]:
     """Yield the topics of a reply. Raises ProtocolError if the bytes are not valid."""
     try:
-        for topic in UpstreamReply(METADATA, version, frame).excerpts("topics"):
+        for topic in reply_of(METADATA, version, frame, MAX_ELEMENTS).excerpts("topics"):
             yield ObservedTopic(
                 topic.text("name") or "",
                 uuid_to_topic_id(topic.uuid("topic_id")),

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from groupkeeper.coordinator.gateway.apis import TABLE, Treatment, treatment
-from groupkeeper.coordinator.gateway.rewriting import ADDRESS_CONFIGS, View, rewrite
-from groupkeeper.coordinator.handlers.services import Endpoint
+from groupkeeper.coordinator.gateway.rewriting import ADDRESS_CONFIGS, rewrite
 from groupkeeper.protocol.codec import response_class
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.reader import read_entity
+from tests.helpers.wire.gateway_frames import HERE, VIEW, decoded, framed, unframed
 from tests.helpers.wire.wire_entities import (
     FEW,
     encode,
@@ -27,39 +26,12 @@ from tests.helpers.wire.wire_entities import (
     served_id,
 )
 
-HERE = Endpoint("gateway.example", 9092)
-VIEW = View(
-    node_id=1_000_000,
-    here=HERE,
-    brokers={node: Endpoint("gateway.example", 9100 + node) for node in (0, 1, 7)},
-    hidden_topics=frozenset({"orders", "é"}),
-)
-"""Ids and names that random content has often (``wire_entities``)."""
-
 REWRITTEN = [
     (key, version)
     for key, api in TABLE.items()
     for version in range(api.min_version, api.max_version + 1)
     if treatment(key, version) is Treatment.REWRITTEN or key in (10, 32)
 ]
-
-
-def framed(api: tuple[int, int], body: bytes) -> bytes:
-    """The frame of a reply with the correlation id 77."""
-    tags = b"\0" if response_class(*api).__header_schema__.__flexible__ else b""
-    content = (77).to_bytes(4, "big") + tags + body
-    return len(content).to_bytes(4, "big") + content
-
-
-def unframed(api: tuple[int, int], frame: bytes) -> bytes:
-    """The body of a reply. Its length and correlation id are checked."""
-    body = frame[9 if response_class(*api).__header_schema__.__flexible__ else 8 :]
-    assert framed(api, body) == frame
-    return body
-
-
-def decoded(api: tuple[int, int], body: bytes) -> Any:
-    return read_entity(response_class(*api), body, 0, 1000)
 
 
 # --- the same changes, made in entities -----------------------------------------------------------
@@ -137,8 +109,6 @@ def changed(key: int, entity: Any) -> Any:
                 ),
             )
         case 60:
-            if entity.error_code != 0:
-                return entity
             return replace(entity, **with_own_node(entity, "broker_id"))
         case 75:
             return replace(entity, **without_hidden_topics(entity))
@@ -164,7 +134,7 @@ def with_likely_content(key: int, entity: Any, data: st.DataObject) -> Any:
     if hasattr(entity, "coordinators"):
         found = tuple(replace(c, error_code=data.draw(errors)) for c in entity.coordinators)
         return replace(entity, coordinators=found)
-    if key in (10, 60):
+    if key == 10:
         return replace(entity, error_code=data.draw(errors))
     return entity
 

@@ -191,11 +191,11 @@ def test_an_old_broker_limits_what_it_must_answer_itself():
     assert listed[32] == (1, 1), "version 0 has another layout"
 
 
-def test_add_offsets_to_txn_is_offered_where_partitions_can_be_added():
-    assert offered(APACHE)[25] == (0, 4)
-    without = {key: found for key, found in APACHE.items() if key != 25}
-    assert offered(without)[25] == (0, 4)
-    assert 25 not in offered({key: found for key, found in APACHE.items() if key != 24})
+def test_add_offsets_to_txn_is_offered_with_txn_offset_commit_and_transactions():
+    assert (25 in offered(APACHE)) == (28 in offered(APACHE)) == (28 in API_BY_KEY)
+    for missing in (22, 24, 26):
+        rest = {key: found for key, found in APACHE.items() if key != missing}
+        assert not {25, 28} & offered(rest).keys()
 
 
 @pytest.mark.parametrize(
