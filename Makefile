@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline clients
 
-.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-storage-long test-poolers test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz crowds soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-storage-long test-poolers test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -170,6 +170,9 @@ pictures: .venv/installed-for-pipeline ## Every page of the reports in Chromium,
 
 soak: .venv/installed-for-tests ## 10 minutes of faults (MINUTES= GROUPS= MEMBERS=): kill -9, full disk, held database...
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --groups $(or $(GROUPS),200) $(if $(MEMBERS),--members $(MEMBERS))
+
+crowds: .venv/installed-for-tests ## Crowds in consumer groups: 10,000 patterns, 20,000 names, a joiner every millisecond; is a callback slow?
+	@$(BIN)/python -m tests.fuzz.crowds
 
 fuzz: .venv/installed-for-fuzzing ## Random bytes, frames and requests for 10 minutes (MINUTES= ONLY= SEED= KEEP=1)
 	@$(BIN)/python -m tests.fuzz

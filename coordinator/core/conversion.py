@@ -234,11 +234,12 @@ def _trial_refusal(
     be stored.
     """
     limits = shard.limits
-    size_bytes = trial.size_bytes + trial.assigned_bytes + admission.room_bytes(trial, request)
+    fields = admission.updated_fields(trial, request)
+    size_bytes = trial.size_bytes + trial.assigned_bytes + admission.room_bytes(fields)
     size_bytes += JOIN_RECORDS * SMALL_RECORD_BYTES
     if size_bytes > min(limits.max_step_bytes, limits.max_group_bytes):
         return admission.absent(trial.group_id)
-    return admission.refusal(shard, trial, request)
+    return admission.refusal(shard, trial, request, fields)
 
 
 def _upgrade(

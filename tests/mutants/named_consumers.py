@@ -31,6 +31,24 @@ CONSUMERS: Final = (
         "a partition that was given up is never free again",
     ),
     Named(
+        f"{CONSUMER}/subscriptions.py",
+        "        if new:\n            self._existing_image = None\n",
+        "        if new:\n",
+        "a topic to which a member subscribes later has no members",
+    ),
+    Named(
+        f"{CONSUMER}/subscriptions.py",
+        "        if gone:\n            self._existing_image = None\n",
+        "        if gone:\n",
+        "the hash of a group keeps topics to which nobody subscribes any more",
+    ),
+    Named(
+        f"{CONSUMER}/subscriptions.py",
+        "        if not is_last or pattern != subscription.pattern:\n",
+        "        if not is_last:\n",
+        "a loaded member gets the pattern of the member before it",
+    ),
+    Named(
         f"{CONSUMER}/rebalance.py",
         "    group.computation = None\n",
         "",

@@ -33,10 +33,13 @@ class HeartbeatRefusal(NamedTuple):
 
 
 def refusal(
-    shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat
+    shard: ShardState,
+    group: ConsumerGroup,
+    request: ConsumerGroupHeartbeat,
+    fields: ConsumerMemberFields,
 ) -> HeartbeatRefusal | None:
     """Run the checks of steps 2 to 5. Return the refusal of the heartbeat, or None if it is
-    accepted.
+    accepted. ``fields`` are those that the member would have (``updated_fields``).
     """
     if request.member_epoch < 0:
         return _identity_refusal(group, request)
@@ -49,7 +52,7 @@ def refusal(
         wrong = _static_join_refusal(group, request)
     else:
         wrong = _identity_refusal(group, request) or _epoch_refusal(group, request)
-    return wrong or _pattern_refusal(shard, group, request) or _room_refusal(shard, group, request)
+    return wrong or _pattern_refusal(shard, group, request) or _room_refusal(shard, group, fields)
 
 
 def absent(group_id: str) -> HeartbeatRefusal:
@@ -143,16 +146,15 @@ def _pattern_refusal(
 
 
 def _room_refusal(
-    shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat
+    shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields
 ) -> HeartbeatRefusal | None:
     """Refuse a member with which the group would be too large to store, or for which the
     coordinator has no room (docs/design.md#bounds).
     """
-    member = group.members.get(request.member_id)
-    fields = updated_fields(group, request)
+    member = group.members.get(fields.member_id)
     if member is not None and fields == member.fields:
         return None
-    size_bytes = _size_bytes(fields)
+    size_bytes = room_bytes(fields)
     held_bytes = 0 if member is None else member.size_bytes
     limits = shard.limits
     most_bytes = min(limits.max_group_bytes, limits.max_step_bytes)
@@ -168,12 +170,8 @@ def _room_refusal(
     return None
 
 
-def room_bytes(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> int:
-    """Return an upper bound of the size of the member's record after this heartbeat."""
-    return _size_bytes(updated_fields(group, request))
-
-
-def _size_bytes(fields: ConsumerMemberFields) -> int:
+def room_bytes(fields: ConsumerMemberFields) -> int:
+    """Return an upper bound of the size of a member's record."""
     return fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
 
 
@@ -202,7 +200,7 @@ def updated_fields(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> Con
         request.client.client_id,
         request.client.client_host,
         fields.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
-        fields.subscribed_topic_names if names is None else tuple(sorted({*names})),
+        fields.subscribed_topic_names if names is None else tuple(dict.fromkeys(sorted(names))),
         fields.subscribed_topic_regex if pattern is None else pattern or None,
         _or(request.server_assignor, fields.server_assignor),
     )

@@ -106,7 +106,10 @@ def _beyond(some: Mapping[str, list[int]], others: Mapping[str, list[int]]) -> d
     """Return the partitions in ``some`` that are not in ``others``, sorted, by topic."""
     found: dict[str, list[int]] = {}
     for topic in sorted(some):
-        known = frozenset(others.get(topic, ()))
+        if topic not in others:
+            found[topic] = sorted(some[topic])
+            continue
+        known = frozenset(others[topic])
         if beyond := [number for number in some[topic] if number not in known]:
             found[topic] = sorted(beyond)
     return found
@@ -115,7 +118,9 @@ def _beyond(some: Mapping[str, list[int]], others: Mapping[str, list[int]]) -> d
 def _by_name(shard: ShardState, by_id: Mapping[str, list[int]]) -> dict[str, list[int]]:
     by_name: dict[str, list[int]] = {}
     for topic_id, numbers in by_id.items():
-        by_name.setdefault(_name(shard, topic_id), []).extend(numbers)  # a deleted one may have it
+        name = _name(shard, topic_id)
+        # A deleted topic may have the same name.
+        by_name[name] = [*by_name[name], *numbers] if name in by_name else numbers
     return by_name
 
 

@@ -39,10 +39,18 @@ class TargetComputation(NamedTuple):
     def _by_topic(self, numbers: Sequence[int], firsts: Sequence[int]) -> Partitions:
         """Cut the sorted numbers of a member into those of each topic."""
         found: dict[str, tuple[int, ...]] = {}
-        start = 0
-        while start < len(numbers):
-            at = bisect_right(firsts, numbers[start]) - 1
-            first, end = firsts[at], bisect_left(numbers, firsts[at + 1], start)
-            found[self.topics[at].topic_id] = tuple([each - first for each in numbers[start:end]])
+        start = at = 0
+        count = len(numbers)
+        while start < count:
+            number = numbers[start]
+            at = bisect_right(firsts, number, at) - 1
+            first, next_first = firsts[at], firsts[at + 1]
+            end = start + 1
+            if end < count and numbers[end] < next_first:
+                end = bisect_left(numbers, next_first, end)
+                own = tuple([each - first for each in numbers[start:end]])
+            else:
+                own = (number - first,)  # a member may have 20,000 topics of one partition
+            found[self.topics[at].topic_id] = own
             start = end
         return {topic_id: found[topic_id] for topic_id in sorted(found)}

@@ -23,7 +23,7 @@ from groupkeeper.coordinator.core.consumer.member import (
     target_bytes,
     to_current,
 )
-from groupkeeper.coordinator.core.consumer.subscriptions import Subscriptions, subscription_of
+from groupkeeper.coordinator.core.consumer.subscriptions import Subscriptions
 from groupkeeper.coordinator.core.consumer_records import (
     AssignedFields,
     ConsumerChange,
@@ -161,7 +161,7 @@ class ConsumerGroup(Group):
             self.subscriptions.remove(member.subscription)
             self._fields_bytes -= member.size_bytes
             self._rename(member, fields.group_instance_id)
-        subscription = self.subscriptions.add(subscription_of(fields))
+        subscription = self.subscriptions.add(fields)
         if subscription.names is not fields.subscribed_topic_names:
             fields = msgspec.structs.replace(fields, subscribed_topic_names=subscription.names)
         member.subscription = subscription
@@ -260,11 +260,11 @@ class ConsumerGroup(Group):
 
     def to_record(self) -> ConsumerGroupRecord:
         """Return one record of the whole group, without its offsets."""
-        positions: dict[tuple[str, ...], int] = {}
+        lists: dict[int, tuple[int, tuple[str, ...]]] = {}  # by identity, which needs no hash
         members = []
         for member in self.members.values():
             names = member.subscription.names
-            position = positions.setdefault(names, len(positions))
+            position, _ = lists.setdefault(id(names), (len(lists), names))
             fields = msgspec.structs.replace(member.fields, subscribed_topic_names=())
             members.append(SavedConsumerMember(fields, position, member.current, member.target))
         epochs = self.epochs
@@ -274,7 +274,7 @@ class ConsumerGroup(Group):
             epochs.metadata_hash,
             epochs.target,
             epochs.computed_ms,
-            tuple(positions),
+            tuple([names for _, names in lists.values()]),
             tuple(members),
             dict(self.subscriptions.resolved),
         )

@@ -21,11 +21,11 @@ from groupkeeper.coordinator.core.consumer.admission import (
     HeartbeatRefusal,
     instance_owner,
     owned_set,
+    room_bytes,
     updated_fields,
 )
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
-from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, fields_bytes
-from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
+from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember
 from groupkeeper.coordinator.core.consumer_records import (
     ConsumerGroupRecord,
     ConsumerMember,
@@ -89,18 +89,20 @@ def change(
         request = msgspec.structs.replace(request, member_id=request.new_member_id)
     # An absent group is checked like an empty one, and is created only for a member that may join.
     checked = ConsumerGroup(request.group_id, shard.tally) if group is None else group
+    fields = updated_fields(checked, request)
     is_absent = group is None and request.member_epoch != JOIN_EPOCH
     refused = (
         admission.absent(request.group_id)
         if is_absent
-        else admission.refusal(shard, checked, request)
+        else admission.refusal(shard, checked, request, fields)
     )
     if refused is not None:
         _refuse(shard, group, request, ticket, refused)
     elif request.member_epoch < 0:
         leaving.leave(shard, checked, request, ticket)
     else:
-        _accept(shard, _create(shard, request) if group is None else group, request, ticket)
+        group = _create(shard, request) if group is None else group
+        _accept(shard, group, request, fields, ticket)
 
 
 def _is_steady(
@@ -202,9 +204,13 @@ def _create(shard: ShardState, request: ConsumerGroupHeartbeat) -> ConsumerGroup
 
 
 def _accept(
-    shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat, ticket: Ticket
+    shard: ShardState,
+    group: ConsumerGroup,
+    request: ConsumerGroupHeartbeat,
+    fields: ConsumerMemberFields,
+    ticket: Ticket,
 ) -> None:
-    """Carry out steps 5 to 11 of an accepted heartbeat."""
+    """Carry out steps 5 to 11 of an accepted heartbeat. ``fields`` are the member's new ones."""
     member = group.members.get(request.member_id)
     was_held = instance_owner(group, request)
     replaced = None
@@ -212,10 +218,8 @@ def _accept(
         replaced = was_held.member_id
         member = static_members.replace(shard, group, was_held, request.member_id)
     before = None if member is None else member.fields
-    fields = updated_fields(group, request)
     if fields != before:
-        size_bytes = fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
-        shard.record(ConsumerMember(group.group_id, fields), size_bytes)
+        shard.record(ConsumerMember(group.group_id, fields), room_bytes(fields))
     member = group.members[request.member_id]
     member.client = request.client
     if before is None or replaced is not None:
@@ -331,8 +335,7 @@ def _result(
     assignment: tuple[TopicPartitions, ...] | None = None
     if with_assignment:
         assignment = tuple(
-            (topic, tuple([number for number, _ in parts]))
-            for topic, parts in member.current.assigned.items()
+            [(topic, tuple(dict(parts))) for topic, parts in member.current.assigned.items()]
         )
     return ConsumerGroupHeartbeatResult(
         _NONE,

@@ -157,9 +157,9 @@ def owned_partitions(current: AssignedFields) -> dict[str, list[int]]:
     """Return the partitions that a member owns, by topic, including those that it has to give
     up.
     """
-    owned = {topic: [number for number, _ in parts] for topic, parts in current.assigned.items()}
+    owned = {topic: [*dict(parts)] for topic, parts in current.assigned.items()}
     for topic, parts in current.revoking.items():
-        owned.setdefault(topic, []).extend([number for number, _ in parts])
+        owned.setdefault(topic, []).extend(dict(parts))
     return owned
 
 
@@ -205,5 +205,7 @@ def _sorted(held: HeldPartitions) -> PartitionEpochs:
 
 
 def _pairs(epochs: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+    if len(epochs) == 1:  # a member may have 20,000 such topics
+        return tuple(epochs.items())
     numbers = sorted(epochs)  # numbers are compared in a fraction of the time of pairs
     return tuple(zip(numbers, map(epochs.__getitem__, numbers), strict=True))

@@ -7,27 +7,48 @@ when it applies a record.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
-from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.consumer_records import ConsumerMemberFields, PatternTopics
 from groupkeeper.coordinator.core.groups.group import text_bytes
 from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 
-MAX_NAMES: Final = 100_000
-"""The most names in all different lists and resolved patterns of one group. With more, the
-computation of a target would block the loop for longer than 100 ms."""
+MAX_NAMES: Final = 50_000
+"""The most names in all different lists and resolved patterns of one group. With more, a member
+that brings new names, or a new target, would block the loop for longer than 100 ms."""
 _HASH_BYTES: Final = 8
 _NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
-class Subscribed(NamedTuple):
-    """The topic names and the pattern to which one member subscribes."""
+class Subscribed:
+    """The topic names and the pattern to which one member subscribes. It never changes.
 
-    names: tuple[str, ...]
-    pattern: str | None
+    Python computes the hash of a tuple again each time: 0.1 ms for 20,000 names. 10,000 members may
+    have such a list, so its hash is kept here.
+    """
+
+    __slots__ = ("_hash", "names", "pattern")
+
+    def __init__(self, names: tuple[str, ...], pattern: str | None) -> None:
+        self.names = names
+        self.pattern = pattern
+        self._hash = hash((names, pattern))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Subscribed)
+            and self.pattern == other.pattern
+            and (self.names is other.names or self.names == other.names)
+        )
+
+
+_NOTHING: Final = Subscribed((), None)
 
 
 def names_bytes(names: tuple[str, ...]) -> int:
@@ -51,13 +72,16 @@ class Subscriptions:
     def __init__(self, group_id: str, subscribers: Subscribers) -> None:
         self._group_id = group_id
         self._subscribers = subscribers
-        self._members: dict[Subscribed, int] = {}
-        """The number of members that have each subscription."""
+        self._members: dict[Subscribed, tuple[Subscribed, int]] = {}
+        """Each subscription, with its only copy, and the number of members that have it."""
+        self._last = _NOTHING
+        """The subscription that was counted last. The members of a saved group share their lists,
+        and often the next one has the same."""
         self._lists: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = {}
         """Each list of names, with its only copy, and the number of subscriptions that have it."""
         self.pattern_counts: Counter[str] = Counter()
         """The number of members that have each pattern."""
-        self._uses: Counter[str] = Counter()
+        self._uses: dict[str, int] = {}
         """The number of lists and patterns that contain each topic."""
         self.resolved: dict[str, PatternTopics] = {}
         self.name_count = 0
@@ -66,46 +90,63 @@ class Subscriptions:
         """An upper bound of the size of all lists and resolved patterns in a record."""
         self._ids: dict[Subscribed, frozenset[str]] = {}
         self._ids_image: TopicImage | None = None
+        self._existing: list[TopicInfo] = []
+        self._hash = 0
+        self._existing_image: TopicImage | None = None
+        """The image to which ``_existing`` and ``_hash`` belong; None if the topics have changed
+        since."""
 
     # --- changes ---
 
-    def add(self, subscription: Subscribed) -> Subscribed:
-        """Count the subscription of a member. Return it with a list of names that equal
-        subscriptions share.
+    def add(self, fields: ConsumerMemberFields) -> Subscribed:
+        """Count the subscription in the fields of a member. Return it with a list of names that
+        equal subscriptions share.
         """
-        names, pattern = subscription
-        count = self._members.get(subscription, 0)
-        if not count:
-            copy, uses = self._lists.get(names, (names, 0))
-            self._lists[names] = copy, uses + 1
-            if not uses:
-                self._use(names)
-                self.name_count += len(names)
-                self.size_bytes += names_bytes(names)
-        self._members[subscription] = count + 1
+        pattern, subscription = fields.subscribed_topic_regex, self._last
+        is_last = fields.subscribed_topic_names is subscription.names
+        if not is_last or pattern != subscription.pattern:
+            subscription = subscription_of(fields)
         if pattern is not None:
             self.pattern_counts[pattern] += 1
-        return Subscribed(self._lists[names][0], pattern)
+        known = self._members.get(subscription)
+        if known is not None:
+            shared, count = known
+            self._members[shared] = shared, count + 1
+            self._last = shared
+            return shared
+        names = subscription.names
+        copy, uses = self._lists.get(names, (names, 0))
+        self._lists[names] = copy, uses + 1
+        if not uses:
+            self._use(names)
+            self.name_count += len(names)
+            self.size_bytes += names_bytes(names)
+        shared = subscription if copy is names else Subscribed(copy, pattern)
+        self._members[shared] = shared, 1
+        self._last = shared
+        return shared
 
     def remove(self, subscription: Subscribed) -> None:
         """Forget a member's subscription."""
-        names, pattern = subscription
-        count = self._members[subscription] - 1
-        self._members[subscription] = count
+        names, pattern = subscription.names, subscription.pattern
         if pattern is not None:
             self.pattern_counts[pattern] -= 1
             if not self.pattern_counts[pattern]:
                 del self.pattern_counts[pattern]
-        if not count:
-            del self._members[subscription]
-            self._ids.pop(subscription, None)
-            copy, uses = self._lists[names]
-            self._lists[names] = copy, uses - 1
-            if uses == 1:
-                del self._lists[names]
-                self._disuse(names)
-                self.name_count -= len(names)
-                self.size_bytes -= names_bytes(names)
+        shared, count = self._members[subscription]
+        if count > 1:
+            self._members[shared] = shared, count - 1
+            return
+        del self._members[shared]
+        self._ids.pop(shared, None)
+        self._last = _NOTHING
+        copy, uses = self._lists[names]
+        self._lists[names] = copy, uses - 1
+        if uses == 1:
+            del self._lists[names]
+            self._disuse(names)
+            self.name_count -= len(names)
+            self.size_bytes -= names_bytes(names)
 
     def resolve(self, pattern: str, topics: PatternTopics | None) -> None:
         """Set the topics of a pattern. None forgets them."""
@@ -128,18 +169,29 @@ class Subscriptions:
             counts.clear()
         self.resolved.clear()
         self.name_count = self.size_bytes = 0
+        self._existing_image = None
+        self._existing = []
+        self._last = _NOTHING
 
     def _use(self, topics: tuple[str, ...]) -> None:
-        new = {topic for topic in topics if topic not in self._uses}
-        self._uses.update(dict.fromkeys(topics, 1))
-        self._subscribers.change(self._group_id, _NO_TOPICS, new)
+        uses = self._uses
+        new = {topic for topic in topics if topic not in uses}
+        for topic in topics:
+            uses[topic] = uses.get(topic, 0) + 1
+        if new:
+            self._existing_image = None
+            self._subscribers.change(self._group_id, _NO_TOPICS, new)
 
     def _disuse(self, topics: tuple[str, ...]) -> None:
-        self._uses.subtract(dict.fromkeys(topics, 1))
-        gone = {topic for topic in topics if not self._uses[topic]}
+        uses = self._uses
+        gone = {topic for topic in topics if uses[topic] == 1}
+        for topic in topics:
+            uses[topic] -= 1
         for topic in gone:
-            del self._uses[topic]
-        self._subscribers.change(self._group_id, gone, _NO_TOPICS)
+            del uses[topic]
+        if gone:
+            self._existing_image = None
+            self._subscribers.change(self._group_id, gone, _NO_TOPICS)
 
     # --- questions ---
 
@@ -165,10 +217,12 @@ class Subscriptions:
         """Return every pattern of the members, sorted."""
         return sorted(self.pattern_counts)
 
-    def topics_of(self, subscription: Subscribed) -> Set[str]:
-        """Return the topics of a subscription, including those of a resolved pattern."""
+    def topics_of(self, subscription: Subscribed) -> Sequence[str]:
+        """Return the sorted topics of a subscription, including those of a resolved pattern."""
         resolved = self.resolved.get(subscription.pattern or "")
-        return {*subscription.names, *(() if resolved is None else resolved.topics)}
+        if resolved is None:
+            return subscription.names
+        return sorted({*subscription.names, *resolved.topics})
 
     def ids_of(self, subscription: Subscribed, image: TopicImage) -> Set[str]:
         """Return the ids of those topics of a subscription that exist."""
@@ -178,18 +232,38 @@ class Subscriptions:
         ids = self._ids.get(subscription)
         if ids is None:
             found = [image.by_name.get(topic) for topic in self.topics_of(subscription)]
-            ids = frozenset(topic.topic_id for topic in found if topic is not None)
+            ids = frozenset([topic.topic_id for topic in found if topic is not None])
             if subscription in self._members:
                 self._ids[subscription] = ids
         return ids
+
+    def existing(self, image: TopicImage) -> Sequence[TopicInfo]:
+        """Return the subscribed topics that exist, sorted by name."""
+        self._look_up(image)
+        return self._existing
 
     def metadata_hash(self, image: TopicImage) -> int:
         """Return a hash of the subscribed topics that exist, with their numbers of partitions; 0 if
         none exists.
         """
+        self._look_up(image)
+        return self._hash
+
+    def _look_up(self, image: TopicImage) -> None:
+        """Find the topics that exist, unless nothing has changed since the last time. A step may
+        remove many members, and each of them begins an epoch with the hash of all topics.
+        """
+        if image is self._existing_image:
+            return
         known = [image.by_name.get(topic) for topic in sorted(self._uses)]
-        lines = [f"{t.name}\0{t.topic_id}\0{t.partitions}\n" for t in known if t is not None]
-        if not lines:
-            return 0
-        digest = blake2b("".join(lines).encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES)
-        return int.from_bytes(digest.digest(), "big", signed=True)
+        self._existing = [topic for topic in known if topic is not None]
+        self._hash = _hash_of(self._existing)
+        self._existing_image = image
+
+
+def _hash_of(topics: Sequence[TopicInfo]) -> int:
+    if not topics:
+        return 0
+    lines = "".join([f"{name}\0{topic_id}\0{count}\n" for name, topic_id, count in topics])
+    digest = blake2b(lines.encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES)
+    return int.from_bytes(digest.digest(), "big", signed=True)

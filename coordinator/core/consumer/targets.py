@@ -19,10 +19,11 @@ from groupkeeper.coordinator.core.consumer_records import Partitions
 
 def begin(group: ConsumerGroup, image: TopicImage, assignor: str) -> TargetComputation:
     """Return a computation for the present group."""
-    known = [image.by_name.get(name) for name in sorted(group.subscriptions.topics())]
-    topics = [topic for topic in known if topic is not None]
+    subscriptions = group.subscriptions
+    topics = subscriptions.existing(image)
     position = {topic.topic_id: at for at, topic in enumerate(topics)}
-    different = list(group.subscriptions.different())
+    named = {topic.name: at for at, topic in enumerate(topics)}
+    different = list(subscriptions.different())
     place_of = {subscription: at for at, subscription in enumerate(different)}
     members = sorted(group.members.values(), key=lambda member: member.place)
     firsts = [0, *accumulate([topic.partitions for topic in topics])]
@@ -32,8 +33,8 @@ def begin(group: ConsumerGroup, image: TopicImage, assignor: str) -> TargetCompu
         GroupSpec(
             [topic.partitions for topic in topics],
             [
-                sorted([position[each] for each in group.subscriptions.ids_of(subscription, image)])
-                for subscription in different
+                [at for at in map(named.get, subscriptions.topics_of(each)) if at is not None]
+                for each in different
             ],
             [place_of[member.subscription] for member in members],
             [

@@ -89,6 +89,10 @@ def _check_subscriptions(group: ConsumerGroup, where: str) -> None:
     assert subscriptions.patterns() == sorted(patterns), where
     assert subscriptions.resolved.keys() <= patterns.keys(), where
     assert {*subscriptions.different()} == {subscription_of(m.fields) for m in members}, where
+    image = subscriptions._existing_image
+    if image is not None:
+        existing = [image.by_name[topic] for topic in sorted(topics) if topic in image.by_name]
+        assert subscriptions.existing(image) == existing, where
     for topic in topics:
         assert group.group_id in group.tally.subscribers.of([topic]), where
     names = sum(map(len, lists)) + sum(len(each.topics) for each in subscriptions.resolved.values())
