@@ -29,6 +29,9 @@ GROUP = "g"
 RATE = 4
 KILLS = int(os.environ.get("KILLS", "24"))
 SEED = int(os.environ.get("KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
+SESSION_MS = 60_000
+"""So long that a member that reconnects late is not evicted: after a restart that takes 15 s on a
+busy machine, librdkafka waits for up to 10 s more."""
 LATEST_MS = 1_800
 """When a reconciliation of three members with heartbeats every 500 ms is over, mostly."""
 APPENDS = 25
@@ -40,7 +43,12 @@ pytestmark = pytest.mark.clients_long
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[FailpointDaemon]:
-    server = FailpointDaemon(tmp_path / "server", topics={TOPIC: PARTITIONS}, settings=SETTINGS)
+    settings = {
+        **SETTINGS,
+        "group.consumer_session_timeout_ms": SESSION_MS,
+        "group.consumer_min_session_timeout_ms": SESSION_MS,
+    }
+    server = FailpointDaemon(tmp_path / "server", topics={TOPIC: PARTITIONS}, settings=settings)
     server.start()
     yield server
     server.stop()
