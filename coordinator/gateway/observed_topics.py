@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
@@ -38,6 +38,11 @@ MAX_REMEMBERED: Final = 10_000
 _log = structlog.get_logger("groupkeeper.gateway")
 
 T = TypeVar("T")
+TopicKey: TypeAlias = tuple[str, str]
+"""(name, ""), or ("", topic id)."""
+WITH_IDS: Final = range(12, METADATA_VERSIONS.stop)
+"""Versions in which a request may name topics by id."""
+
 AskFrame = Callable[..., Awaitable[tuple[int, bytes]]]
 
 
@@ -56,9 +61,9 @@ class ObservedTopics:
         self._missing: set[str] = set()
         """Topics that were unknown in the last poll."""
         self._deleted_ids: dict[str, None] = {}
-        self._unknown: dict[str, float] = {}
-        """Name -> until when it counts as unknown."""
-        self._looked_up: dict[str, asyncio.Task[None]] = {}
+        self._unknown: dict[TopicKey, float] = {}
+        """Topic -> until when it counts as unknown."""
+        self._looked_up: dict[TopicKey, asyncio.Task[None]] = {}
 
     async def refresh(self) -> None:
         """Look at all topics, and then by name at those that are not among them.
@@ -76,55 +81,60 @@ class ObservedTopics:
         absent = [name for name in self._topics.image.by_name if name not in seen]
         unknown = set()
         for names in _portions(absent):
-            answers = [*topics_of(*await self._ask(names))]
+            answers = [*topics_of(*await self._ask([_row(name) for name in names]))]
             unknown |= _unknown_of(answers)
             await self._observe(answers)
         gone = [name for name in absent if name in unknown and name in self._missing]
         await self._delete(gone)
         self._missing = unknown - {*gone}
 
-    async def look_up(self, names: Collection[str]) -> None:
+    async def look_up(self, keys: Collection[TopicKey]) -> None:
         """Ask for topics that the image lacks. Returns after ``LOOK_UP_S`` at the latest.
 
-        A name that was unknown less than ``LOOK_UP_S`` ago is not asked for again.
+        A topic that was unknown less than ``LOOK_UP_S`` ago is not asked for again.
         """
-        if wanted := self.worth_asking(names):
-            tasks = {self._looked_up.get(name) for name in wanted} - {None}
-            new = [name for name in wanted if name not in self._looked_up]
-            for portion in _portions(new):
-                task = asyncio.get_running_loop().create_task(self._look_up(portion))
-                self._looked_up |= dict.fromkeys(portion, task)
-                tasks.add(task)
-            await asyncio.wait([task for task in tasks if task is not None], timeout=LOOK_UP_S)
+        wanted = self.worth_asking(keys)
+        new = [key for key in wanted if key not in self._looked_up]
+        for portion in _portions(new):
+            task = asyncio.get_running_loop().create_task(self._look_up(portion))
+            self._looked_up |= dict.fromkeys(portion, task)
+        if tasks := {self._looked_up[key] for key in wanted}:
+            await asyncio.wait(tasks, timeout=LOOK_UP_S)
 
-    def worth_asking(self, names: Collection[str]) -> list[str]:
-        """Return the names that are neither known nor lately found unknown."""
+    def worth_asking(self, keys: Collection[TopicKey]) -> list[TopicKey]:
+        """Return the topics that are neither known nor lately found unknown."""
         now_s = asyncio.get_running_loop().time()
-        by_name = self._topics.image.by_name
         return [
-            name for name in names if name not in by_name and self._unknown.get(name, 0.0) <= now_s
+            key for key in keys if not self._is_known(key) and self._unknown.get(key, 0.0) <= now_s
         ]
 
-    async def _look_up(self, names: list[str]) -> None:
+    def _is_known(self, key: TopicKey) -> bool:
+        name, topic_id = key
+        image = self._topics.image
+        return name in image.by_name if name else topic_id in image.by_id
+
+    async def _look_up(self, keys: list[TopicKey]) -> None:
         try:
-            answers = [*topics_of(*await self._ask(names))]
-            await self._observe(answers)
+            for asked, versions in ((_named(keys), METADATA_VERSIONS), (_by_id(keys), WITH_IDS)):
+                if asked:
+                    await self._observe([*topics_of(*await self._ask(asked, versions))])
         except (BrokerError, ProtocolError) as error:
             _log.info("topics_not_looked_up", problem=str(error))
         finally:
             if len(self._unknown) > MAX_REMEMBERED:
                 self._unknown.clear()
             until_s = asyncio.get_running_loop().time() + LOOK_UP_S
-            for name in names:
-                self._looked_up.pop(name, None)
-                if name not in self._topics.image.by_name:
-                    self._unknown[name] = until_s
+            for key in keys:
+                self._looked_up.pop(key, None)
+                if not self._is_known(key):
+                    self._unknown[key] = until_s
 
-    async def _ask(self, names: list[str] | None) -> tuple[int, bytes]:
-        topics = None if names is None else [Row(name=name, topic_id="") for name in names]
+    async def _ask(
+        self, topics: list[Row] | None, versions: range = METADATA_VERSIONS
+    ) -> tuple[int, bytes]:
         return await self.ask(
             METADATA,
-            METADATA_VERSIONS,
+            versions,
             topics=topics,
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
@@ -181,6 +191,18 @@ class ObservedTopics:
 def _unknown_of(answers: Iterable[ObservedTopic]) -> set[str]:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return {topic.name for topic in answers if topic.error == unknown}
+
+
+def _row(name: str | None, topic_id: str = "") -> Row:
+    return Row(name=name, topic_id=topic_id)
+
+
+def _named(keys: Iterable[TopicKey]) -> list[Row]:
+    return [_row(name) for name, _ in keys if name]
+
+
+def _by_id(keys: Iterable[TopicKey]) -> list[Row]:
+    return [_row(None, topic_id) for _, topic_id in keys if topic_id]
 
 
 def _portions(items: list[T]) -> Iterable[list[T]]:

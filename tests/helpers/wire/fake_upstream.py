@@ -36,7 +36,12 @@ class FakeUpstream:
         assert self.version in versions
         asked = values["topics"]
         assert values["allow_auto_topic_creation"] is False
-        names = None if asked is None else [topic.name for topic in asked]
+        by_id = {topic_id: name for name, (topic_id, _) in self.topics.items()}
+        names = (
+            None
+            if asked is None
+            else [topic.name or by_id.get(topic.topic_id, "") for topic in asked]
+        )
         self.asked.append(names)
         if self.is_down:
             raise NoAnswer("the fake upstream is down")

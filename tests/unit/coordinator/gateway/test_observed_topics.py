@@ -17,6 +17,8 @@ from tests.helpers.runtime.virtual_loop import turns, virtual_time
 from tests.helpers.storage.faulty_storage import FaultyStorage
 from tests.helpers.wire.fake_upstream import FakeUpstream
 
+ORDERS, ABSENT = ("orders", ""), ("absent", "")
+
 
 @asynccontextmanager
 async def observing(
@@ -157,20 +159,29 @@ async def test_a_look_up_finds_a_new_topic_at_once() -> None:
     async with observing(upstream) as (world, observed):
         await observed.refresh()
         upstream.create("orders")
-        await observed.look_up(["orders", "absent"])
+        await observed.look_up([ORDERS, ABSENT])
         assert shown(world) == upstream.topics
         assert upstream.asked == [None, ["orders", "absent"]]
+
+
+@virtual_time
+async def test_a_look_up_by_id_finds_the_name() -> None:
+    upstream = FakeUpstream()
+    async with observing(upstream) as (world, observed):
+        topic_id = upstream.create("orders")
+        await observed.look_up([("", topic_id), ("", "AAAAAAAAAAAAAAAAAAAAAQ")])
+        assert shown(world) == upstream.topics
 
 
 @virtual_time
 async def test_a_no_is_kept_for_a_second_and_look_ups_at_once_are_one() -> None:
     upstream = FakeUpstream()
     async with observing(upstream) as (_, observed):
-        await asyncio.gather(*[observed.look_up(["absent"]) for _ in range(5)])
-        await observed.look_up(["absent"])
+        await asyncio.gather(*[observed.look_up([ABSENT]) for _ in range(5)])
+        await observed.look_up([ABSENT])
         assert upstream.asked == [["absent"]]
         await asyncio.sleep(LOOK_UP_S)
-        assert observed.worth_asking(["absent"]) == ["absent"]
+        assert observed.worth_asking([ABSENT]) == [ABSENT]
 
 
 @virtual_time
@@ -183,7 +194,7 @@ async def test_a_look_up_ends_after_a_second_if_nobody_answers() -> None:
 
         observed.ask = hang
         before = asyncio.get_running_loop().time()
-        await observed.look_up(["orders"])
+        await observed.look_up([ORDERS])
         assert asyncio.get_running_loop().time() - before == pytest.approx(LOOK_UP_S)
 
 

@@ -1,0 +1,183 @@
+"""The mirror: commits here are also committed in the upstream, so there is a way back.
+
+Commits of one partition are merged: only the newest offset is sent. The mirror never delays a
+commit here, and what it has not sent yet is its lag. After a restart every offset is sent again.
+Deletions are not mirrored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.records import OffsetsCommitted
+from groupkeeper.coordinator.gateway.client import BrokerError
+from groupkeeper.coordinator.gateway.upstream_groups import (
+    GroupsError,
+    UpstreamGroups,
+    UpstreamOffset,
+    error_name,
+)
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
+
+INTERVAL_S: Final = 1.0
+"""The pause between two rounds. Commits within it are merged."""
+OFFSETS_AT_ONCE: Final = 1_000
+"""Offsets of one request, and of one turn of the event loop."""
+LOG_EVERY_S: Final = 60.0
+_REPEATED: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""Errors of a request that is sent again in the next round."""
+
+_log = structlog.get_logger("groupkeeper.gateway")
+
+
+class UpstreamMirror:
+    """Sends the newest offsets of groups that changed."""
+
+    def __init__(
+        self,
+        groups: UpstreamGroups,
+        live_groups: Callable[[], Iterator[Mapping[str, Group]]],
+        is_ours: Callable[[], bool],
+    ) -> None:
+        """``live_groups`` iterates over the groups of each shard. Nothing is sent while ``is_ours``
+        returns False, because another cluster may be behind us by mistake."""
+        self._groups = groups
+        self._live_groups = live_groups
+        self._is_ours = is_ours
+        self._changed: dict[str, float] = {}
+        """Group -> when its oldest offset that is not sent was committed, by the loop's clock."""
+        loop = asyncio.get_running_loop()
+        self._now_s = loop.time
+        self._lines = LineLimit(loop.time, LOG_EVERY_S, 1)
+        self._task: asyncio.Task[None] | None = None
+        self._sent: dict[str, dict[tuple[str, int], tuple[int, int, str]]] = {}
+        """The offsets that the upstream has from us. They are as many as those in the groups."""
+        self.refused = 0
+        """Offsets that the upstream refused since the start."""
+
+    def start(self) -> None:
+        """Begin with all groups."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Send what is waiting in one last round, if the upstream answers."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL_S):
+                    await self.round()
+
+    @property
+    def waiting_groups(self) -> int:
+        """Groups with offsets that are not sent yet."""
+        return len(self._changed)
+
+    @property
+    def lag_s(self) -> float:
+        """The age of the oldest offset that is not sent yet; 0 if there is none."""
+        return self._now_s() - min(self._changed.values()) if self._changed else 0.0
+
+    def committed(self, record: OffsetsCommitted) -> None:
+        """Note a durable commit."""
+        self._changed.setdefault(record.group_id, self._now_s())
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if not self._sent:
+                    await self._note_all()
+                await self.round()
+            except Exception:  # noqa: BLE001 - a round must not be the last one
+                _log.exception("mirror_failed")
+            await asyncio.sleep(INTERVAL_S)
+
+    async def _note_all(self) -> None:
+        """Note every group that has offsets."""
+        for groups in self._live_groups():
+            for group_id in list(groups):
+                group = groups.get(group_id)
+                if group is not None and group.offsets:
+                    self._changed.setdefault(group_id, self._now_s())
+            await asyncio.sleep(0)
+
+    async def round(self) -> None:
+        """Send the offsets of all groups that changed. Groups that fail are sent again later."""
+        if not self._is_ours():
+            return
+        for group_id in [*self._changed]:
+            since_s = self._changed.pop(group_id)
+            try:
+                done = await self._send(group_id)
+            except (BrokerError, GroupsError) as error:
+                if self._lines.allow("waits") is not None:
+                    _log.warning("mirror_waits", group=group_id, problem=str(error))
+                done = False
+            except BaseException:
+                self._changed[group_id] = since_s
+                raise
+            if not done:
+                self._changed[group_id] = since_s
+
+    async def _send(self, group_id: str) -> bool:
+        """Send the offsets of a group that the upstream does not have. Return True if none is left
+        for a later round."""
+        offsets = self._unsent(group_id)
+        if not offsets:
+            return True
+        coordinator = await self._groups.coordinator_of(group_id)
+        if coordinator is None:
+            raise GroupsError("the upstream has no groups")
+        sent = self._sent.setdefault(group_id, {})
+        done = True
+        for start in range(0, len(offsets), OFFSETS_AT_ONCE):
+            portion = offsets[start : start + OFFSETS_AT_ONCE]
+            errors = await self._groups.commit(coordinator, group_id, portion)
+            for each in portion:
+                code = errors.get((each.topic, each.partition), ErrorCode.NONE)
+                if code in _REPEATED:
+                    done = False
+                    continue
+                sent[each.topic, each.partition] = each[2:]
+                if code:
+                    self.refused += 1
+                    self._log_refused(group_id, each, code)
+        return done
+
+    def _unsent(self, group_id: str) -> list[UpstreamOffset]:
+        group = self._group(group_id)
+        if group is None:
+            self._sent.pop(group_id, None)
+            return []
+        sent = self._sent.get(group_id, {})
+        return [
+            UpstreamOffset(topic, partition, stored.offset, stored.leader_epoch, stored.metadata)
+            for topic, rows in group.offsets.items()
+            for partition, stored in rows.items()
+            if sent.get((topic, partition)) != (stored.offset, stored.leader_epoch, stored.metadata)
+        ]
+
+    def _group(self, group_id: str) -> Group | None:
+        for groups in self._live_groups():
+            if group_id in groups:
+                return groups[group_id]
+        return None
+
+    def _log_refused(self, group_id: str, offset: UpstreamOffset, code: int) -> None:
+        if self._lines.allow("refused") is not None:
+            _log.warning(
+                "mirror_refused", group=group_id, topic=offset.topic, problem=error_name(code)
+            )

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from groupkeeper.coordinator.cluster.topics import Topics
+from groupkeeper.coordinator.core.records import OffsetsCommitted
+from groupkeeper.coordinator.gateway.ends import UpstreamEnds
+from groupkeeper.coordinator.gateway.mirror import INTERVAL_S, UpstreamMirror
+from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
+from tests.helpers.runtime.coordinator import TOPICS, World, a_commit, a_coordinator
+from tests.helpers.runtime.virtual_loop import virtual_time
+from tests.helpers.wire.fake_groups import FakeGroups
+
+
+class MirroredTopics(Topics):
+    """Tells a mirror of every durable commit, as the daemon's do."""
+
+    mirror: UpstreamMirror | None = None
+
+    def committed(self, record: OffsetsCommitted) -> None:
+        super().committed(record)
+        if self.mirror is not None:
+            self.mirror.committed(record)
+
+
+@asynccontextmanager
+async def mirroring() -> AsyncIterator[tuple[World, FakeGroups, UpstreamMirror]]:
+    topics = MirroredTopics(TOPICS)
+    async with a_coordinator(None, topics) as world:
+        upstream = FakeGroups()
+        mirror = UpstreamMirror(
+            UpstreamGroups(upstream), world.coordinator.live_groups, lambda: True
+        )
+        topics.mirror = mirror
+        yield world, upstream, mirror
+
+
+async def commit(world: World, offset: int, partition: int = 0, group_id: str = "g") -> None:
+    await world.until(world.send(a_commit(group_id, offset, partition)))
+
+
+@virtual_time
+async def test_commits_go_to_the_upstream_merged() -> None:
+    async with mirroring() as (world, upstream, mirror):
+        for offset in (1, 2, 3):
+            await commit(world, offset)
+        await commit(world, 8, partition=1)
+        await mirror.round()
+        assert upstream.stored == {"g": {("orders", 0): (3, -1, ""), ("orders", 1): (8, -1, "")}}
+        await commit(world, 9, partition=1)
+        await mirror.round()
+        assert [len(offsets) for _, offsets in upstream.commits] == [2, 1]
+
+
+@virtual_time
+async def test_the_lag_is_the_age_of_the_oldest_offset_that_is_not_sent() -> None:
+    async with mirroring() as (world, upstream, mirror):
+        assert mirror.lag_s == 0
+        upstream.is_down = True
+        await commit(world, 1)
+        await mirror.round()
+        await asyncio.sleep(60)
+        await commit(world, 2)
+        await mirror.round()
+        assert mirror.lag_s >= 60
+        assert mirror.waiting_groups == 1
+        upstream.is_down = False
+        await mirror.round()
+        assert (mirror.lag_s, mirror.waiting_groups) == (0, 0)
+        assert upstream.stored["g"]["orders", 0] == (2, -1, "")
+
+
+@virtual_time
+async def test_after_a_start_every_offset_is_sent() -> None:
+    async with mirroring() as (world, upstream, _):
+        await commit(world, 1, group_id="a")
+        await commit(world, 2, group_id="b")
+        mirror = UpstreamMirror(
+            UpstreamGroups(upstream), world.coordinator.live_groups, lambda: True
+        )
+        mirror.start()
+        await asyncio.sleep(INTERVAL_S)
+        assert {group: rows["orders", 0][0] for group, rows in upstream.stored.items()} == {
+            "a": 1,
+            "b": 2,
+        }
+        await mirror.stop()
+
+
+@virtual_time
+async def test_a_group_with_members_upstream_is_counted_as_refused() -> None:
+    async with mirroring() as (world, upstream, mirror):
+        upstream.members["g"] = "classic"
+        await commit(world, 1)
+        await mirror.round()
+        assert mirror.refused == 1
+        assert mirror.waiting_groups == 0
+
+
+@virtual_time
+async def test_nothing_is_sent_to_another_cluster() -> None:
+    async with mirroring() as (world, upstream, _):
+        mirror = UpstreamMirror(
+            UpstreamGroups(upstream), world.coordinator.live_groups, lambda: False
+        )
+        mirror.start()
+        await commit(world, 1)
+        await asyncio.sleep(5)
+        assert upstream.asked == []
+        await mirror.stop()
+        assert upstream.asked == []
+
+
+@virtual_time
+async def test_ends_are_those_of_partitions_with_a_commit() -> None:
+    async with mirroring() as (world, upstream, _):
+        topics = world.coordinator.topics
+        assert topics is not None
+        await commit(world, 500)
+        upstream.ends = {("orders", 0): 120, ("orders", 1): 77}
+        ends = UpstreamEnds(upstream, topics, world.coordinator.live_groups, lambda: True)
+        await ends.refresh()
+        topic_id = topics.image.by_name["orders"].topic_id
+        assert topics.end_offset(topic_id, 0) == 120  # lower than the commit: the topic was cut
+        assert topics.end_offset(topic_id, 1) == 0  # nobody has committed there
+        await commit(world, 1, partition=1)
+        upstream.ends["orders", 0] = 600
+        await ends.refresh()
+        assert [topics.end_offset(topic_id, each) for each in (0, 1)] == [600, 77]
