@@ -61,6 +61,14 @@ _FENCED: Final = (
     kafka_errors.ProducerFenced,
     kafka_errors.InvalidProducerIdMapping,
 )
+_NOT_DONE: Final = (
+    kafka_errors.ConcurrentTransactions,
+    kafka_errors.CoordinatorLoadInProgressError,
+    kafka_errors.NotCoordinatorError,
+    kafka_errors.NotLeaderForPartitionError,
+)
+"""The temporary errors after which nothing of the request was done. After any other one, such as a
+time-out of the replicas, it may have been done."""
 _ALREADY_THERE: Final = kafka_errors.DuplicateSequenceNumber
 
 
@@ -252,15 +260,19 @@ class KafkaLink:
                 error_type = kafka_errors.for_code(error_of(answer))
                 if error_type in (kafka_errors.NoError, _ALREADY_THERE):
                     return answer
-                if issubclass(error_type, _FENCED) and not is_in_doubt:
-                    raise Fenced(f"{self._name}: {error_type.__name__}")
                 if not _is_temporary(error_type()):
-                    text = missing_right(self._name, error_type) or error_type.__name__
-                    raise StorageError(f"{self._name}: {call}: {text}")
+                    raise self._refused(call, error_type, is_in_doubt)
+                is_in_doubt = is_in_doubt or not issubclass(error_type, _NOT_DONE)
                 if error_type is not kafka_errors.ConcurrentTransactions:
                     moved()
             await asyncio.sleep(pause_s)
             pause_s = _RETRY_S
+
+    def _refused(self, call: str, error: type[KafkaError], is_in_doubt: bool) -> StorageError:
+        if issubclass(error, _FENCED) and not is_in_doubt:
+            return Fenced(f"{self._name}: {error.__name__}")
+        text = missing_right(self._name, error) or error.__name__
+        return StorageError(f"{self._name}: {call}: {text}")
 
     def _connected(self) -> AIOKafkaClient:
         if self._client is None:

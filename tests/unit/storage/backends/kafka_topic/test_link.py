@@ -18,6 +18,7 @@ from groupkeeper.storage.base import StorageError
 FENCE = Fence("t-0", 7, 3)
 PLACE = TopicPartition("t", 0)
 NOT_LEADER, FENCED, DUPLICATE, CONCURRENT, NOT_COORDINATOR = 6, 47, 46, 51, 16
+TIMED_OUT, LOADING, NOT_AVAILABLE, NOT_ALLOWED = 7, 14, 15, 53
 
 
 class Broker:
@@ -75,14 +76,17 @@ async def test_a_batch_that_is_there_already_counts_as_sent():
     assert broker.answers == []
 
 
-async def test_an_older_writer_is_fenced():
-    link, _ = a_link(FENCED)
+@pytest.mark.parametrize("before", [(), (CONCURRENT,), (LOADING, NOT_COORDINATOR)])
+async def test_an_older_writer_is_fenced(before: tuple[int, ...]):
+    link, _ = a_link(*before, FENCED)
     with pytest.raises(Fenced):
         await link.commit(FENCE)
 
 
-async def test_a_commit_that_may_have_succeeded_is_not_called_fenced():
-    link, _ = a_link(KafkaConnectionError(), FENCED)
+@pytest.mark.parametrize("before", [KafkaConnectionError(), NOT_AVAILABLE, TIMED_OUT])
+async def test_a_commit_that_may_have_succeeded_is_not_called_fenced(before: int | Exception):
+    """A coordinator also answers so if it has written the commit, and its replicas are late."""
+    link, _ = a_link(before, FENCED)
     with pytest.raises(StorageError) as failure:
         await link.commit(FENCE)
     assert not isinstance(failure.value, Fenced)
@@ -92,6 +96,13 @@ async def test_an_error_that_no_retry_can_solve_is_told():
     link, _ = a_link(TopicAuthorizationFailedError("t"))
     with pytest.raises(StorageError, match="kafka://a/t: TopicAuthorizationFailedError"):
         await link.write("t", 0, (b"k", b"v"))
+
+
+async def test_a_missing_right_is_named_with_all_that_are_needed():
+    link, _ = a_link(NOT_ALLOWED)
+    words = "commit: TransactionalIdAuthorizationFailed: give the user Read.*begin with 't-'"
+    with pytest.raises(StorageError, match=words):
+        await link.commit(FENCE)
 
 
 async def test_what_is_written_alone_has_an_offset():
