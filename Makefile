@@ -137,7 +137,7 @@ test-consumers-long: .venv/installed-for-tests ## Random lives of consumer and m
 test-storage: .venv/installed-for-tests ## The contract of storage on a real PostgreSQL, ZooKeeper, Consul and Kafka, with their failures; needs Java and Maven
 	$(PYTEST) -q -m "(postgres or zookeeper or consul or kafka_topic) and not pooler" tests/storage
 
-test-storage-long: .venv/installed-for-tests ## A store in PostgreSQL or ZooKeeper that is away for two minutes, while members commit, and one of three ZooKeepers killed; OUTAGE_S=30 for less
+test-storage-long: .venv/installed-for-tests ## A store in PostgreSQL or ZooKeeper that is away for two minutes, while members commit, one of three ZooKeepers and one of two Kafka brokers killed; OUTAGE_S=30 for less
 	$(PYTEST) -q -s -m storage_long tests/storage
 
 test-poolers: .venv/installed-for-tests ## That PostgreSQL's poolers are refused with the reason; needs Debian's postgresql and pgbouncer
