@@ -23,6 +23,7 @@ from groupkeeper.coordinator.cli.offsets import app as offsets_app
 from groupkeeper.coordinator.cli.owners import owners_command
 from groupkeeper.coordinator.cli.pipeline.commands import app as pipeline_app
 from groupkeeper.coordinator.cli.storage import app as storage_app
+from groupkeeper.coordinator.cli.upstream import app as upstream_app
 from groupkeeper.coordinator.cli.zookeeper.commands import app as zookeeper_app
 
 app.add_typer(consul_app, name="consul")
@@ -32,6 +33,7 @@ app.add_typer(log_app, name="log")
 app.add_typer(offsets_app, name="offsets")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(storage_app, name="storage")
+app.add_typer(upstream_app, name="upstream")
 app.add_typer(zookeeper_app, name="zookeeper")
 
 __all__ = ["app"]

@@ -1,0 +1,263 @@
+"""``groupkeeper upstream``: move groups between an upstream Kafka cluster and groupkeeper.
+
+Plans have the format of ``groupkeeper pipeline migrate``, and are shown, applied, verified and
+undone in the same way. These commands need no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperCommand
+
+from groupkeeper.coordinator.cli.extras import lacking
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption
+from groupkeeper.coordinator.cli.pipeline import options, plan_view
+from groupkeeper.coordinator.cli.pipeline.inputs import now_ms, read_properties
+from groupkeeper.coordinator.cli.pipeline.migrate import print_verified
+from groupkeeper.coordinator.cli.pipeline.plan_run import (
+    Again,
+    carry_out,
+    opened_plan,
+    refuse_with_plan,
+)
+from groupkeeper.coordinator.cli.pipeline.plan_view import counted
+from groupkeeper.coordinator.cli.plain_text import plain
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.restore.apply import Outcome
+    from groupkeeper.pipeline.restore.cluster import Cluster, ClusterEndpoint, ClusterGroup
+    from groupkeeper.pipeline.restore.plan import Plan
+
+CLIENT_ID: Final = "groupkeeper-upstream"
+"""The client id for reads; writes use the plan's client id."""
+NAMED: Final = 3
+"""The number of groups that a message names."""
+GROUPS_AT_ONCE: Final = 100
+
+app = typer.Typer(
+    help="Groups of the Kafka cluster behind groupkeeper (gateway mode).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class _UpstreamCommand(TyperCommand):
+    """Checks for missing packages before it runs. Its help works without them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        if (lack := lacking("admin")) is not None:
+            fail(lack, USAGE)
+        return super().invoke(ctx)
+
+
+UpstreamOption = Annotated[
+    str | None,
+    typer.Option("--upstream", metavar="HOST:PORT", help="A broker of the upstream cluster."),
+]
+OursOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="HOST:PORT",
+        help="The Kafka port of groupkeeper; default: the one in the plan, or 127.0.0.1:9092.",
+    ),
+]
+GroupsOption = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="PATTERN", help="Only matching groups: billing-*."),
+]
+VerifyOption = Annotated[
+    bool,
+    typer.Option(
+        "--verify",
+        help="Report differences from the plan at its target, and at its source if that is named.",
+    ),
+]
+UpstreamConfigOption = Annotated[
+    Path | None,
+    typer.Option("--upstream-config", metavar="FILE", help="As --client-config, for the upstream."),
+]
+OURS: Final = "127.0.0.1:9092"
+
+
+class _Asked(NamedTuple):
+    """The options of a command."""
+
+    name: str
+    groups: Sequence[str]
+    plan: Path | None
+    undo: bool
+    verify: bool
+    apply: bool
+    out: Path | None
+    output: Output
+    target_config: Path | None
+
+
+@app.command("import", cls=_UpstreamCommand)
+def import_command(  # noqa: PLR0913  the options of a command
+    upstream: UpstreamOption = None,
+    server: OursOption = None,
+    group: GroupsOption = None,
+    plan: options.PlanOption = None,
+    undo: options.UndoOption = False,
+    verify: VerifyOption = False,
+    apply: options.ApplyOption = False,
+    out: options.PlanOutOption = None,
+    output: OutputOption = Output.TABLE,
+    client_config: options.ClientConfigOption = None,
+    upstream_config: UpstreamConfigOption = None,
+    timeout: options.TimeoutOption = 30.0,
+) -> None:
+    """Copy the committed offsets of groups from the upstream to groupkeeper.
+
+    Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that
+    have members here are refused. It may be repeated: what is done is left alone. --plan FILE
+    --undo --apply undoes it. Exits 1 if a group was refused.
+    """
+    asked = _Asked("import", group or (), plan, undo, verify, apply, out, output, client_config)
+    source = _endpoint(upstream, upstream_config or client_config, timeout)
+    _move(asked, source, _endpoint(_ours(server, plan), client_config, timeout))
+
+
+@app.command("export", cls=_UpstreamCommand)
+def export_command(  # noqa: PLR0913  the options of a command
+    upstream: UpstreamOption = None,
+    server: OursOption = None,
+    group: GroupsOption = None,
+    plan: options.PlanOption = None,
+    undo: options.UndoOption = False,
+    verify: VerifyOption = False,
+    apply: options.ApplyOption = False,
+    out: options.PlanOutOption = None,
+    output: OutputOption = Output.TABLE,
+    client_config: options.ClientConfigOption = None,
+    upstream_config: UpstreamConfigOption = None,
+    timeout: options.TimeoutOption = 30.0,
+) -> None:
+    """Copy the committed offsets of groups from groupkeeper to the upstream: the way back.
+
+    Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that
+    have members at the upstream are refused. It may be repeated: what is done is left alone. Exits
+    1 if a group was refused.
+    """
+    config = upstream_config or client_config
+    asked = _Asked("export", group or (), plan, undo, verify, apply, out, output, config)
+    source = _endpoint(_ours(server, plan), client_config, timeout)
+    _move(asked, source, _endpoint(upstream, config, timeout))
+
+
+def _ours(server: str | None, plan: Path | None) -> str | None:
+    return server or (OURS if plan is None else None)
+
+
+def _endpoint(address: str | None, config: Path | None, timeout_s: float) -> ClusterEndpoint | None:
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
+
+    if address is None:
+        return None
+    return ClusterEndpoint(address, read_properties(config), timeout_s)
+
+
+def _move(asked: _Asked, source: ClusterEndpoint | None, target: ClusterEndpoint | None) -> None:
+    from groupkeeper.pipeline.restore.cluster import ClusterError
+
+    if asked.plan is None and (asked.verify or asked.undo):
+        fail("--verify and --undo need an existing plan: name it with --plan FILE", USAGE)
+    if asked.verify and asked.apply:
+        fail("--verify changes nothing: leave out --apply, or --verify", USAGE)
+    try:
+        if asked.plan is None:
+            if source is None or target is None:
+                fail("name --upstream HOST:PORT, or an existing plan with --plan FILE", USAGE)
+            made = _planned(asked, source, target)
+            path = asked.out or Path(f"upstream-{asked.name}-{made.id}.json")
+            plan_view.write_plan(made, path)
+        else:
+            refuse_with_plan({"--group": asked.groups, "--out": asked.out})
+            made, path = opened_plan(asked.plan, asked.undo), asked.plan
+        if target is None:
+            target = _endpoint(made.content.server, asked.target_config, 30.0)
+            assert target is not None, "a plan names its server"
+        if asked.verify:
+            _verify(made, path, (target, source), asked.output)
+            return
+    except ClusterError as error:
+        fail(str(error), FAILED)
+    again = Again(path, target.address, asked.target_config, f"upstream {asked.name}")
+    carry_out(made, target, again, asked.apply, asked.output)
+
+
+def _planned(asked: _Asked, source: ClusterEndpoint, target: ClusterEndpoint) -> Plan:
+    from groupkeeper.pipeline.restore.apply import Purpose, make_sealed, plan_groups
+    from groupkeeper.pipeline.restore.plan import PlanKind
+
+    with source.open(CLIENT_ID) as here, target.open(CLIENT_ID) as there:
+        listed = [each for each in here.groups().values() if _is_wanted(each, asked.groups)]
+        if not listed:
+            like = f" like {' or '.join(asked.groups)}" if asked.groups else ""
+            fail(f"{source.address}: no group{like} there", NOTHING_MATCHED)
+        _warn_of_members(listed)
+        names = sorted(each.group for each in listed)
+        groups = []
+        for start in range(0, len(names), GROUPS_AT_ONCE):
+            wanted = here.offsets(names[start : start + GROUPS_AT_ONCE])
+            planned, _ = plan_groups(there, wanted, None, lambda partition: False)
+            groups += [each for each in planned if each.changes]
+    if not groups:
+        fail(f"{source.address}: no group there has a committed offset", NOTHING_MATCHED)
+    purpose = Purpose(PlanKind.MIGRATION, f"the groups of {source.address}", now_ms())
+    return make_sealed(groups, target.address, None, purpose)
+
+
+def _is_wanted(listed: ClusterGroup, patterns: Sequence[str]) -> bool:
+    if listed.type.lower() not in ("", "classic", "consumer"):
+        return False
+    return not patterns or any(fnmatchcase(listed.group, each) for each in patterns)
+
+
+def _warn_of_members(listed: Sequence[ClusterGroup]) -> None:
+    active = sorted(each.group for each in listed if each.state and not each.is_idle)
+    if active:
+        more = ", ..." if len(active) > NAMED else ""
+        typer.echo(
+            f"groupkeeper: {counted(len(active), 'group')} with members at the source "
+            f"({plain(', '.join(active[:NAMED]) + more)}), which keep committing: stop them and "
+            "plan again before you apply",
+            err=True,
+        )
+
+
+def _verify(
+    made: Plan,
+    path: Path,
+    places: tuple[ClusterEndpoint, ClusterEndpoint | None],
+    output: Output,
+) -> None:
+    """Report where the target, and the source if it is named, differ from the plan."""
+    from groupkeeper.pipeline.restore.apply import verify
+
+    target, source = places
+    groups = made.content.groups
+    with target.open(CLIENT_ID) as there:
+        at_target = list(verify(there, groups))
+    at_source: list[Outcome] = []
+    if source is not None:
+        with source.open(CLIENT_ID) as here:
+            at_source = _drift(here, made)
+    names = (target.address, None if source is None else source.address)
+    print_verified(made, path, names, (at_target, at_source), output)
+
+
+def _drift(source: Cluster, made: Plan) -> list[Outcome]:
+    from groupkeeper.pipeline.restore.drift import drift
+
+    groups = made.content.groups
+    now = source.offsets([each.group for each in groups])
+    return list(drift(groups, now, made.content.topics, source.owners))
