@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.reader import MAX_HEADER_TAGS, Input, java_text
-from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.protocol.versions import API_BY_KEY, KNOWN_API_BY_KEY, ApiKey
 
 PREFIX_BYTES: Final = 4
 """Size of the length prefix of every frame."""
@@ -167,7 +167,7 @@ def _has_flexible_header(api_key: int, version: int) -> bool:
 
 _FLEXIBLE: Final = {
     (int(api.key), version): api.is_flexible(version)
-    for api in API_BY_KEY.values()
+    for api in KNOWN_API_BY_KEY.values()
     for version in range(api.lowest_served, api.max_version + 1)
 }
 
@@ -294,4 +294,4 @@ def response_header(*, flexible: bool) -> Struct:
 
 def has_flexible_response_header(api_key: int, version: int) -> bool:
     """Return True if a response of this version has header v1."""
-    return api_key != ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)
+    return api_key != ApiKey.API_VERSIONS and KNOWN_API_BY_KEY[api_key].is_flexible(version)

@@ -33,6 +33,8 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    ADD_OFFSETS_TO_TXN = 25
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -199,10 +201,19 @@ APIS: Final[tuple[Api, ...]] = (
         "Groups with configs of their own, topics and the broker; never loggers or client metrics.",
     ),
 )
-"""All APIs that we serve, by key."""
+"""All APIs that we serve in static mode, by key."""
+
+GATEWAY_APIS: Final[tuple[Api, ...]] = (
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4, 3),
+    _api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3),
+)
+"""The APIs that we serve only in gateway mode: they need a cluster with transactions."""
 
 API_BY_KEY: Final[dict[int, Api]] = {int(api.key): api for api in APIS}
-"""All APIs that we serve, by their number on the wire."""
+"""All APIs that we serve in static mode, by their number on the wire."""
+
+KNOWN_API_BY_KEY: Final[dict[int, Api]] = API_BY_KEY | {int(api.key): api for api in GATEWAY_APIS}
+"""All APIs that we serve in any mode, by their number on the wire."""
 
 
 class Feature(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from groupkeeper.protocol.versions import API_BY_KEY, FEATURES, Feature
+from groupkeeper.protocol.versions import FEATURES, KNOWN_API_BY_KEY, Feature
 
 VersionRange: TypeAlias = tuple[int, int]
 """The lowest and the highest version."""
@@ -150,7 +150,7 @@ def treatment(key: int, version: int) -> Treatment | None:
     if api is None:
         return None
     if api.treatment is Treatment.OURS:
-        own = API_BY_KEY.get(key)
+        own = KNOWN_API_BY_KEY.get(key)
         return Treatment.OURS if own is not None and own.serves(version) else None
     if not api.min_version <= version <= api.max_version:
         return None
@@ -165,7 +165,7 @@ def treatments(upstream: Mapping[int, VersionRange]) -> dict[tuple[int, int], Tr
     """
     result = {}
     for key, (lowest, highest) in offered(upstream).items():
-        own = API_BY_KEY.get(key)
+        own = KNOWN_API_BY_KEY.get(key)
         ours = _is_ours(key, upstream) and key != ADD_OFFSETS_TO_TXN
         if ours and own is not None:
             lowest = own.lowest_served
@@ -209,7 +209,7 @@ def _own_range(key: int, upstream: Mapping[int, VersionRange]) -> VersionRange |
         return None
     if key == ADD_OFFSETS_TO_TXN:
         return TABLE[key].min_version, TABLE[key].max_version
-    own = API_BY_KEY.get(key)
+    own = KNOWN_API_BY_KEY.get(key)
     if own is None:
         return None
     if key == TXN_OFFSET_COMMIT:
@@ -221,11 +221,11 @@ def _own_range(key: int, upstream: Mapping[int, VersionRange]) -> VersionRange |
 
 def _has_transactions(upstream: Mapping[int, VersionRange]) -> bool:
     """Return True if offsets can be committed in transactions of a broker with these versions."""
-    return TXN_OFFSET_COMMIT in API_BY_KEY and upstream.keys() >= _TRANSACTIONS
+    return TXN_OFFSET_COMMIT in KNOWN_API_BY_KEY and upstream.keys() >= _TRANSACTIONS
 
 
-_TRANSACTIONS: Final = frozenset({PRODUCE, 22, ADD_PARTITIONS_TO_TXN, 26})
-"""A broker with these APIs has transactions."""
+_TRANSACTIONS: Final = frozenset({PRODUCE, 22, ADD_PARTITIONS_TO_TXN, 26, 61})
+"""A broker with these APIs has transactions, and describes its producers (61)."""
 
 _NEVER_FEATURES: Final = frozenset({"share.version", "streams.version"})
 """Features of groups that we do not serve."""

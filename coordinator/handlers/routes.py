@@ -22,7 +22,7 @@ from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.runtime.listing import GroupsTicket
 from groupkeeper.coordinator.runtime.tickets import Ticket
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.protocol.versions import API_BY_KEY, KNOWN_API_BY_KEY, ApiKey
 
 Handle: TypeAlias = Callable[[Exchange, Services], None]
 """Reads the body, and answers or submits. Raises ProtocolError if the body is malformed."""
@@ -96,7 +96,7 @@ class Routes(dict[tuple[int, int], Handle]):
         super().__init__()
         self._fallback = fallback
         for key, route in routes.items():
-            api = API_BY_KEY[key]
+            api = KNOWN_API_BY_KEY[key]
             handle = route.handle if authorize is None else _asking_first(route, authorize)
             for version in range(api.lowest_served, api.max_version + 1):
                 self[int(key), version] = handle

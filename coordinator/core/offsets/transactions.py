@@ -7,6 +7,7 @@ replayEndTransactionMarker). The caller decides when a transaction has ended: it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from groupkeeper.coordinator.core.dispatch import handles
@@ -42,7 +43,7 @@ from groupkeeper.coordinator.core.request_events import add_created_event, add_r
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from groupkeeper.coordinator.core.requests.transactions import (
     DropPending,
-    EndTransaction,
+    EndTransactions,
     MoveJournal,
     PendingView,
     ReadPending,
@@ -201,17 +202,17 @@ def _reply(
     shard.reply(ticket, TxnOffsetCommitResult(ErrorCode.NONE, topics, is_pending))
 
 
-@handles(EndTransaction)
-def end_transaction(
-    shard: ShardState, _group: None, request: EndTransaction, ticket: Ticket
+@handles(EndTransactions)
+def end_transactions(
+    shard: ShardState, _group: None, request: EndTransactions, ticket: Ticket
 ) -> None:
-    """End pending offsets, and move the position in the same step. If the transaction committed,
+    """End pending offsets, and move the position in the same step. If their transaction committed,
     they become offsets.
 
     If they are too large for one step, some of them end, and the answer is
     COORDINATOR_LOAD_IN_PROGRESS. The same request then ends the others.
     """
-    for pending_id in request.pending_ids:
+    for pending_id, is_commit in _each(request):
         if 2 * shard.step.record_bytes > shard.limits.max_step_bytes:
             shard.reply(ticket, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
@@ -220,10 +221,16 @@ def end_transaction(
             continue  # it was ended, or dropped with its group or topic
         shard.record(PendingEnded(pending_id))
         group = shard.groups.get(pending.group_id)
-        if request.is_commit and group is not None:
+        if is_commit and group is not None:
             _commit(shard, group, pending)
     _move(shard, request.topic_id, request.position)
     shard.reply(ticket, ErrorCode.NONE)
+
+
+def _each(request: EndTransactions) -> Iterator[tuple[str, bool]]:
+    for pending_ids, is_commit in request.ended:
+        for pending_id in pending_ids:
+            yield pending_id, is_commit
 
 
 def _commit(shard: ShardState, group: Group, pending: PendingOffsets) -> None:

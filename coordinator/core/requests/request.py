@@ -29,7 +29,7 @@ from groupkeeper.coordinator.core.requests.topics import (
 )
 from groupkeeper.coordinator.core.requests.transactions import (
     DropPending,
-    EndTransaction,
+    EndTransactions,
     MoveJournal,
     ReadPending,
     TxnOffsetCommit,
@@ -54,7 +54,7 @@ Request: TypeAlias = (
     | ConsumerGroupHeartbeat
     | ConsumerGroupDescribe
     | TxnOffsetCommit
-    | EndTransaction
+    | EndTransactions
     | DropPending
     | MoveJournal
     | ReadPending

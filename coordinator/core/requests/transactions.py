@@ -62,12 +62,19 @@ class ShardRequest(AnyRequest, frozen=True):
     when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-class EndTransaction(ShardRequest, frozen=True):
-    """End the pending offsets that lie before a marker in the journal."""
+class EndedTransaction(NamedTuple):
+    """A marker in the journal, and the pending offsets of its producer that lie before it."""
 
     pending_ids: tuple[str, ...]
     """In the order of the journal."""
     is_commit: bool
+
+
+class EndTransactions(ShardRequest, frozen=True):
+    """End pending offsets, and set the position in the journal."""
+
+    ended: tuple[EndedTransaction, ...]
+    """In the order of their markers."""
     topic_id: str
     """The id of the journal topic."""
     position: Int64

@@ -28,7 +28,8 @@ from groupkeeper.coordinator.core.requests.topics import (
 )
 from groupkeeper.coordinator.core.requests.transactions import (
     DropPending,
-    EndTransaction,
+    EndedTransaction,
+    EndTransactions,
     MoveJournal,
     ReadPending,
     TxnOffsetCommit,
@@ -60,7 +61,7 @@ REQUESTS: dict[type, Request] = {
     TxnOffsetCommit: TxnOffsetCommit(
         "g", -1, "", None, [("orders", "", [(0, 7, -1, "")])], 9, 0, "pending-1", CLIENT
     ),
-    EndTransaction: EndTransaction(0, ("pending-1",), True, "journal-id", 5),
+    EndTransactions: EndTransactions(0, (EndedTransaction(("pending-1",), True),), "journal-id", 5),
     DropPending: DropPending(0, ("pending-1",)),
     MoveJournal: MoveJournal(0, "journal-id", 5),
     ReadPending: ReadPending(0),

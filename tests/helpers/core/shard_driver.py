@@ -41,7 +41,8 @@ from groupkeeper.coordinator.core.requests.offsets import (
     OffsetFetch,
 )
 from groupkeeper.coordinator.core.requests.transactions import (
-    EndTransaction,
+    EndedTransaction,
+    EndTransactions,
     TxnOffsetCommit,
     TxnOffsetCommitResult,
 )
@@ -310,11 +311,13 @@ class ShardDriver:
             )
         )
 
-    def end_transaction(
+    def end_transactions(
         self, *pending_ids: str, commit: bool = True, position: int = 1
     ) -> ErrorCode:
         """End pending offsets, as a marker in the journal does."""
-        return self.send(EndTransaction(0, pending_ids, commit, JOURNAL_ID, position)).error
+        return self.send(
+            EndTransactions(0, (EndedTransaction(pending_ids, commit),), JOURNAL_ID, position)
+        ).error
 
     def fetch(
         self, group_id: str = "g", topics: dict[str, Sequence[int]] | None = None, **changes: Any

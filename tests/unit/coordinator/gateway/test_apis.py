@@ -192,8 +192,8 @@ def test_an_old_broker_limits_what_it_must_answer_itself():
 
 
 def test_add_offsets_to_txn_is_offered_with_txn_offset_commit_and_transactions():
-    assert (25 in offered(APACHE)) == (28 in offered(APACHE)) == (28 in API_BY_KEY)
-    for missing in (22, 24, 26):
+    assert {25, 28} <= offered(APACHE).keys()
+    for missing in (22, 24, 26, 61):
         rest = {key: found for key, found in APACHE.items() if key != missing}
         assert not {25, 28} & offered(rest).keys()
 

@@ -69,7 +69,7 @@ def test_pending_offset_counts_only_when_its_transaction_commits(driver):
     assert (call.result.is_pending, call.partition_errors()) == (True, {("orders", 0): NONE})
     assert offset(driver) == 10
     driver.check_replay()
-    assert driver.end_transaction("p1", position=7) is NONE
+    assert driver.end_transactions("p1", position=7) is NONE
     assert offset(driver) == 20
     assert driver.shard.pendings.journal == JournalPosition(JOURNAL_ID, 7)
     assert driver.steps[-2].records[-1] == JournalPosition(JOURNAL_ID, 7), "in the same step"
@@ -79,7 +79,7 @@ def test_aborted_offset_has_no_effect(driver):
     driver.commit(topics={"orders": {0: 10}})
     driver.txn_commit("p1", topics={"orders": {0: 20}})
     before = len(driver.records)
-    driver.end_transaction("p1", commit=False)
+    driver.end_transactions("p1", commit=False)
     assert offset(driver) == 10
     assert driver.records[before:] == [PendingEnded("p1"), JournalPosition(JOURNAL_ID, 1)]
 
@@ -89,7 +89,7 @@ def test_commit_of_a_transaction_is_an_event_like_any_other_commit(driver):
     sent_ms = driver.now.wall_ms
     driver.txn_commit("p1", topics=[("orders", "", [(0, 20, 4, "note")])])
     driver.advance(5_000)
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     record = driver.records_of(OffsetsCommitted)[-1]
     assert record.topics[0].partitions == [(0, 20, 10, 4, "note")]
     assert (record.client_id, record.commit_time_ms) == (CLIENT.client_id, sent_ms)
@@ -97,10 +97,10 @@ def test_commit_of_a_transaction_is_an_event_like_any_other_commit(driver):
 
 def test_second_marker_changes_nothing(driver):
     driver.txn_commit("p1")
-    driver.end_transaction("p1", position=3)
+    driver.end_transactions("p1", position=3)
     before = len(driver.records)
-    assert driver.end_transaction("p1", position=3) is NONE
-    assert driver.end_transaction("p1", commit=False, position=3) is NONE
+    assert driver.end_transactions("p1", position=3) is NONE
+    assert driver.end_transactions("p1", commit=False, position=3) is NONE
     assert driver.records[before:] == []
     assert offset(driver) == 100
 
@@ -115,13 +115,13 @@ def test_same_pending_id_again_changes_nothing(driver):
 def test_of_several_offsets_of_one_producer_the_last_counts(driver):
     driver.txn_commit("p1", topics={"orders": {0: 1, 1: 1}})
     driver.txn_commit("p2", topics={"orders": {0: 2}})
-    driver.end_transaction("p1", "p2")
+    driver.end_transactions("p1", "p2")
     assert driver.fetch().offsets() == {("orders", 0): 2, ("orders", 1): 1}
 
 
 def test_partition_named_twice_keeps_its_last_offset(driver):
     driver.txn_commit("p1", topics=[("orders", "", [(0, 1, -1, ""), (0, 2, -1, "")])])
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert offset(driver) == 2
 
 
@@ -130,8 +130,8 @@ def test_pending_offsets_survive_a_restart(driver):
     driver.txn_commit("p2", 10, topics={"orders": {0: 6}})
     driver.reload(from_fold=True)
     assert stable_offsets(driver, {"orders": [0]}) == {("orders", 0): (-1, UNSTABLE)}
-    driver.end_transaction("p2")
-    driver.end_transaction("p1")
+    driver.end_transactions("p2")
+    driver.end_transactions("p1")
     assert offset(driver) == 6, "the order of arrival is kept"
 
 
@@ -144,7 +144,7 @@ def test_plain_commit_after_a_pending_one_stays(driver):
     driver.commit(topics={"orders": {0: 15}})
     assert stable_offsets(driver, {"orders": [0]}) == {("orders", 0): (-1, UNSTABLE)}
     driver.reload(from_fold=True)
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert driver.fetch().offsets() == {("orders", 0): 15, ("orders", 1): 20}
     assert stable_offsets(driver, {"orders": [0]}) == {("orders", 0): (15, NONE)}
 
@@ -152,18 +152,18 @@ def test_plain_commit_after_a_pending_one_stays(driver):
 def test_arrival_decides_between_two_transactions_and_not_their_markers(driver):
     driver.txn_commit("p1", 1, topics={"orders": {0: 10}})
     driver.txn_commit("p2", 2, topics={"orders": {0: 20}})
-    driver.end_transaction("p2")
-    driver.end_transaction("p1")
+    driver.end_transactions("p2")
+    driver.end_transactions("p1")
     assert offset(driver) == 20
 
 
 def test_later_transaction_replaces_an_earlier_one(driver):
     driver.txn_commit("p1", 1, topics={"orders": {0: 10}})
     driver.txn_commit("p2", 2, topics={"orders": {0: 20}})
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert stable_offsets(driver, {"orders": [0]}) == {("orders", 0): (-1, UNSTABLE)}
     assert offset(driver) == 10
-    driver.end_transaction("p2")
+    driver.end_transactions("p2")
     assert offset(driver) == 20
 
 
@@ -171,7 +171,7 @@ def test_wholly_overtaken_transaction_writes_no_commit(driver):
     driver.txn_commit("p1")
     driver.commit()
     before = len(driver.records)
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert driver.records_of(OffsetsCommitted, before) == []
 
 
@@ -188,7 +188,7 @@ def test_fetch_that_requires_stable_offsets_waits_for_the_transaction(driver):
         ("orders", 1): (11, NONE),
     }
     assert driver.fetch("g", asked).offsets() == {("orders", 0): 10, ("orders", 1): 11}
-    driver.end_transaction("p1", commit=False)
+    driver.end_transactions("p1", commit=False)
     assert stable_offsets(driver, asked)["orders", 0] == (10, NONE)
 
 
@@ -215,7 +215,7 @@ def test_absent_group_is_created_as_a_simple_one_at_once(driver):
     assert driver.txn_commit("p1").result.is_pending
     assert states(driver) == {"g": "Empty"}
     assert [event.api for event in driver.events_of(GroupCreated)] == ["TxnOffsetCommit"]
-    driver.end_transaction("p1", commit=False)
+    driver.end_transactions("p1", commit=False)
     assert states(driver) == {"g": "Empty"}
 
 
@@ -316,7 +316,7 @@ def test_pending_offsets_of_a_group_are_limited():
     errors = set(call.partition_errors().values())
     assert errors == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
     assert not call.result.is_pending
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert driver.txn_commit("p3").result.is_pending
     driver.check_replay()
 
@@ -326,7 +326,7 @@ def test_pending_offsets_use_the_room_of_their_group():
     assert driver.txn_commit("p1").result.is_pending
     refused = driver.commit(topics={"orders": {1: 1}}).partition_errors()
     assert refused == {("orders", 1): ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
-    driver.end_transaction("p1", commit=False)
+    driver.end_transactions("p1", commit=False)
     assert driver.commit(topics={"orders": {1: 1}}).partition_errors() == {("orders", 1): NONE}
 
 
@@ -339,7 +339,7 @@ def test_large_transaction_ends_in_several_steps():
         assert driver.txn_commit(ids[-1], topics=topics, group_id=f"g{number}").result.is_pending
     answers = []
     while not answers or answers[-1] is not NONE:
-        answers.append(driver.end_transaction(*ids, position=9))
+        answers.append(driver.end_transactions(*ids, position=9))
         assert driver.steps[-1].record_bytes <= 40_000
         assert (driver.shard.pendings.journal is None) is (answers[-1] is not NONE)
     assert set(answers[:-1]) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
@@ -354,7 +354,7 @@ def test_deleted_offset_is_not_pending_either(driver):
     driver.commit(topics={"orders": {0: 1}})
     driver.txn_commit("p1", topics={"orders": {0: 20, 1: 20}})
     driver.send(OffsetDelete("g", (("orders", [0]),), CLIENT))
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert driver.fetch().offsets() == {("orders", 1): 20}
 
 
@@ -368,14 +368,14 @@ def test_group_is_deleted_with_its_pending_offsets(driver):
     driver.txn_commit("p1")
     assert driver.send(DeleteGroup("g", CLIENT)).error is NONE
     assert driver.shard.pendings.by_id == {}
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert driver.list_groups() == {}
 
 
 def test_deleted_topic_takes_its_pending_offsets_along(driver):
     driver.txn_commit("p1", topics={"orders": {0: 1}, "payments": {0: 2}})
     driver.change_topics(PAYMENTS)
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert driver.fetch().offsets() == {("payments", 0): 2}
 
 
@@ -385,7 +385,7 @@ def test_partition_with_a_pending_offset_does_not_expire_nor_its_group():
     driver.txn_commit("p1", topics={"orders": {0: 20}})
     driver.advance(5_000)
     assert driver.fetch().offsets() == {("orders", 0): 1}
-    driver.end_transaction("p1", commit=False)
+    driver.end_transactions("p1", commit=False)
     driver.advance(5_000)
     assert driver.list_groups() == {}
     driver.check_replay()
@@ -396,7 +396,7 @@ def test_group_without_offsets_stays_while_a_transaction_is_open():
     driver.txn_commit("p1")
     driver.advance(5_000)
     assert states(driver) == {"g": "Empty"}
-    driver.end_transaction("p1", commit=False)
+    driver.end_transactions("p1", commit=False)
     driver.advance(5_000)
     assert driver.list_groups() == {}
 
@@ -404,7 +404,7 @@ def test_group_without_offsets_stays_while_a_transaction_is_open():
 def test_group_that_becomes_a_consumer_group_keeps_its_pending_offsets(driver):
     driver.txn_commit("p1", topics={"orders": {0: 20}})
     ConsumerStub(driver, "m").join()
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert offset(driver) == 20
 
 
@@ -414,7 +414,7 @@ def test_group_that_becomes_a_consumer_group_keeps_its_pending_offsets(driver):
 def test_dropped_offsets_never_count(driver):
     driver.txn_commit("p1")
     assert driver.send(DropPending(0, ("p1", "unknown"))).error is NONE
-    driver.end_transaction("p1")
+    driver.end_transactions("p1")
     assert driver.fetch().offsets() == {}
 
 

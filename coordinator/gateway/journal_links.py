@@ -1,0 +1,86 @@
+"""The journal's own connections to brokers.
+
+A broker carries out the requests of one connection one after the other. So reads, which wait for
+new records, and writes have connections of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from groupkeeper.coordinator.gateway.client import NotSent
+from groupkeeper.coordinator.handlers.services import Endpoint
+
+WRITE_LANES: Final = 8
+"""Connections for writes to one broker. So many producers write at the same time."""
+
+READ_LANE: Final = -1
+ADMIN_LANE: Final = -2
+
+
+class JournalClient(Protocol):
+    """The methods of ``BrokerClient`` that the journal uses."""
+
+    async def ask(
+        self, api_key: int, versions: range, *, timeout_s: float | None = None, **values: Any
+    ) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class JournalLinks:
+    """Connections by broker and lane."""
+
+    def __init__(
+        self,
+        brokers: Callable[[], Mapping[int, Endpoint]],
+        connect: Callable[[Endpoint], JournalClient],
+    ) -> None:
+        """``brokers`` returns where the brokers are now. ``connect`` makes a client of one."""
+        self._brokers = brokers
+        self._connect = connect
+        self._clients: dict[tuple[int, int], tuple[Endpoint, JournalClient]] = {}
+
+    async def ask(
+        self,
+        broker_id: int,
+        lane: int,
+        api_key: int,
+        versions: range,
+        *,
+        timeout_s: float | None = None,
+        **values: Any,
+    ) -> Any:
+        """Ask a broker. Raises BrokerError; NotSent if the broker is not known."""
+        client = self._client(broker_id, lane)
+        return await client.ask(api_key, versions, timeout_s=timeout_s, **values)
+
+    async def ask_any(self, api_key: int, versions: range, **values: Any) -> Any:
+        """Ask the first broker that answers. Raises BrokerError of the last one."""
+        failure = NotSent("no broker of the upstream is known")
+        for broker_id in sorted(self._brokers()):
+            try:
+                return await self.ask(broker_id, ADMIN_LANE, api_key, versions, **values)
+            except NotSent as error:
+                failure = error
+        raise failure
+
+    def close(self) -> None:
+        """Close all connections."""
+        for _, client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def _client(self, broker_id: int, lane: int) -> JournalClient:
+        endpoint = self._brokers().get(broker_id)
+        if endpoint is None:
+            raise NotSent(f"broker {broker_id} of the upstream is not known")
+        known = self._clients.get((broker_id, lane))
+        if known is not None and known[0] == endpoint:
+            return known[1]
+        if known is not None:
+            known[1].close()
+        client = self._connect(endpoint)
+        self._clients[broker_id, lane] = endpoint, client
+        return client

@@ -1,0 +1,131 @@
+"""Reads the partitions of the journal from the brokers that lead them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import structlog
+
+from groupkeeper.coordinator.gateway.client import BrokerError
+from groupkeeper.coordinator.gateway.journal_links import READ_LANE, JournalLinks
+from groupkeeper.coordinator.gateway.journal_records import read_entries
+from groupkeeper.coordinator.gateway.journal_shard import RETRY_S, JournalShard
+from groupkeeper.coordinator.gateway.journal_topic import FoundTopic
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.writer import Row
+
+log = structlog.get_logger(__name__)
+
+FETCH: Final = 1, range(13, 16)
+"""From version 13 on, a fetch names the topic by its id. A new topic of its name is then another
+one."""
+FETCH_WAIT_MS: Final = 500
+FETCH_BYTES: Final = 8 * 1024 * 1024
+PARTITION_BYTES: Final = 1024 * 1024
+
+_OFFSET_OUT_OF_RANGE: Final = 1
+
+
+class JournalReader:
+    """Passes what it reads to the shards."""
+
+    def __init__(
+        self,
+        links: JournalLinks,
+        end: Callable[[JournalShard], Awaitable[int]],
+        lose: Callable[[JournalShard, str], None],
+        leaders_changed: Callable[[], None],
+    ) -> None:
+        """``end`` returns the end of a partition. ``lose`` is called with the reason if a partition
+        cannot be read any more. ``leaders_changed`` is called if a broker does not answer, or does
+        not lead a partition.
+        """
+        self.topic: FoundTopic | None = None
+        self.shards: dict[int, JournalShard] = {}
+        self._links = links
+        self._end = end
+        self._lose = lose
+        self._leaders_changed = leaders_changed
+
+    async def read(self, broker_id: int) -> None:
+        """Read the partitions of one broker for as long as it leads some."""
+        while self.topic is not None:
+            topic = self.topic
+            shards = [
+                shard
+                for shard in self.shards.values()
+                if topic.leaders.get(shard.shard_id) == broker_id and not shard.lost
+            ]
+            if not shards:
+                return
+            ready = [shard for shard in shards if not shard.is_full]
+            try:
+                is_good = bool(ready) and await self._fetch(broker_id, topic, ready)
+            except BrokerError:
+                is_good = False
+            if not is_good:
+                if ready:
+                    self._leaders_changed()
+                await asyncio.sleep(RETRY_S)
+
+    async def _fetch(self, broker_id: int, topic: FoundTopic, shards: list[JournalShard]) -> bool:
+        """Read once. Return False if some partition could not be read. Raises BrokerError."""
+        rows = [
+            Row(
+                partition=shard.shard_id,
+                current_leader_epoch=-1,
+                fetch_offset=shard.partition.position,
+                last_fetched_epoch=-1,
+                log_start_offset=-1,
+                partition_max_bytes=PARTITION_BYTES,
+            )
+            for shard in shards
+        ]
+        answer = await self._links.ask(
+            broker_id,
+            READ_LANE,
+            *FETCH,
+            replica_id=-1,
+            max_wait=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[Row(topic_id=topic.topic_id, partitions=rows)],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        if answer.error_code:
+            return False
+        fetched = [each for each_topic in answer.responses for each in each_topic.partitions]
+        return all([await self._take(each) for each in fetched])
+
+    async def _take(self, fetched: Any) -> bool:
+        """Take what was read of one partition. Return False if there is an error."""
+        shard = self.shards[fetched.partition_index]
+        if fetched.error_code == _OFFSET_OUT_OF_RANGE:
+            await self._out_of_range(shard)
+            return False
+        if fetched.error_code:
+            return False
+        try:
+            entries, position = read_entries(fetched.records or b"", shard.partition.position)
+        except ProtocolError as error:
+            log.error("journal_unreadable", shard=shard.shard_id, reason=str(error))
+            return False
+        shard.read(entries, position)
+        return True
+
+    async def _out_of_range(self, shard: JournalShard) -> None:
+        """The position is not in the partition. If nothing is pending, nothing is lost."""
+        await shard.drained()
+        pending = await shard.read_pending()
+        end = await self._end(shard)
+        if pending or end < shard.partition.position:
+            position = shard.partition.position
+            self._lose(shard, f"its position {position} is not in the topic any more")
+            return
+        shard.read([], end)

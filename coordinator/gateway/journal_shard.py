@@ -1,0 +1,220 @@
+"""One partition of the journal at work: waits for records, and ends transactions in its shard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import structlog
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.request import Request
+from groupkeeper.coordinator.core.requests.transactions import (
+    DropPending,
+    EndedTransaction,
+    EndTransactions,
+    MoveJournal,
+    ReadPending,
+    ReadPendingResult,
+)
+from groupkeeper.coordinator.gateway.journal_partition import JournalPartition
+from groupkeeper.coordinator.gateway.journal_records import TransactionEntry
+from groupkeeper.coordinator.gateway.sequences import Sequences
+from groupkeeper.coordinator.runtime.tickets import Awaited, Ticket
+
+log = structlog.get_logger(__name__)
+
+RETRY_S: Final = 0.2
+"""The pause before a shard that is loading is asked again."""
+
+MAX_WAITING: Final = 1_000
+"""Transactions of one shard that have ended and wait for the store. Beyond, its partition is not
+read."""
+
+MAX_ENDED_AT_ONCE: Final = 200
+"""The most transactions in one request to the shard."""
+
+MOVE_AFTER: Final = 1_000
+"""Offsets after which the position is stored, if no transaction has ended."""
+
+
+class JournalCoordinator(Protocol):
+    """The method of the coordinator that the journal uses."""
+
+    def submit(self, request: Request, ticket: Ticket) -> None: ...
+
+
+async def ask_shard(coordinator: JournalCoordinator, request: Request) -> Any:
+    """Submit a request until its shard answers with something else than that it is loading."""
+    while True:
+        ticket = Awaited()
+        coordinator.submit(request, ticket)
+        result = await ticket.future
+        if result.error is ErrorCode.NONE:
+            return result
+        await asyncio.sleep(RETRY_S)
+
+
+class JournalShard:
+    """The partition of the journal that belongs to one shard."""
+
+    def __init__(
+        self, shard_id: int, topic_id: str, position: int, coordinator: JournalCoordinator
+    ) -> None:
+        self.shard_id = shard_id
+        self.partition = JournalPartition(position)
+        self.sequences = Sequences()
+        self.asking = asyncio.Lock()
+        """Held while the broker is asked for sequences."""
+        self.lost = ""
+        """Why the partition cannot be read any more. A person must decide."""
+        self._topic_id = topic_id
+        self._coordinator = coordinator
+        self._records: dict[str, asyncio.Future[bool]] = {}
+        self._markers: Counter[int] = Counter()
+        """Markers by producer, of those that are watched."""
+        self._positions: list[tuple[int, asyncio.Future[None]]] = []
+        self._ended: list[EndedTransaction] = []
+        self._worker: asyncio.Task[None] | None = None
+        self.ended_transactions = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True if too much waits for the store, so that the partition must not be read now."""
+        return len(self._ended) >= MAX_WAITING
+
+    # --- for the reader ---------------------------------------------------------------------------
+
+    def read(self, entries: Sequence[TransactionEntry], position: int) -> None:
+        """Take entries of the partition, up to ``position``, where the next read begins."""
+        ended = self.partition.take(entries, position)
+        for entry in entries:
+            if entry.is_commit is not None and entry.producer_id in self._markers:
+                self._markers[entry.producer_id] += 1
+            waiting = self._records.get(entry.pending_id)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(True)
+        self._ended += ended
+        reached = [future for offset, future in self._positions if offset <= position]
+        self._positions = [each for each in self._positions if each[0] > position]
+        for future in reached:
+            if not future.done():
+                future.set_result(None)
+        if self._ended or self._is_far():
+            self._work()
+
+    def _is_far(self) -> bool:
+        return self.partition.restart_position() - self.partition.saved >= MOVE_AFTER
+
+    def _work(self) -> None:
+        if self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._write())
+            self._worker.add_done_callback(self._worked)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._worker = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.error("journal_shard_failed", shard=self.shard_id, exc_info=error)
+        elif self._ended:
+            self._work()  # they came in its last turn
+
+    async def _write(self) -> None:
+        """Write ended transactions and the position to the shard, until nothing is left.
+
+        Each request has the position after it: where a restart would have to begin. While some
+        ended transactions are left, that is not after any of theirs, so it stays.
+        """
+        while self._ended or self._is_far():
+            ended = tuple(self._ended[:MAX_ENDED_AT_ONCE])
+            is_last = len(ended) == len(self._ended)
+            position = self.partition.restart_position() if is_last else self.partition.saved
+            request: Request
+            if ended:
+                request = EndTransactions(self.shard_id, ended, self._topic_id, position)
+            else:
+                request = MoveJournal(self.shard_id, self._topic_id, position)
+            await ask_shard(self._coordinator, request)
+            del self._ended[: len(ended)]
+            self.ended_transactions += len(ended)
+            self.partition.saved = position
+
+    # --- for writers ------------------------------------------------------------------------------
+
+    def expect(self, pending_id: str) -> asyncio.Future[bool]:
+        """Return a future that is True when the record of these pending offsets is read."""
+        future = self._records[pending_id] = asyncio.get_running_loop().create_future()
+        return future
+
+    def forget(self, pending_id: str) -> None:
+        """Wait no longer for this record."""
+        self._records.pop(pending_id, None)
+
+    def watch(self, producer_id: int) -> None:
+        """Count the markers of a producer from now on."""
+        self._markers.setdefault(producer_id, 0)
+
+    def unwatch(self, producer_id: int) -> None:
+        """Count the markers of a producer no longer."""
+        del self._markers[producer_id]
+
+    def markers(self, producer_id: int) -> int:
+        """Return how many markers of a watched producer were read."""
+        return self._markers[producer_id]
+
+    async def reached(self, position: int) -> None:
+        """Wait until everything before this position is read."""
+        if self.partition.position >= position:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._positions.append((position, future))
+        await future
+
+    async def drained(self) -> None:
+        """Wait until all transactions that are known to have ended are stored."""
+        while self._worker is not None or self._ended:
+            self._work()
+            assert self._worker is not None
+            await asyncio.wait([self._worker])
+
+    async def drop(self, pending_ids: Sequence[str]) -> None:
+        """Drop pending offsets that the journal does not have."""
+        await ask_shard(self._coordinator, DropPending(self.shard_id, tuple(pending_ids)))
+
+    async def drop_unwritten(self, end: Callable[[], Any], in_flight: set[str]) -> list[str]:
+        """Drop pending offsets that nobody is writing and that the journal does not have. Return
+        their ids.
+
+        ``end`` returns the end of the partition. A process that died before this one may have left
+        such offsets. Their client was not answered.
+        """
+        before = frozenset(in_flight)
+        pending = await self.read_pending() - before
+        if all(self.partition.has(each) for each in pending):
+            return []
+        # Nobody writes these any more. So a record of them lies before the end, if there is one.
+        await self.reached(await end())
+        missing = {each for each in pending if not self.partition.has(each)}
+        await self.drained()  # those whose transaction has just ended are not pending after this
+        missing &= await self.read_pending()
+        if missing:
+            await self.drop(sorted(missing))
+        return sorted(missing)
+
+    async def read_pending(self) -> set[str]:
+        """Return the ids of all pending offsets of the shard."""
+        result: ReadPendingResult = await ask_shard(self._coordinator, ReadPending(self.shard_id))
+        return {each.pending_id for each in result.pending}
+
+    def stop(self) -> None:
+        """Stop the work. Nothing is lost: a restart reads the partition again."""
+        if self._worker is not None:
+            self._worker.cancel()
+        for record in self._records.values():
+            record.cancel()
+        for _, reached in self._positions:
+            reached.cancel()

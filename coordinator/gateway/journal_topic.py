@@ -1,0 +1,137 @@
+"""Finds the topic of the journal in the upstream cluster, or creates it, and checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.gateway.journal_links import JournalLinks
+from groupkeeper.protocol.codec import uuid_to_topic_id
+from groupkeeper.protocol.writer import Row
+
+RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
+"""How long the journal keeps records. It must be longer than an outage of ours: a restart reads
+what was written in the meantime."""
+
+_METADATA: Final = 3, range(10, 14)
+"""From version 10 on, topics have ids."""
+_CREATE_TOPICS: Final = 19, range(5, 8)
+_DESCRIBE_CONFIGS: Final = 32, range(1, 5)
+_TOPIC: Final = 2
+"""The type of a resource (ConfigResource.Type.TOPIC)."""
+_CREATE_TIMEOUT_MS: Final = 15_000
+
+
+class JournalRefused(Exception):
+    """The topic cannot be the journal, and a person must act. The message says what to do."""
+
+
+class FoundTopic(NamedTuple):
+    """The topic of the journal, as the cluster describes it."""
+
+    uuid: UUID
+    leaders: dict[int, int]
+    """Partition -> broker id; a partition without a leader is missing."""
+
+    @property
+    def topic_id(self) -> str:
+        """The id in Kafka's printed form."""
+        return uuid_to_topic_id(self.uuid)
+
+
+class TopicFinder:
+    """Finds and checks one topic."""
+
+    def __init__(self, links: JournalLinks, name: str, partitions: int) -> None:
+        self._links = links
+        self.name = name
+        self._partitions = partitions
+
+    async def found_or_created(self) -> FoundTopic:
+        """Return the topic; create it if it does not exist. Raises JournalRefused if it is not fit
+        for a journal, and BrokerError.
+        """
+        found = await self.find()
+        if found is None:
+            await self._create()
+            found = await self.find()
+            if found is None:
+                raise JournalRefused(f"the topic {self.name} was created, and does not exist")
+        await self._check_cleanup()
+        return found
+
+    async def find(self) -> FoundTopic | None:
+        """Return the topic, or None if it does not exist. Raises JournalRefused if its number of
+        partitions is wrong, and BrokerError.
+        """
+        topics = [Row(name=self.name, topic_id=None)]
+        answer = await self._links.ask_any(
+            *_METADATA,
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        (topic,) = answer.topics
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        if topic.error_code:
+            raise JournalRefused(
+                f"the upstream refuses to describe the topic {self.name}: {_name(topic.error_code)}"
+            )
+        self._check_partitions(topic.partitions)
+        leaders = {p.partition_index: p.leader_id for p in topic.partitions if p.leader_id >= 0}
+        return FoundTopic(topic.topic_id, leaders)
+
+    def _check_partitions(self, partitions: Sequence[Any]) -> None:
+        if len(partitions) != self._partitions:
+            raise JournalRefused(
+                f"the topic {self.name} has {len(partitions)} partitions, and the store has "
+                f"{self._partitions} shards; name another topic in upstream.journal_topic"
+            )
+
+    async def _create(self) -> None:
+        configs = {"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS)}
+        topic = Row(
+            name=self.name,
+            num_partitions=self._partitions,
+            replication_factor=-1,
+            assignments=[],
+            configs=[Row(name=name, value=value) for name, value in configs.items()],
+        )
+        answer = await self._links.ask_any(
+            *_CREATE_TOPICS, topics=[topic], timeout=_CREATE_TIMEOUT_MS, validate_only=False
+        )
+        (created,) = answer.topics
+        if created.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise JournalRefused(
+                f"the upstream refuses to create the topic {self.name}: "
+                f"{_name(created.error_code)}: {created.error_message}"
+            )
+
+    async def _check_cleanup(self) -> None:
+        resource = Row(
+            resource_type=_TOPIC, resource_name=self.name, configuration_keys=["cleanup.policy"]
+        )
+        answer = await self._links.ask_any(
+            *_DESCRIBE_CONFIGS,
+            resources=[resource],
+            include_synonyms=False,
+            include_documentation=False,
+        )
+        (described,) = answer.results
+        policies = [each.value for each in described.configs if each.name == "cleanup.policy"]
+        if policies and policies != ["delete"]:
+            raise JournalRefused(
+                f"the topic {self.name} has cleanup.policy={policies[0]}, which removes markers of "
+                "transactions; set it to delete, or name another topic in upstream.journal_topic"
+            )
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

@@ -1,0 +1,47 @@
+"""The sequence numbers of clients' producers in the journal (pure).
+
+A producer numbers its batches in each partition from 0 in each epoch, and the broker refuses a gap.
+In the journal's partitions, only we write for the producers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from groupkeeper.protocol.record_batches import Sender
+
+_LAST = 2**31 - 1
+MAX_PRODUCERS = 100_000
+"""Producers whose numbers are remembered for one partition. Beyond, the broker is asked again."""
+
+
+class Sequences:
+    """The next numbers in one partition."""
+
+    def __init__(self) -> None:
+        self.is_known = False
+        """False if the broker must be asked (DescribeProducers) before the next number is used."""
+        self._used: dict[int, tuple[int, int]] = {}
+
+    def learn(self, producers: Iterable[tuple[int, int, int]]) -> None:
+        """Replace everything by what the broker knows: (producer id, epoch, last sequence)."""
+        self._used = {producer_id: (epoch, last) for producer_id, epoch, last in producers}
+        self.is_known = True
+
+    def forget(self) -> None:
+        """Ask the broker before the next number is used."""
+        self._used.clear()
+        self.is_known = False
+
+    def next(self, sender: Sender) -> int:
+        """Return the number of the producer's next batch."""
+        epoch, last = self._used.get(sender.producer_id, (-1, -1))
+        if epoch != sender.producer_epoch or last < 0:
+            return 0
+        return 0 if last == _LAST else last + 1
+
+    def used(self, sender: Sender, sequence: int) -> None:
+        """Note that the broker has a batch with this number."""
+        self._used[sender.producer_id] = (sender.producer_epoch, sequence)
+        if len(self._used) > MAX_PRODUCERS:
+            self.forget()

@@ -1,0 +1,422 @@
+"""The journal of transactions: docs/design.md#journal."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.gateway import journal as journal_module
+from tests.helpers.core.shard_driver import CLIENT
+from tests.helpers.gateway.journal_broker import JournalBroker
+from tests.helpers.gateway.journals import SHARDS, JournalSite, a_journal, error_of
+from tests.helpers.runtime.virtual_loop import virtual_time
+from tests.helpers.storage.faulty_storage import FaultyStorage, fail
+
+NONE = ErrorCode.NONE
+UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
+P = 9
+
+
+# --- what becomes of offsets ---------------------------------------------------------------------
+
+
+@virtual_time
+async def test_offset_counts_when_the_marker_of_its_transaction_is_read() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        assert await site.commit(P, 10) is NONE
+        assert await site.offset() is UNSTABLE
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 10
+        assert await site.pending() == 0
+        assert (site.journal.open_transactions(), site.journal.ended_transactions()) == (0, 1)
+
+
+@virtual_time
+async def test_offset_of_an_aborted_transaction_has_no_effect() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        site.broker.end(P, commit=False)
+        assert await site.stable_offset() == -1
+
+
+@virtual_time
+async def test_many_transactions_of_both_versions_are_numbered_as_the_broker_wants() -> None:
+    """In version 1 the epoch stays, so the numbers go on; in version 2 each epoch begins at 0."""
+    async with a_journal() as site:
+        for producer_id, version in ((1, 3), (2, 4), (3, 5)):
+            site.broker.add_producer(producer_id)
+            for number in range(5):
+                if version < 5:
+                    site.broker.add_partition(producer_id, site.partition())
+                assert await site.commit(producer_id, number, version=version) is NONE
+                site.broker.end(producer_id, commit=True, bumps=version == 5)
+                assert await site.stable_offset() == number
+        assert site.broker.produced == [
+            *((10, n) for n in range(5)),
+            *((11, n) for n in range(5)),
+            *((12, 0) for _ in range(5)),
+        ]
+
+
+@virtual_time
+async def test_two_commits_of_one_transaction_follow_each_other() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        both = [site.send(P, offset, epoch=0) for offset in (1, 2)]
+        assert [error_of(await each) for each in both] == [NONE, NONE]
+        assert [sequence for _, sequence in site.broker.produced] == [0, 1]
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 2
+
+
+@virtual_time
+async def test_marker_that_is_written_twice_does_not_end_the_next_transaction() -> None:
+    """Kafka 4.3.1 accepts a late second COMMIT of one transaction while the next one is open."""
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        site.broker.end(P, commit=True, markers=2)
+        assert await site.stable_offset() == 10
+        await site.commit(P, 20)
+        site.broker.end(P, commit=False)
+        assert await site.stable_offset() == 10
+
+
+@virtual_time
+async def test_a_transaction_ends_in_all_of_its_groups() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        groups = [f"g{number}" for number in range(12)]
+        for group_id in groups:
+            assert await site.commit(P, 5, group_id=group_id) is NONE
+        site.broker.end(P, commit=True)
+        assert [await site.stable_offset(group_id) for group_id in groups] == [5] * 12
+
+
+# --- errors of the upstream -------------------------------------------------------------------
+
+
+@virtual_time
+async def test_old_epoch_is_fenced_and_leaves_nothing_pending() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.add_producer(P)
+        assert await site.commit(P, 10, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await site.offset() == -1
+        assert await site.pending() == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(0, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
+)
+def test_partition_that_is_not_in_the_transaction_is_refused(version, error) -> None:
+    @virtual_time
+    async def run() -> None:
+        async with a_journal() as site:
+            site.broker.add_producer(P)
+            assert await site.commit(P, 10, version=version) is error
+            assert await site.pending() == 0
+
+    run()
+
+
+@virtual_time
+async def test_error_of_the_journal_is_none_of_the_clients() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.faults += [10]  # MESSAGE_TOO_LARGE
+        assert await site.commit(P, 10) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("fault", ["lost", "dropped", 6, 7, 19, 51])
+def test_attempt_that_failed_is_repeated_and_written_once(fault) -> None:
+    @virtual_time
+    async def run() -> None:
+        async with a_journal() as site:
+            site.broker.add_producer(P)
+            site.broker.faults += [fault, fault]
+            assert await site.commit(P, 10) is NONE
+            assert len(site.broker.log(site.partition()).batches) == 1
+            site.broker.end(P, commit=True)
+            assert await site.stable_offset() == 10
+
+    run()
+
+
+@virtual_time
+async def test_attempt_that_arrives_late_counts() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.faults += ["late", *["dropped"] * 20]
+        assert await site.commit(P, 10) is NONE
+        assert len(site.broker.log(site.partition()).batches) == 1
+
+
+@virtual_time
+async def test_after_a_marker_no_attempt_is_repeated() -> None:
+    """In transaction version 1 the next transaction may have the same epoch."""
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.add_partition(P, site.partition())
+        await site.commit(P, 5, version=3)
+        site.broker.faults += ["dropped"] * 4
+        late = site.send(P, 10, version=3, epoch=0)
+        await asyncio.sleep(0.01)
+        site.broker.end(P, commit=False, bumps=False)
+        site.broker.add_partition(P, site.partition())  # the next transaction
+        assert error_of(await late) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await asyncio.sleep(5)
+        site.broker.end(P, commit=True, bumps=False)
+        assert await site.stable_offset() == -1
+
+
+@virtual_time
+async def test_client_is_told_to_try_again_while_the_broker_is_down() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.is_down = True
+        assert await site.commit(P, 10) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await site.offset() is UNSTABLE, "nobody knows yet"
+        site.broker.is_down = False
+        assert await site.commit(P, 11) is NONE
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 11
+
+
+@virtual_time
+async def test_what_the_group_refuses_is_not_written() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        assert await site.commit(P, 10, group_id="") is ErrorCode.INVALID_GROUP_ID
+        assert site.broker.produced == []
+        assert site.journal.in_flight == 0
+
+
+# --- restarts -----------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_transaction_that_ends_while_nobody_reads_counts_after_the_restart() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(1)
+        site.broker.add_producer(2)
+        await site.commit(1, 10, group_id="a")
+        await site.commit(2, 20, group_id="b")
+        await site.die()
+        site.broker.end(1, commit=True)
+        site.broker.end(2, commit=False)
+        await site.begin()
+        assert await site.stable_offset("a") == 10
+        assert await site.stable_offset("b") == -1
+
+
+@virtual_time
+async def test_open_transaction_survives_a_restart_and_goes_on() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.add_partition(P, site.partition())
+        await site.commit(P, 10, version=4)
+        await site.restart()
+        assert await site.offset() is UNSTABLE
+        assert await site.commit(P, 11, version=4) is NONE
+        assert [sequence for _, sequence in site.broker.produced] == [0, 1]
+        site.broker.end(P, commit=True, bumps=False)
+        assert await site.stable_offset() == 11
+
+
+@virtual_time
+async def test_position_does_not_pass_an_open_transaction() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(1)
+        site.broker.add_producer(2)
+        await site.commit(1, 10)
+        for offset in range(20, 25):
+            await site.commit(2, offset)
+            site.broker.end(2, commit=True)
+        await asyncio.sleep(1)
+        await site.restart()
+        site.broker.end(1, commit=True)
+        assert await site.stable_offset() == 24, "it arrived first, so the others overtook it"
+        assert await site.pending() == 0
+
+
+@virtual_time
+async def test_pending_offset_that_was_never_written_is_dropped_after_a_restart() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.is_down = True
+        site.send(P, 10, epoch=0)
+        await asyncio.sleep(1)
+        assert await site.pending() == 1
+        await site.die()
+        site.broker.is_down = False
+        await site.begin()
+        assert await site.stable_offset() == -1
+        assert await site.pending() == 0
+
+
+@virtual_time
+async def test_record_that_arrives_after_the_restart_does_not_hide_another_one() -> None:
+    """The new process has asked for the sequence numbers before a record of the old one arrives.
+
+    Its first record then has a number that the broker has already, and is not written.
+    """
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 5)
+        site.broker.faults += ["late"]
+        site.send(P, 10, epoch=0)
+        await asyncio.sleep(0.1)
+        await site.die()
+        await site.begin()
+        site.broker.faults += [51] * 6  # the numbers are asked for, and used later
+        assert await site.commit(P, 20) is NONE
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 20
+        assert await site.pending() == 0
+
+
+@virtual_time
+async def test_shard_that_is_loaded_again_loses_nothing() -> None:
+    async with a_journal() as site:
+        assert isinstance(site.storage, FaultyStorage)
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        site.storage.script("append", fail())
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 10
+
+
+@virtual_time
+async def test_pending_offset_whose_append_failed_and_succeeded_is_dropped() -> None:
+    """The client was refused, but the store has the offset."""
+    async with a_journal() as site:
+        assert isinstance(site.storage, FaultyStorage)
+        site.broker.add_producer(P)
+        await site.commit(P, 1)
+        site.broker.end(P, commit=True)
+        await site.stable_offset()
+        fault = fail()
+        fault.stores = True
+        site.storage.script("append", fault)
+        assert await site.commit(P, 10) is not NONE
+        await asyncio.sleep(2 * journal_module.SWEEP_S)
+        assert (await site.pending(), await site.offset()) == (0, 1)
+
+
+@virtual_time
+async def test_offsets_that_are_being_written_are_not_swept() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.faults += ["dropped"] * 60
+        late = site.send(P, 10, epoch=0)
+        await asyncio.sleep(3 * journal_module.SWEEP_S)
+        assert await site.pending() == 1
+        assert error_of(await late) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await asyncio.sleep(60)
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 10, "it was written in the end"
+
+
+# --- the topic ----------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_compacted_topic_is_refused_until_it_is_changed() -> None:
+    site = JournalSite(JournalBroker(SHARDS), FaultyStorage())
+    site.broker.policy = "compact"
+    await site.begin(waits=False)
+    await asyncio.sleep(5)
+    assert "cleanup.policy=compact" in site.journal.problem
+    site.broker.add_producer(P)
+    assert await site.commit(P, 1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    site.broker.policy = "delete"
+    await asyncio.sleep(5)
+    assert await site.commit(P, 1) is NONE
+    await site.die()
+
+
+@virtual_time
+async def test_topic_with_another_number_of_partitions_is_refused() -> None:
+    site = JournalSite(JournalBroker(SHARDS), FaultyStorage())
+    site.broker.partitions = SHARDS + 1
+    await site.broker._create(5, [type("T", (), {"num_partitions": SHARDS + 1})])
+    await site.begin(waits=False)
+    await asyncio.sleep(5)
+    assert "5 partitions, and the store has 4 shards" in site.journal.problem
+    await site.die()
+
+
+@virtual_time
+async def test_topic_that_was_deleted_ends_transactions_until_a_person_decides() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        site.broker.logs = None
+        await asyncio.sleep(60)
+        assert set(site.journal.lost()) == set(range(SHARDS))
+        assert await site.commit(P, 11) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await site.offset() is UNSTABLE
+
+
+@virtual_time
+async def test_topic_that_was_created_again_is_another_journal() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        await site.die()
+        site.broker.topic_id = type(site.broker.topic_id)(int=2)
+        await site.begin()
+        assert "was deleted and created again" in site.journal.lost()[site.partition()]
+
+
+@virtual_time
+async def test_journal_that_is_cut_above_an_open_transaction_is_lost() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        await site.die()
+        site.broker.end(P, commit=True)
+        log = site.broker.log(site.partition())
+        log.start = len(log.batches)
+        await site.begin()
+        await asyncio.sleep(5)
+        assert "not in the topic any more" in site.journal.lost()[site.partition()]
+        assert await site.offset() is UNSTABLE
+
+
+@virtual_time
+async def test_journal_that_is_cut_while_nothing_is_pending_goes_on() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        site.broker.end(P, commit=True)
+        await site.stable_offset()
+        await site.die()
+        site.broker.add_partition(P, site.partition())
+        site.broker.end(P, commit=False)  # a marker that nobody needs
+        log = site.broker.log(site.partition())
+        log.start = len(log.batches)
+        await site.begin()
+        await asyncio.sleep(5)
+        assert site.journal.lost() == {}
+        assert await site.commit(P, 20) is NONE
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 20
+
+
+@virtual_time
+async def test_deleted_group_has_no_offsets_after_the_marker() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        assert await site.ask(DeleteGroup("g", CLIENT)) is NONE
+        site.broker.end(P, commit=True)
+        await asyncio.sleep(2)
+        assert await site.offset() == -1
