@@ -61,7 +61,7 @@ class EndSampler:
         for topic_id, info in list(by_id.items()):
             for partition in range(info.partitions):
                 end = self._topics.end_offset(topic_id, partition)
-                if end != self._sampled.get((topic_id, partition), 0):
+                if end >= 0 and end != self._sampled.get((topic_id, partition), 0):
                     portion.append((info.name, topic_id, partition, end))
                 examined += 1
                 if examined % SAMPLE_PARTITIONS == 0:

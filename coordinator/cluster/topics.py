@@ -13,7 +13,7 @@ import asyncio
 import base64
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 OURSELVES = Client("groupkeeper", "", "User:groupkeeper")
 _RETRY_S = 0.2
+UNKNOWN_END: Final = -1
+"""The end of a partition whose records are in an upstream cluster, before that has told it."""
 
 PartitionKey: TypeAlias = tuple[str, int]
 """(topic id, partition)."""
@@ -86,13 +88,14 @@ class Topics:
 
     def end_offset(self, topic_id: str, partition: int) -> int:
         """Return the partition's end: ListOffsets LATEST, and the high watermark of Fetch."""
-        observed = self._observed_ends.get(topic_id)
-        if observed is not None and partition in observed:
-            return observed[partition]
         end = self._ends.get(topic_id, {}).get(partition, 0)
         info = self.image.by_id.get(topic_id)
         configured = self._configured.get(info.name) if info is not None else None
         return end if configured is None else max(end, configured.end_offset)
+
+    def observed_end(self, topic_id: str, partition: int) -> int:
+        """Return the end that an upstream cluster told last; ``UNKNOWN_END`` if it told none."""
+        return self._observed_ends.get(topic_id, {}).get(partition, UNKNOWN_END)
 
     def change(self, request: ChangeTopics, ticket: Ticket) -> None:
         """Create, grow or delete topics. The ticket is answered once every shard knows

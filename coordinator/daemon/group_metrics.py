@@ -149,8 +149,9 @@ class MetricsWalk:
             for partition in range(info.partitions):
                 labels = (info.name, str(partition))
                 end = self._end_offset(info.topic_id, partition)
-                snapshot.add("kafka_topic_partition_current_offset", labels, end)
-                snapshot.add("kafka_topic_partition_oldest_offset", labels, 0)
+                if end >= 0:
+                    snapshot.add("kafka_topic_partition_current_offset", labels, end)
+                    snapshot.add("kafka_topic_partition_oldest_offset", labels, 0)
                 yield 2
 
     def _add_groups(self, snapshot: Snapshot) -> Iterator[int]:
@@ -184,13 +185,15 @@ class MetricsWalk:
             stored = offsets.get(partition)
             if stored is None:
                 continue
-            lag = max(0, self._end_offset(stored.topic_id, partition) - stored.offset)
+            end = self._end_offset(stored.topic_id, partition)
+            lag = max(0, end - stored.offset)  # 0 if the end is not known
             total += stored.offset
             lag_total += lag
             if self._partitions:
                 labels = (group_id, topic, str(partition))
                 snapshot.add("kafka_consumergroup_current_offset", labels, stored.offset)
-                snapshot.add("kafka_consumergroup_lag", labels, lag)
+                if end >= 0:
+                    snapshot.add("kafka_consumergroup_lag", labels, lag)
             yield 1
         snapshot.add("kafka_consumergroup_current_offset_sum", (group_id, topic), total)
         snapshot.add("kafka_consumergroup_lag_sum", (group_id, topic), lag_total)

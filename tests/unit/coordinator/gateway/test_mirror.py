@@ -4,36 +4,28 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from groupkeeper.coordinator.cluster.topics import Topics
-from groupkeeper.coordinator.core.records import OffsetsCommitted
+from groupkeeper.coordinator.cluster.topics import UNKNOWN_END, mint_topic_id
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from groupkeeper.coordinator.gateway.ends import UpstreamEnds
+from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
 from groupkeeper.coordinator.gateway.mirror import INTERVAL_S, UpstreamMirror
 from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
-from tests.helpers.runtime.coordinator import TOPICS, World, a_commit, a_coordinator
+from tests.helpers.runtime.coordinator import CLIENT, World, a_commit, a_coordinator
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.wire.fake_groups import FakeGroups
 
 
-class MirroredTopics(Topics):
-    """Tells a mirror of every durable commit, as the daemon's do."""
-
-    mirror: UpstreamMirror | None = None
-
-    def committed(self, record: OffsetsCommitted) -> None:
-        super().committed(record)
-        if self.mirror is not None:
-            self.mirror.committed(record)
-
-
 @asynccontextmanager
 async def mirroring() -> AsyncIterator[tuple[World, FakeGroups, UpstreamMirror]]:
-    topics = MirroredTopics(TOPICS)
+    topics = GatewayTopics()
     async with a_coordinator(None, topics) as world:
+        create = (NewTopic("orders", 4, mint_topic_id()),)
+        await topics.change_and_wait(ChangeTopics(CLIENT, create, observed=True))
         upstream = FakeGroups()
         mirror = UpstreamMirror(
             UpstreamGroups(upstream), world.coordinator.live_groups, lambda: True
         )
-        topics.mirror = mirror
+        topics.when_committed = mirror.committed
         yield world, upstream, mirror
 
 
@@ -119,12 +111,13 @@ async def test_ends_are_those_of_partitions_with_a_commit() -> None:
         topics = world.coordinator.topics
         assert topics is not None
         await commit(world, 500)
+        assert topics.end_offset(topics.image.by_name["orders"].topic_id, 0) == UNKNOWN_END
         upstream.ends = {("orders", 0): 120, ("orders", 1): 77}
         ends = UpstreamEnds(upstream, topics, world.coordinator.live_groups, lambda: True)
         await ends.refresh()
         topic_id = topics.image.by_name["orders"].topic_id
         assert topics.end_offset(topic_id, 0) == 120  # lower than the commit: the topic was cut
-        assert topics.end_offset(topic_id, 1) == 0  # nobody has committed there
+        assert topics.end_offset(topic_id, 1) == UNKNOWN_END  # nobody has committed there
         await commit(world, 1, partition=1)
         upstream.ends["orders", 0] = 600
         await ends.refresh()

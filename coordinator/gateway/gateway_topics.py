@@ -1,0 +1,27 @@
+"""The topics of gateway mode: their ends are those of the upstream, or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from groupkeeper.coordinator.cluster.topics import Topics
+from groupkeeper.coordinator.core.records import OffsetsCommitted
+
+
+class GatewayTopics(Topics):
+    """Topics whose ends the upstream tells. Commits do not imply an end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.when_committed: Callable[[OffsetsCommitted], None] | None = None
+        """Called with each durable commit. The mirror sets it."""
+
+    def end_offset(self, topic_id: str, partition: int) -> int:
+        """Return the end that the upstream told last; ``UNKNOWN_END`` if it told none."""
+        return self.observed_end(topic_id, partition)
+
+    def committed(self, record: OffsetsCommitted) -> None:
+        """Pass a durable commit on to the mirror."""
+        super().committed(record)
+        if self.when_committed is not None:
+            self.when_committed(record)
