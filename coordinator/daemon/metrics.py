@@ -268,7 +268,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "consumer_patterns",
         "gauge",
-        "Different patterns that members of consumer groups subscribe to.",
+        "Different patterns of topics that the coordinator holds: those of members, and for up to "
+        "20 minutes those that members had before.",
         "Compare with group.max_patterns.",
     ),
     Definition(

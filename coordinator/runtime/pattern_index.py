@@ -31,6 +31,9 @@ slowest pattern."""
 UNUSED_S: Final = 1_200.0
 """If no group has asked for a pattern for so long, a new pattern may replace it. Groups ask twice
 as often (docs/spec/consumer-groups.md#regex)."""
+UNRESOLVED_S: Final = 30.0
+"""If no group has asked for the topics of a pattern for so long, it may be replaced too: its member
+was refused. A group asks with the same heartbeat, or within ten seconds."""
 MAX_GONE_NAMES: Final = 10_000
 """The index keeps the names of deleted topics. It is cleared if it has more names than this number
 plus twice the number of topics."""
@@ -46,10 +49,12 @@ log = structlog.get_logger(__name__)
 class _Pattern:
     """One pattern, and the names that it matches so far."""
 
-    __slots__ = ("asked_s", "matched", "met")
+    __slots__ = ("asked_s", "is_resolved", "matched", "met")
 
     def __init__(self, asked_s: float) -> None:
         self.asked_s = asked_s
+        self.is_resolved = False
+        """True if a group has asked for its topics."""
         self.met = 0
         """The number of names that the pattern was compared with so far."""
         self.matched: list[str] = []
@@ -183,6 +188,7 @@ class PatternIndex:
         pattern could use it.
         """
         pattern = self._hold(text)
+        pattern.is_resolved = True
         names = self._names
         if pattern.met == len(names):
             return
@@ -216,8 +222,19 @@ class PatternIndex:
         group has asked for recently.
         """
         while len(self._patterns) >= self._max_patterns:
-            text, oldest = next(iter(self._patterns.items()))
-            if self._timer() - oldest.asked_s < UNUSED_S:
+            text = self._unused()
+            if text is None:
                 return False
             del self._patterns[text]
         return True
+
+    def _unused(self) -> str | None:
+        """Return a pattern that may be replaced, or None."""
+        now_s = self._timer()
+        for text, pattern in self._patterns.items():
+            age_s = now_s - pattern.asked_s
+            if age_s < UNRESOLVED_S:
+                break  # all others were used later
+            if age_s >= UNUSED_S or not pattern.is_resolved:
+                return text
+        return None

@@ -161,6 +161,7 @@ async def test_a_wrong_pattern_has_its_reason_and_a_known_one_none():
 async def test_more_patterns_than_the_limit_are_refused_until_one_was_not_used_for_long():
     async with an_index(Topics("a"), max_patterns=2) as index:
         assert [index.error(pattern) for pattern in ("a", "b")] == [None, None]
+        await begin(index, "a", "b")
         refusal = "the coordinator holds 2 different patterns already"
         assert index.error("c") == refusal
         assert index.error("a") is None, "it is held"
@@ -170,6 +171,21 @@ async def test_more_patterns_than_the_limit_are_refused_until_one_was_not_used_f
         await asyncio.sleep(1)
         assert index.error("c") is None, "b was not used"
         assert index.error("b") == refusal
+
+
+@virtual_time
+async def test_patterns_of_refused_members_soon_make_room_for_others():
+    async with an_index(Topics("a"), max_patterns=3) as index:
+        await begin(index, "a")
+        assert [index.error(pattern) for pattern in ("b", "c")] == [None, None]
+        await asyncio.sleep(module.UNRESOLVED_S - 1)
+        await begin(index, "c")
+        assert index.error("d") is not None
+        await asyncio.sleep(1)
+        assert index.error("d") is None, "no group has asked for b"
+        await asyncio.sleep(module.UNRESOLVED_S)
+        assert index.error("e") is None, "nor for d"
+        assert index.error("f") is not None, "groups have asked for a and c"
 
 
 @virtual_time
