@@ -7,6 +7,8 @@
 
 A group that is named twice is answered twice. As in Kafka, the message of a group without an error
 is null. Our own command line gets in the message what the group waits for, as in DescribeGroups.
+
+The members of a large group are written in slices: each of them may subscribe to 20,000 names.
 """
 
 from __future__ import annotations
@@ -20,16 +22,23 @@ from groupkeeper.coordinator.core.requests.consumer import (
     DescribedConsumerMember,
 )
 from groupkeeper.coordinator.handlers.brokers import GROUP_OPERATIONS, NO_OPERATIONS
-from groupkeeper.coordinator.handlers.gather import Gather
+from groupkeeper.coordinator.handlers.gather import Enclosed, Gather
+from groupkeeper.coordinator.handlers.slices import SLICE_ELEMENTS
 from groupkeeper.coordinator.handlers.waiting_text import shows_waiting, waiting_text
 from groupkeeper.protocol.writer import Row, Written
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from groupkeeper.coordinator.handlers.exchange import Exchange
     from groupkeeper.coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.slices import Slices
 
+GROUPS_AT_ONCE: Final = 8
+"""The number of groups that are encoded at the same time. Each may be as long as a reply may be."""
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
+_NOBODY: Final = Written(0, [])
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -37,9 +46,17 @@ def handle(exchange: Exchange, services: Services) -> None:
     wire = exchange.read(services)
     with_operations = wire.include_authorized_operations
 
-    def render_part(result: ConsumerGroupDescribeResult, _index: int) -> bytes:
+    def render_part(result: ConsumerGroupDescribeResult, _index: int) -> bytes | Enclosed:
         exchange.error = exchange.error or result.error
-        return exchange.write_part("groups", [_row(result, with_operations=with_operations)])
+
+        def write(members: bytearray | bytes) -> bytes:
+            written = Written(len(result.members), [members])
+            row = _row(result, written, with_operations=with_operations)
+            return exchange.write_part("groups", [row])
+
+        if sum([_elements(member) for member in result.members]) > SLICE_ELEMENTS:
+            return Enclosed(_slices(exchange, result.members), write)
+        return write(exchange.write_part("groups.members", map(_member, result.members)))
 
     def render_all(parts: list[bytes]) -> bytes:
         return exchange.write(groups=Written(len(parts), parts))
@@ -47,13 +64,37 @@ def handle(exchange: Exchange, services: Services) -> None:
     with_waiting = shows_waiting(exchange, wire.group_ids)
     requests = [ConsumerGroupDescribe(group_id, with_waiting) for group_id in wire.group_ids]
     if services.serves_consumer_groups:
-        Gather(exchange, services, requests, render_part, render_all).begin()
+        Gather(exchange, services, requests, render_part, render_all, GROUPS_AT_ONCE).begin()
         return
-    refusals = [request.refused(ErrorCode.UNSUPPORTED_VERSION) for request in requests]
-    exchange.send(render_all([render_part(refusal, 0) for refusal in refusals]))
+    exchange.error = ErrorCode.UNSUPPORTED_VERSION
+    refusals = [_row(each.refused(exchange.error), _NOBODY) for each in requests]
+    exchange.send(exchange.write(groups=refusals))
 
 
-def _row(result: ConsumerGroupDescribeResult, *, with_operations: bool) -> Row:
+def _elements(member: DescribedConsumerMember) -> int:
+    """Return about how many elements a member adds to the reply."""
+    held = (*member.assignment, *member.target_assignment)
+    partitions = sum([1 + len(numbers) for _, _, numbers in held])
+    return 1 + len(member.subscribed_topic_names) + partitions
+
+
+def _slices(exchange: Exchange, members: Sequence[DescribedConsumerMember]) -> Slices:
+    """Encode members in slices."""
+    rows: list[Row] = []
+    elements = 0
+    for member in members:
+        if elements > SLICE_ELEMENTS:
+            yield exchange.write_part("groups.members", rows)
+            rows.clear()
+            elements = 0
+        rows.append(_member(member))
+        elements += _elements(member)
+    return exchange.write_part("groups.members", rows)
+
+
+def _row(
+    result: ConsumerGroupDescribeResult, members: Written, *, with_operations: bool = False
+) -> Row:
     filled = with_operations and result.error is ErrorCode.NONE
     return Row(
         error_code=result.error,
@@ -63,7 +104,7 @@ def _row(result: ConsumerGroupDescribeResult, *, with_operations: bool) -> Row:
         group_epoch=result.group_epoch,
         assignment_epoch=result.assignment_epoch,
         assignor_name=result.assignor_name,
-        members=[_member(member) for member in result.members],
+        members=members,
         authorized_operations=GROUP_OPERATIONS if filled else NO_OPERATIONS,
     )
 

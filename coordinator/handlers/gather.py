@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE, PartInSlices
 from groupkeeper.coordinator.runtime.tickets import Part, whole
@@ -25,6 +25,15 @@ WINDOW_BYTES = 262_144
 """After so many questions, or so many bytes of answers, other requests run first."""
 
 
+class Enclosed(NamedTuple):
+    """A part of a reply of which an array is made in slices."""
+
+    slices: Slices
+    """Makes the elements of the array."""
+    enclose: Callable[[bytearray], bytes]
+    """Returns the part, from the bytes of all slices."""
+
+
 class Gather:
     """The questions that one request asks the coordinator, and their answers."""
 
@@ -33,7 +42,7 @@ class Gather:
         exchange: Exchange,
         services: Services,
         requests: Sequence[Request],
-        render: Callable[[Any, int], bytes | Slices],
+        render: Callable[[Any, int], bytes | Slices | Enclosed],
         finish: Callable[[list[Any]], bytes],
         at_once: int = WINDOW_REQUESTS,
     ) -> None:
@@ -84,8 +93,17 @@ class Gather:
             self._made(index, part)
         else:
             self._exchange.group_id = getattr(self._requests[index], "group_id", None)
-            made = partial(self._made, index)
-            PartInSlices(self._exchange, self._services, part, made, self._bytes).advance()
+            if isinstance(part, Enclosed):
+                slices = part.slices
+                made = partial(self._enclosed, index, part.enclose)
+            else:
+                slices, made = part, partial(self._made, index)
+            PartInSlices(self._exchange, self._services, slices, made, self._bytes).advance()
+
+    def _enclosed(self, index: int, enclose: Callable[[bytearray], bytes], made: bytearray) -> None:
+        self._exchange.channel.grew(self._exchange, len(made))  # the copy
+        if not self._exchange.is_detached:
+            self._made(index, enclose(made))
 
     def _made(self, index: int, part: bytes | bytearray) -> None:
         self._parts[index] = part

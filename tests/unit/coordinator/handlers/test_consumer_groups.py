@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -281,3 +282,55 @@ def test_descriptions_are_unsupported_without_the_consumer_protocol(version: int
     assert [(g["group_id"], g["error_code"]) for g in groups] == [("a", 35), ("b", 35)]
     assert {g["error_message"] for g in groups} == {None}
     assert exchange.error == ErrorCode.UNSUPPORTED_VERSION
+
+
+@both_descriptions
+def test_a_group_with_many_names_is_described_in_slices(version: int) -> None:
+    names = tuple(f"topic-{n:03}" for n in range(900))
+    (member,) = DESCRIBED.members
+    few, many = (
+        msgspec.structs.replace(
+            DESCRIBED,
+            members=tuple(
+                member._replace(member_id=f"m-{n}", subscribed_topic_names=names)
+                for n in range(count)
+            ),
+        )
+        for count in (2, 10)
+    )
+    answers = {"few": few, "many": many}
+    services = make_services(lambda request: answers[request.group_id])
+    values = {"group_ids": ["many", "few", "many"], "include_authorized_operations": True}
+    _, channel = begin(services, DESCRIBE, version, **values)
+    turns = 0
+    while channel.timers:
+        assert channel.replies == []
+        channel.run_timers()
+        turns += 1
+    assert turns >= 3, "each slice has 2,000 elements"
+    (frame,) = channel.replies
+    groups = decode(DESCRIBE, version, frame)["groups"]
+    assert [len(group["members"]) for group in groups] == [10, 2, 10]
+    for group in groups:
+        assert group["authorized_operations"] == GROUP_OPERATIONS
+        ids = [described["member_id"] for described in group["members"]]
+        assert ids == [f"m-{n}" for n in range(len(ids))]
+        assert all(each["subscribed_topic_names"] == [*names] for each in group["members"])
+
+
+def test_a_description_larger_than_a_reply_may_be_is_refused_before_it_is_made() -> None:
+    (member,) = DESCRIBED.members
+    names = tuple(f"topic-{n:03}" for n in range(900))
+    members = tuple(member._replace(subscribed_topic_names=names) for _ in range(1_000))
+    services = make_services(
+        lambda _: msgspec.structs.replace(DESCRIBED, members=members), max_reply_bytes=50_000
+    )
+    values = {"group_ids": ["g"], "include_authorized_operations": False}
+    _, channel = begin(services, DESCRIBE, 1, **values)
+    turns = 0
+    while channel.timers:
+        channel.run_timers()
+        turns += 1
+    assert channel.refusals == ["reply_too_large"]
+    assert channel.replies == []
+    assert turns < 10
