@@ -12,7 +12,9 @@ import os
 import re
 import socket
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,6 +50,15 @@ KAFKA: Final = "kafka"
 _NO_DATABASE = "storage.url: use postgresql://USER@HOST/DATABASE?schema=SCHEMA"
 JOURNALS: Final = (*_POSTGRES, _ZOOKEEPER, _CONSUL)
 """The schemes of stores with a journal."""
+_MASKED_PARAMETER: Final = r"(?i)(?<=[?&])(\w*(?:pass|pwd|token|secret)\w*=)[^&#]*"
+_BACKENDS: Final = "groupkeeper.storage.backends"
+_IMPORTED_FIRST: Final = {
+    **dict.fromkeys(_POSTGRES, (f"{_BACKENDS}.postgres.driver", f"{_BACKENDS}.journal.store")),
+    _ZOOKEEPER: (f"{_BACKENDS}.zookeeper.driver", f"{_BACKENDS}.journal.store"),
+    _CONSUL: (f"{_BACKENDS}.consul.driver", f"{_BACKENDS}.journal.store", "httpcore2"),
+    KAFKA: (f"{_BACKENDS}.kafka_topic.store",),
+}
+"""The modules that import the libraries of a store on a server."""
 _OURS = ("memory", "sqlite", *JOURNALS, KAFKA)
 """The schemes of our own backends. No package can replace them."""
 
@@ -115,6 +126,15 @@ def _store(url: str, append_timeout_ms: int, clock: Callable[[], int]) -> Offset
 
     path = url.removeprefix(SQLITE)
     return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
+
+
+def import_backend(url: str) -> None:
+    """Import the libraries of the backend of a URL. This takes up to 0.2 s, so a process calls it
+    before its loop runs. A library that is missing is reported by ``open_storage``.
+    """
+    for module in _IMPORTED_FIRST.get(scheme_of(url), ()):
+        with suppress(ImportError):
+            import_module(module)
 
 
 def journal_driver(
@@ -276,7 +296,7 @@ def url_error(url: str) -> str | None:
     if url == MEMORY or (url.startswith(SQLITE) and len(url) > len(SQLITE)):
         return None
     if scheme_of(url) in _POSTGRES:
-        return None if urlsplit(url).path.strip("/") else _NO_DATABASE
+        return _postgres_error(url)
     if scheme_of(url) == _ZOOKEEPER:
         return _zookeeper_error(url)
     if scheme_of(url) == _CONSUL:
@@ -293,15 +313,32 @@ def url_error(url: str) -> str | None:
         "use sqlite:///PATH, postgresql://HOST/DATABASE, zookeeper://HOST:PORT, "
         "consul://HOST:PORT, kafka://HOST:PORT/TOPIC or memory:"
     )
-    return f"storage.url: {without_password(url)!r} names no storage; {known}"
+    return f"storage.url: {_without_user(url)!r} names no storage; {known}"
 
 
 def without_password(url: str) -> str:
     """Return a URL for messages, with *** instead of its password."""
-    url = re.sub(r"(?<=[?&])(\w*password=)[^&#]*", r"\1***", url)
-    head, at, rest = url.partition("://")[2].rpartition("@")
+    shown = re.sub(_MASKED_PARAMETER, r"\1***", url)
+    head, at, rest = shown.partition("://")[2].rpartition("@")
     user, colon, _ = head.partition(":")
-    return f"{scheme_of(url)}://{user}:***@{rest}" if at and colon else url
+    return f"{scheme_of(url)}://{user}:***@{rest}" if at and colon else shown
+
+
+def _without_user(url: str) -> str:
+    """Return a URL that nobody knows, for messages. Everything before an @ may be a password."""
+    shown = re.sub(_MASKED_PARAMETER, r"\1***", url)
+    scheme, colon, rest = shown.partition(":")
+    user, at, place = rest.rpartition("@")
+    slashes = "//" if user.startswith("//") else ""
+    return f"{scheme}{colon}{slashes}***@{place}" if at else shown
+
+
+def _postgres_error(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        return f"storage.url: {error}"
+    return None if "://" in url and parts.path.strip("/") else _NO_DATABASE
 
 
 def _zookeeper_error(url: str) -> str | None:

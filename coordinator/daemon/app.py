@@ -60,7 +60,7 @@ from groupkeeper.coordinator.web.port import HttpPort
 from groupkeeper.coordinator.web.reports import Reports
 from groupkeeper.storage.base import OffsetStorage, StorageError
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, SealSettings
-from groupkeeper.storage.open import open_storage
+from groupkeeper.storage.open import import_backend, open_storage
 from groupkeeper.storage.password_file import read_password
 
 STOP_SHARE = 0.85
@@ -82,6 +82,7 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     configure_logging(settings.logging)
     calm_collector()
     give_back_large_buffers()
+    import_backend(settings.storage.url)
     watch = CallbackWatch(_log_slow)
     with asyncio.Runner(loop_factory=lambda: WatchedLoop(watch)) as runner:
         runner.run(_live(settings, reread, watch))

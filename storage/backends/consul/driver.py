@@ -130,13 +130,15 @@ class ConsulDriver:
         self.name = url.name
         self.round_trips: Counter[str] = Counter()
         self._keys = StoreKeys(url.prefix)
+        tls = url.tls()  # once: to read the system's authorities takes up to 0.1 s
         self._calls, self._beats = self._links = [
-            ConsulLink(url, limit_ms * CALL_SHARE / 1000, self.round_trips)
+            ConsulLink(url, tls, limit_ms * CALL_SHARE / 1000, self.round_trips)
             for limit_ms in (append_timeout_ms, lease_ttl_ms)
         ]
         self._mirror: Mirror | None = None
         if url.mirror is not None:
-            self._mirror = Mirror(consul_mirror(partial(connect, url), url.mirror), is_key_name)
+            to_agent = partial(connect, url, tls)
+            self._mirror = Mirror(consul_mirror(to_agent, url.mirror), is_key_name)
         self._own: ConsulLife | None = None
         self._chunks: EventChunks | None = None
         """None before the chunks are listed, and after a fold whose outcome is unknown."""

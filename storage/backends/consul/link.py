@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from groupkeeper.storage.backends.consul.url import ConsulUrl
@@ -26,20 +28,29 @@ RETRY_S: Final = 0.05
 _T = TypeVar("_T")
 
 
-def connect(url: ConsulUrl) -> ConsulClient:
-    """Return a client for the agent of a URL. Raises ValueError if a file of TLS is missing."""
-    return ConsulClient(url.address, token=url.token, tls=url.tls(), datacenter=url.datacenter)
+def connect(url: ConsulUrl, tls: ssl.SSLContext | None) -> ConsulClient:
+    """Return a client for the agent of a URL. ``tls`` is the context of the URL."""
+    return ConsulClient(url.address, token=url.token, tls=tls, datacenter=url.datacenter)
 
 
 class ConsulLink:
     """Calls over connections of their own. Calls may overlap, and have no order."""
 
-    def __init__(self, url: ConsulUrl, timeout_s: float, round_trips: Counter[str]) -> None:
-        """``round_trips`` counts the calls. Raises ValueError if a file of TLS is missing."""
+    def __init__(
+        self,
+        url: ConsulUrl,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+        round_trips: Counter[str],
+    ) -> None:
+        """``tls`` is the context of the URL. ``round_trips`` counts the calls."""
         self._name = url.name
         self._timeout_s = timeout_s
         self._round_trips = round_trips
-        self._client = connect(url)
+        self._connect = partial(connect, url, tls)
+        self._client: ConsulClient | None = None
+        """None before the first call, and after ``close``. A store that could not be opened is
+        opened again later."""
 
     async def run(
         self,
@@ -57,6 +68,7 @@ class ConsulLink:
         A write without an answer may still be executed later. So each write must compare something
         that its repetition changes.
         """
+        client = self._client = self._client or self._connect()
         self._round_trips[call] += 1
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         refused = 0
@@ -65,7 +77,7 @@ class ConsulLink:
             async with asyncio.timeout(limit_s):
                 while True:
                     try:
-                        return await work(self._client)
+                        return await work(client)
                     except ConsulUnavailable as error:
                         reason = f": {error}"
                         await asyncio.sleep(RETRY_S)
@@ -83,8 +95,10 @@ class ConsulLink:
             raise explained(self._name, error) from error
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._client.close()
+        """Close all connections. A later call opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
 
 def explained(name: str, error: ConsulError) -> StorageError:

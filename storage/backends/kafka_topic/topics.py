@@ -128,7 +128,9 @@ class TopicAdmin:
             text = missing_right(self._url.name, error) if isinstance(error, KafkaError) else None
             if text is not None:
                 raise StoreRefused(f"{self._url.name}: {text}") from error
-            raise StorageError(f"{self._url.name}: {error!r}") from error
+            text = f"{self._url.name}: {error!r}"
+            is_away = isinstance(error, OSError) or error.retriable
+            raise (StoreBusy(text) if is_away else StorageError(text)) from error
         finally:
             await admin.close()
 
