@@ -114,6 +114,7 @@ class GroupCoordinator(HostCalls):
         makers |= dict.fromkeys(range(self.config.shards), make_groups)
         self._observer = observer
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
+        self._owner.recovery.held_elsewhere = self._census.forget
         self.workshop = self._owner.workshop
         """The computations that the core has asked for, and the patterns of all groups."""
         self._places: dict[int, Place] = dict(self._owner.slots)

@@ -18,6 +18,7 @@ from groupkeeper.coordinator.core.events import ShardLoaded
 from groupkeeper.coordinator.runtime.alarm import Alarm
 from groupkeeper.coordinator.runtime.known_bugs import KnownBugs
 from groupkeeper.coordinator.runtime.lane import Lane
+from groupkeeper.coordinator.runtime.load_log import LoadLog
 from groupkeeper.coordinator.runtime.loading import Slicer, load_records
 from groupkeeper.coordinator.runtime.merge import RefusalMerger
 from groupkeeper.coordinator.runtime.settings import within_limits
@@ -87,6 +88,8 @@ class Recovery:
         self.store_taken: Callable[[], None] = lambda: None
         """Called when another process has written to the store although a lock should keep it
         out."""
+        self.held_elsewhere: Callable[[ShardId], None] = lambda _: None
+        """Called with a shard that was ours, if another process has its lease."""
         self.is_stopping = False
         """True if dropped shards must not be loaded again."""
         self._storage = storage
@@ -97,6 +100,7 @@ class Recovery:
         self._is_shared = storage.limits.shared
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._known_bugs = KnownBugs()
+        self._load_log = LoadLog(clock)
 
     async def first_load(self, lanes: Sequence[Lane]) -> None:
         """Load all lanes, which means all shards. Returns when every shard answers.
@@ -262,11 +266,11 @@ class Recovery:
                 if not self.has_loaded:
                     raise
                 self.refusal = str(error)
-                log.error("load_refused", error=str(error), retry_ms=delay_ms)
+                self._load_log.failed("load_refused", self.refusal, delay_ms)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is retried
                 self.stats.loads_failed += 1
                 self.problem = str(error) or repr(error)
-                log.error("load_failed", error=self.problem, retry_ms=delay_ms)
+                self._load_log.failed("load_failed", self.problem, delay_ms)
 
     async def _load_beside_appends(self, lane: Lane) -> None:
         """Wait until no append in flight can contain a dropped slot. Then load the dropped slots.
@@ -290,7 +294,10 @@ class Recovery:
         await self._acquire_leases([slot for slot in lost if slot.needs_lease])
         ready = [slot for slot in lost if not slot.needs_lease]
         if len(ready) < len(lost):
-            log.warning("leases_held_by_another", shards=len(lost) - len(ready))
+            for slot in lost:
+                if slot.needs_lease:
+                    self.held_elsewhere(slot.shard_id)
+            self._load_log.held_by_another(len(lost) - len(ready))
         if not ready:
             return
         if not self._is_shared:

@@ -83,6 +83,10 @@ class Census:
         """
         self.tallies[shard_id] = tally
 
+    def forget(self, shard_id: int) -> None:
+        """Forget a shard whose groups are now another process's."""
+        self.tallies.pop(shard_id, None)
+
     @property
     def groups(self) -> int:
         """The number of groups."""

@@ -105,6 +105,28 @@ async def test_a_start_that_waits_for_a_busy_store_can_be_given_up() -> None:
 
 
 @virtual_time
+async def test_a_store_that_is_away_for_an_hour_writes_few_lines_and_each_new_reason() -> (
+    None
+):
+    storage = FaultyStorage()
+    async with a_coordinator(storage) as world:
+        tries = storage.calls.count("load")
+        storage.script("append", fail())
+        storage.script("load", *[fail("away")] * 500, *[fail("on fire")] * 200)
+        lost = world.commit("x", 1)
+        with capture_logs() as lines:
+            await world.until(lost)
+            await asyncio.sleep(3_600)
+        assert storage.calls.count("load") > tries + 600, "it tries every few seconds"
+    told = [(line["error"], line["left_out"]) for line in lines if line["event"] == "load_failed"]
+    away = [left_out for error, left_out in told if error == "away"]
+    assert len(away) < 5 * 60
+    assert len(away) + sum(away) <= 500
+    assert away[:5] == [0] * 5
+    assert "on fire" in [error for error, _ in told]
+
+
+@virtual_time
 async def test_a_store_that_cannot_be_opened_stops_the_start() -> None:
     storage = FaultyStorage()
     storage.script("open", fail("the directory does not exist"))

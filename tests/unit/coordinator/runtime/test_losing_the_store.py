@@ -257,6 +257,22 @@ async def test_only_the_fenced_shards_are_dropped_where_the_store_names_them() -
         assert {c.error for c in again} == {ErrorCode.NONE}
 
 
+@virtual_time
+async def test_the_groups_of_a_shard_that_another_process_has_do_not_count_here() -> None:
+    async with a_coordinator() as world:
+        commits = [world.commit(group_id, 5) for group_id in _one_group_a_shard(world)]
+        await world.until(*commits)
+        census = world.coordinator._census
+        assert census.groups == 4
+        theft = world.storage.inner.take_over([0], "another process")
+        world.commit(_one_group_a_shard(world)[0], 6)
+        await asyncio.sleep(1)
+        assert census.groups == 3
+        world.storage.inner.give_back(theft.values())
+        await world.until_ready()
+        assert census.groups == 4
+
+
 def _one_group_a_shard(world: World) -> list[str]:
     shards = world.coordinator.config.shards
     found: dict[int, str] = {}

@@ -1,0 +1,40 @@
+"""Logs why shards are not loaded, at a limited rate.
+
+A store may be away for a night, and each of its lanes is tried again every few seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+LINES: Final = 5
+WINDOW_S: Final = 60.0
+"""In each window of so many seconds, at most ``LINES`` lines have the same event and reason."""
+
+
+class LoadLog:
+    """The lines of one process about loads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._lines = LineLimit(lambda: clock.now().monotonic_ms / 1000, WINDOW_S, LINES)
+
+    def failed(self, event: str, reason: str, retry_ms: int) -> None:
+        """Log a load that failed, or that the store refused."""
+        left_out = self._lines.allow(f"{event} {reason}")
+        if left_out is not None:
+            log.error(event, error=reason, retry_ms=retry_ms, left_out=left_out)
+
+    def held_by_another(self, shards: int) -> None:
+        """Log that another process has the leases of so many shards."""
+        left_out = self._lines.allow("leases_held_by_another")
+        if left_out is not None:
+            log.warning("leases_held_by_another", shards=shards, left_out=left_out)
