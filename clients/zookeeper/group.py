@@ -98,6 +98,18 @@ class RegistryGroup:
                 continue
             return
 
+    async def other_nodes(self) -> list[str]:
+        """Return the paths, below the group, of all nodes without children that are neither
+        instances nor offsets: owners, and nodes of other programs. ``delete`` deletes them too.
+        """
+        session = self._link.session()
+        return [
+            node.removeprefix(f"{self._paths.root}/")
+            for name in await offsets.names_below(session, self._paths.root)
+            if (path := f"{self._paths.root}/{name}") not in (self._paths.ids, self._paths.offsets)
+            for node in await offsets.leaves(session, path)
+        ]
+
     async def _running(self, *, has_begun: bool) -> RunningInstances:
         if has_begun:
             return RunningInstances(

@@ -80,6 +80,13 @@ async def names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
         return ()
 
 
+async def leaves(session: ZooKeeperSession, path: str) -> list[str]:
+    """Return the paths of all nodes without children below a node, or of the node itself."""
+    names = await names_below(session, path)
+    found = [await leaves(session, f"{path}/{name}") for name in names]
+    return [leaf for below in found for leaf in below] if names else [path]
+
+
 async def delete_below(session: ZooKeeperSession, path: str) -> None:
     """Delete a node and everything below it, including nodes that others create there during the
     call.

@@ -317,29 +317,36 @@ def delete_command(  # noqa: PLR0913  the options of a command
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Show the offsets of a group, and with --apply delete the group with its offsets.
+    """Show the offsets of a group, and with --apply delete the group with its offsets and the
+    other nodes that it lists.
 
     Exits 1 while instances of the group run, 4 if there is no such group.
     """
 
-    async def delete(registry: Registry) -> tuple[list[str], list[tuple[str, int, int]]]:
+    async def delete(
+        registry: Registry,
+    ) -> tuple[list[str], list[tuple[str, int, int]], list[str]]:
         there = await _there(registry, group)
         offsets = await there.fetch_all_offsets()
         rows = [(t, p, offset) for t, all_of in offsets.items() for p, offset in all_of.items()]
         running = [each.id for each in await there.instances()]
+        others = [] if offsets_only else await there.other_nodes()
         if apply and not (running and offsets_only):
             await (there.reset_offsets() if offsets_only else there.delete())
-        return running, rows
+        return running, rows, others
 
-    running, rows = run((zookeeper, config, timeout), delete)
+    running, rows, others = run((zookeeper, config, timeout), delete)
     if rows and output is Output.TABLE:
         print_table(("TOPIC", "PARTITION", "OFFSET"), rows)
+    if others and output is Output.TABLE:
+        print_table(("OTHER-NODE",), [(node,) for node in others])
     what = f"the offsets of {group!r}" if offsets_only else f"the group {group!r} with its offsets"
     if running:
         fail(f"{group!r} has running instances ({', '.join(running)}): not deleted", FAILED)
     keys = ("topic", "partition", "offset")
     offsets = [dict(zip(keys, row, strict=True)) for row in rows]
     facts = {"group": group, "deleted": apply, "offsets_only": offsets_only, "offsets": offsets}
+    facts["other_nodes"] = others
     told = f"Deleted {what}." if apply else f"Nothing was changed. To delete {what}, add --apply"
     _say(output, told, **facts)
 

@@ -166,12 +166,14 @@ class SealedStorage:
         thread, self._sealing_thread = self._sealing_thread, None
         if task is not None:
             task.cancel()
-            await asyncio.wait([task])
         if thread is None or self._sealing is None:
             return
+        # Queued before anything is awaited: if this call is cancelled, the thread still ends.
         finishing = thread.submit(partial(self._finish, self._sealing))
         closing = thread.submit(self._sealing.close)
         thread.stop()
+        if task is not None:
+            await asyncio.wait([task])
         await asyncio.wait([finishing, closing], timeout=CLOSE_S)
         if not closing.done():
             finishing.cancel()  # nobody waits for the result of this task

@@ -118,6 +118,7 @@ async def test_what_is_done_is_told_as_json(servers, billing):
     await billing.instance("a").deregister()
     offsets = [place | {"offset": 50}, place | {"partition": 1, "offset": 7}]
     there = {"group": "billing", "deleted": False, "offsets_only": False, "offsets": offsets}
+    there |= {"other_nodes": ["owners/orders"]}
     assert await read("delete", "billing") == there
     assert await read("delete", "billing", "--apply") == there | {"deleted": True}
     async with started(

@@ -58,6 +58,14 @@ async def test_a_node_that_another_client_creates_meanwhile_is_deleted_too():
     assert tree.nodes == set()
 
 
+async def test_the_nodes_that_go_with_a_group_beside_its_offsets_are_known_before():
+    tree = BusyTree(f"{ROOT}/owners/orders")
+    tree.nodes |= {f"{ROOT}/notes", f"{ROOT}/owners", f"{ROOT}/ids/a"}
+    group = RegistryGroup(cast("Link", tree), "billing", 0)
+    await group.other_nodes()  # the first look adds the owner
+    assert await group.other_nodes() == ["notes", "owners/orders"]
+
+
 async def test_an_instance_that_joins_meanwhile_keeps_its_registration_and_the_caller_is_told():
     tree = BusyTree(f"{ROOT}/ids/a")
     with pytest.raises(RunningInstances, match="joined while it was deleted"):

@@ -105,9 +105,7 @@ async def test_a_start_that_waits_for_a_busy_store_can_be_given_up() -> None:
 
 
 @virtual_time
-async def test_a_store_that_is_away_for_an_hour_writes_few_lines_and_each_new_reason() -> (
-    None
-):
+async def test_a_store_that_is_away_for_an_hour_writes_few_lines_and_each_new_reason() -> None:
     storage = FaultyStorage()
     async with a_coordinator(storage) as world:
         tries = storage.calls.count("load")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,29 @@ async def test_a_close_that_is_cancelled_leaves_the_store_free(tmp_path: Path) -
     await cancelled_close(storage)
     await Owner(storage).start()
     await storage.close()
+
+
+async def test_a_close_that_is_cancelled_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
+    """Two descriptors of the reader of rows and a thread stayed until the process ended."""
+    settings = SealSettings(directory=tmp_path / "log")
+    threads, files = threading.active_count(), open_files(tmp_path)
+    assert not files
+    for _ in range(3):
+        storage = SealedStorage(
+            SqliteOffsetStorage(tmp_path / "store.db"), settings, poll_s=0.001, in_process=True
+        )
+        owner = await Owner(storage).start()
+        await owner.append(0, [commit("g", 1)])
+        await until(lambda: len(open_files(tmp_path)) > 0)
+        await cancelled_close(storage)
+        await until(lambda: threading.active_count() == threads)
+        await until(lambda: not open_files(tmp_path))
+
+
+def open_files(directory: Path) -> list[str]:
+    """The files below a directory that this process has open."""
+    links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    return [link for link in links if link.startswith(f"{directory}/")]
 
 
 class SlowToClose(SqliteOffsetStorage):
