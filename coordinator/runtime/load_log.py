@@ -27,11 +27,17 @@ class LoadLog:
     def __init__(self, clock: Clock) -> None:
         self._lines = LineLimit(lambda: clock.now().monotonic_ms / 1000, WINDOW_S, LINES)
 
-    def failed(self, event: str, reason: str, retry_ms: int) -> None:
-        """Log a load that failed, or that the store refused."""
-        left_out = self._lines.allow(f"{event} {reason}")
+    def failed(self, reason: str, retry_ms: int) -> None:
+        """Log a load that failed."""
+        left_out = self._lines.allow(f"failed {reason}")
         if left_out is not None:
-            log.error(event, error=reason, retry_ms=retry_ms, left_out=left_out)
+            log.error("load_failed", error=reason, retry_ms=retry_ms, left_out=left_out)
+
+    def refused(self, reason: str, retry_ms: int) -> None:
+        """Log a load that the store refused."""
+        left_out = self._lines.allow(f"refused {reason}")
+        if left_out is not None:
+            log.error("load_refused", error=reason, retry_ms=retry_ms, left_out=left_out)
 
     def held_by_another(self, shards: int) -> None:
         """Log that another process has the leases of so many shards."""

@@ -266,11 +266,11 @@ class Recovery:
                 if not self.has_loaded:
                     raise
                 self.refusal = str(error)
-                self._load_log.failed("load_refused", self.refusal, delay_ms)
+                self._load_log.refused(self.refusal, delay_ms)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is retried
                 self.stats.loads_failed += 1
                 self.problem = str(error) or repr(error)
-                self._load_log.failed("load_failed", self.problem, delay_ms)
+                self._load_log.failed(self.problem, delay_ms)
 
     async def _load_beside_appends(self, lane: Lane) -> None:
         """Wait until no append in flight can contain a dropped slot. Then load the dropped slots.
