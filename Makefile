@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline clients
 
-.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz crowds soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-storage-long test-poolers test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz crowds soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-storage-long test-poolers test-gateway test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -76,6 +76,7 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) differential
 	REQUIRE_ALL=1 $(MAKE) test-clients
 	REQUIRE_ALL=1 $(MAKE) test-storage
+	REQUIRE_ALL=1 $(MAKE) test-gateway
 	REQUIRE_ALL=1 $(MAKE) test-registry
 	REQUIRE_ALL=1 $(MAKE) test-registry BIN=.venv-oldest/bin REGISTRY='$(OLDEST_REGISTRY)'
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
@@ -139,6 +140,9 @@ test-storage: .venv/installed-for-tests ## The contract of storage on a real Pos
 
 test-storage-long: .venv/installed-for-tests ## A store in PostgreSQL or ZooKeeper that is away for two minutes, while members commit, one of three ZooKeepers and one of two Kafka brokers killed; OUTAGE_S=30 for less
 	$(PYTEST) -q -s -m storage_long tests/storage
+
+test-gateway: .venv/installed-for-tests ## Clients of a real Kafka through the daemon in gateway mode; needs Java and Maven
+	$(PYTEST) -q -m gateway tests/gateway
 
 test-poolers: .venv/installed-for-tests ## That PostgreSQL's poolers are refused with the reason; needs Debian's postgresql and pgbouncer
 	$(PYTEST) -q -m pooler tests/storage
