@@ -203,9 +203,14 @@ class Crowd:
             quiet = quiet + 1 if is_quiet else 0
 
     def _is_waiting(self) -> bool:
-        """Return whether something is computed outside of the loop."""
+        """Return whether something is computed or stored outside of the loop."""
         workshop = self.coordinator.workshop
-        return workshop.assignments.waiting > 0 or workshop.patterns.waiting > 0
+        slots = self.coordinator._owner.slots.values()
+        return (
+            workshop.assignments.waiting > 0
+            or workshop.patterns.waiting > 0
+            or any(slot.unfinished is not None for slot in slots)
+        )
 
     def _answers(self) -> Counter[ErrorCode]:
         found: Counter[ErrorCode] = Counter()
