@@ -129,6 +129,13 @@ def _refusal(first: bytes, size: int, frames: list[bytes]) -> FrameError:
     return FrameError("frame_too_large", f"a frame of {size} bytes", frames)
 
 
+def check_length(prefix: bytes, max_bytes: int) -> None:
+    """Raise FrameError if the length in front of a frame is invalid. ``prefix`` has 4 bytes."""
+    size: int = _unpack_length(prefix)[0]
+    if not 0 <= size <= max_bytes:
+        raise _refusal(prefix, size, [])
+
+
 # --- Headers --------------------------------------------------------------------------------------
 
 _FIXED: Final = Struct(">hhih")

@@ -30,6 +30,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffsets,
     TopicRecord,
     TopicRemoved,
+    UpstreamId,
 )
 from groupkeeper.storage.keyed_consumer import (
     KeptMetadata,
@@ -61,6 +62,7 @@ class KeyedRecords:
         self._ports: dict[int, ListenerPort] = {}
         self._pendings: dict[str, PendingOffsets] = {}
         self._journal: JournalPosition | None = None
+        self._upstream: list[UpstreamId] = []
 
     def apply(self, record: Record) -> None:  # noqa: C901, PLR0912 - one case a type
         """Set or clear the keys of a record."""
@@ -98,6 +100,8 @@ class KeyedRecords:
                 self._pendings.pop(record.pending_id, None)
             case JournalPosition():
                 self._journal = record
+            case UpstreamId():
+                self._upstream = [record]
             case GroupRecord() | ConsumerGroupRecord():
                 self._groups.setdefault(record.group_id, _Group()).metadata = kept_metadata(record)
             case _:
@@ -108,6 +112,7 @@ class KeyedRecords:
         yield from self._topics.values()
         yield from self._configs.values()
         yield from self._ports.values()
+        yield from self._upstream
         yield from self._ends.values()
         yield from self._pendings.values()
         if self._journal is not None:

@@ -1,4 +1,6 @@
-"""Carries topics, configs and ports from the runtime to their stores, and back to the shards."""
+"""Carries topics, configs and the record of the upstream from the runtime to their stores, and back
+to the shards.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
-from groupkeeper.coordinator.cluster.listener_ports import ListenerPorts
+from groupkeeper.coordinator.cluster.upstream_record import UpstreamRecord
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
@@ -46,14 +48,14 @@ class ClusterFeed:
         self,
         topics: Topics,
         configs: GroupConfigStore,
-        ports: ListenerPorts,
+        upstream: UpstreamRecord,
         push_image: Callable[[TopicImage], None],
         push_settings: Callable[[ShardId, Mapping[str, GroupOverrides]], None],
     ) -> None:
         """``push_image`` sends an image to all shards, ``push_settings`` sends settings to one."""
         self._topics = topics
         self._configs = configs
-        self._ports = ports
+        self._upstream = upstream
         self._push_image = push_image
         self._push_settings = push_settings
 
@@ -72,7 +74,7 @@ class ClusterFeed:
             if self._topics.replace(shard.topics):
                 self._push_image(self._topics.image)
             self._push(self._configs.replace(shard.configs))
-            self._ports.replace(shard.ports)
+            self._upstream.replace(shard.ports, shard.upstream_id)
         else:
             self._topics.raise_ends(shard.ends())
 
@@ -86,7 +88,7 @@ class ClusterFeed:
             if topics.apply(records):
                 self._push_image(topics.image)
             self._push(self._configs.apply(records))
-            self._ports.apply(records)
+            self._upstream.apply(records)
             return
         for batch in write.batches:
             for record in batch.records:

@@ -306,6 +306,16 @@ class JournalPosition(
 PENDING_RECORDS: Final = (PendingOffsets, PendingEnded, JournalPosition)
 """The records about open transactions."""
 
+
+class UpstreamId(msgspec.Struct, frozen=True, gc=False, tag="upstream_id", tag_field="record"):
+    """Sets the cluster id of the upstream in gateway mode, which never changes. There is one key.
+
+    Stored in the cluster shard (-1). Offsets of one cluster make no sense in another one.
+    """
+
+    cluster_id: str
+
+
 OtherRecord: TypeAlias = (
     GroupRecord
     | ConsumerGroupRecord
@@ -323,6 +333,7 @@ OtherRecord: TypeAlias = (
     | PendingOffsets
     | PendingEnded
     | JournalPosition
+    | UpstreamId
 )
 """All records except commits, which have an encoding of their own (``storage.event_log.lines``)."""
 

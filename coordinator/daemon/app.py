@@ -47,6 +47,7 @@ from groupkeeper.coordinator.daemon.process import (
 from groupkeeper.coordinator.daemon.setting_names import coordinators_names, setting_names
 from groupkeeper.coordinator.daemon.sources import loop_sources, metric_sources
 from groupkeeper.coordinator.daemon.systemd import READY, STOPPING, Systemd, reloading
+from groupkeeper.coordinator.daemon.upstream import Upstream
 from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
@@ -147,9 +148,14 @@ def seal_settings(settings: Settings) -> SealSettings | None:
 
 
 def allowed_connections(settings: Settings) -> Connections:
-    """Raise the limit of open files; return the number of connections that each port may have."""
+    """Raise the limit of open files; return the number of connections that each port may have.
+
+    In gateway mode a connection of a client takes two: one more to its broker.
+    """
+    each = 2 if settings.is_gateway else 1
     kafka, http = settings.kafka.max_connections, settings.http.max_connections
-    allowed = raise_file_limit(kafka, http)
+    allowed = raise_file_limit(kafka * each, http)
+    allowed = Connections(allowed.kafka // each, allowed.http)
     if allowed != (kafka, http):
         _log.warning(
             "fewer_connections_than_configured",
@@ -200,7 +206,11 @@ class Daemon:
         self._watch = watch
         allowed = allowed_connections(settings)
         limits = server_limits(settings, allowed.kafka)
-        self._kafka = KafkaServer(self._services(topics), limits, watch=watch)
+        services = self._services(topics)
+        self._kafka = KafkaServer(services, limits, watch=watch)
+        self._upstream = None
+        if settings.is_gateway:
+            self._upstream = Upstream(settings, services, self._coordinator, topics)
         self._kafka.budget.freed = MemoryTrim().soon
         self._lag = LoopLag()
         self._descriptors = DescriptorProbe(_log_no_descriptors)
@@ -225,8 +235,7 @@ class Daemon:
         self._descriptors.start()
         try:
             if await self._load():
-                listen(self._kafka_socket, "kafka.listen")
-                await self._kafka.start(self._kafka_socket)
+                await self._serve()
                 self._phase = None
                 self.has_been_ready = True
                 self._report_ready()
@@ -240,6 +249,13 @@ class Daemon:
         if self._failure:
             raise CannotGoOn(self._failure)
 
+    async def _serve(self) -> None:
+        if self._upstream is None:
+            listen(self._kafka_socket, "kafka.listen")
+            await self._kafka.start(self._kafka_socket)
+        else:
+            self._upstream.start(self._kafka, self._kafka_socket)
+
     def _services(self, topics: Topics) -> Services:
         kafka, static = self._settings.kafka, self._settings.static
         advertised = Endpoint(*parse_address(kafka.advertised)) if kafka.advertised else None
@@ -247,7 +263,7 @@ class Daemon:
             coordinator=self._coordinator,
             topics=topics,
             broker_configs=broker_configs(self._settings),
-            node_id=kafka.node_id,
+            node_id=self._settings.node_id,
             cluster_id=kafka.cluster_id,
             advertised=advertised,
             serves_consumer_groups="consumer" in self._settings.group.rebalance_protocols,
@@ -285,7 +301,10 @@ class Daemon:
             if self._phase == LOADING:
                 return self._coordinator.start_waits_for or LOADING
             return self._phase
-        return self._coordinator.not_ready
+        not_ready = self._coordinator.not_ready
+        if not_ready is None and self._upstream is not None:
+            return self._upstream.gateway.not_ready
+        return not_ready
 
     # --- start ------------------------------------------------------------------------------------
 
@@ -390,6 +409,8 @@ class Daemon:
 
     async def _drain(self) -> None:
         limit_ms = self._settings.daemon.drain_timeout_ms
+        if self._upstream is not None:
+            await self._upstream.stop()
         self._kafka.stop_accepting()
         try:
             await self._coordinator.stop()
@@ -413,7 +434,7 @@ def _open_storage(settings: Settings) -> OffsetStorage:
             seal=seal_settings(settings),
             seal_in_process=False,
             seal_if_possible=settings.log.sealing == "auto",
-            node_id=settings.kafka.node_id,
+            node_id=settings.node_id,
             lease_ttl_ms=settings.cluster.lease_ttl_ms,
             password=read_password(settings.storage.password_file),
         )

@@ -50,8 +50,8 @@ _CONSUMER: Final = (
 )
 
 _KNOWN: Final = (
-    _Known("node.id", _INT, lambda s: s.kafka.node_id),
-    _Known("broker.id", _INT, lambda s: s.kafka.node_id),
+    _Known("node.id", _INT, lambda s: s.node_id),
+    _Known("broker.id", _INT, lambda s: s.node_id),
     _Known("listeners", _LIST, lambda s: f"PLAINTEXT://{s.kafka.listen}"),
     _Known(
         "advertised.listeners",

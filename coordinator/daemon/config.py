@@ -22,6 +22,11 @@ from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.group_settings import GroupSettings
 from groupkeeper.coordinator.daemon.setting_fields import Section, coordinators_setting
+from groupkeeper.coordinator.daemon.upstream_settings import (
+    GATEWAY_NODE_ID,
+    UpstreamSettings,
+    parse_ports,
+)
 from groupkeeper.coordinator.embed.assignor_plugins import unknown_assignor
 from groupkeeper.coordinator.runtime.settings import consumer_settings_error, timeouts_error
 from groupkeeper.coordinator.server.limits import ServerLimits
@@ -74,7 +79,8 @@ class KafkaSettings(Section):
         default=1,
         ge=0,
         le=1_000_000,
-        description="The broker id in answers to clients.",
+        description="The broker id in answers to clients. In gateway mode it is 1000000 unless it "
+        "is set, because no broker of the upstream may have it.",
     )
     max_frame_bytes: int = Field(
         default=_PORT.max_frame_bytes,
@@ -415,6 +421,7 @@ class Settings(BaseModel):
     storage: StorageSettings = StorageSettings()
     cluster: ClusterSettings = ClusterSettings()
     log: LogSettings = LogSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
     static: StaticSettings = StaticSettings()
     group: GroupSettings = GroupSettings()
     offsets: OffsetsSettings = OffsetsSettings()
@@ -439,10 +446,40 @@ class Settings(BaseModel):
         )
         if wrong is not None:
             raise ValueError(wrong)
+        problem = self._gateway_problem()
+        if problem:
+            raise ValueError(problem)
         unknown = unknown_assignor(self.group.consumer_assignors)
         if unknown is not None:
             raise ValueError(f"group.consumer_assignors: {unknown}")
         return self
+
+    @property
+    def is_gateway(self) -> bool:
+        """True if an upstream cluster is behind us."""
+        return bool(self.upstream.bootstrap)
+
+    @property
+    def node_id(self) -> int:
+        """The broker id of our own node."""
+        is_set = "node_id" in self.kafka.model_fields_set
+        return GATEWAY_NODE_ID if self.is_gateway and not is_set else self.kafka.node_id
+
+    def _gateway_problem(self) -> str:
+        """Return why gateway mode cannot be used with the other settings; "" if it can."""
+        if not self.is_gateway:
+            return ""
+        if self.static.topics or self.static.auto_create_topics:
+            return (
+                "upstream.bootstrap is set, so topics are those of the upstream cluster: remove "
+                "the topics of [static] and auto_create_topics"
+            )
+        ports = parse_ports(self.upstream.ports)
+        for name, text in (("kafka", self.kafka.listen), ("http", self.http.listen)):
+            if parse_address(text).port in ports:
+                found = self.upstream.ports
+                return f"upstream.ports ({found}) must not have the port of {name}.listen"
+        return ""
 
 
 def shown_storage_url(url: str) -> str:

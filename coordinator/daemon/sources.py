@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.gateway.apis import TABLE
 from groupkeeper.coordinator.version import VERSION
 from groupkeeper.protocol.versions import ApiKey
 from groupkeeper.storage.base import ROUND_TRIPS
@@ -184,7 +185,8 @@ def _requests(stats: ServerStats) -> Series:
 
 
 def _api_name(key: int) -> str:
-    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+    api = TABLE.get(key)
+    return ApiKey(key).name if api is None else api.name
 
 
 def _error_name(code: int) -> str:

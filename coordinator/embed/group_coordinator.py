@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, cast
 from groupkeeper.coordinator.cluster.end_samples import EndSampler
 from groupkeeper.coordinator.cluster.feed import ClusterFeed, NoTopics
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
-from groupkeeper.coordinator.cluster.listener_ports import ListenerPorts
 from groupkeeper.coordinator.cluster.topics import Topics
+from groupkeeper.coordinator.cluster.upstream_record import UpstreamRecord
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.declarations import ShardRoute
@@ -88,8 +88,8 @@ class GroupCoordinator(HostCalls):
         self.topics = topics = as_topics(topics, self.config)
         self.group_configs = GroupConfigStore(self.config.shards, self.config)
         """The durable configs of single groups."""
-        self.listener_ports = ListenerPorts()
-        """The durable ports of the listeners of upstream brokers (gateway mode)."""
+        self.upstream_record = UpstreamRecord()
+        """What is durable of the upstream cluster (gateway mode)."""
         self._storage = storage
         own_clock = LoopClock() if clock is None else None
         self._clock: Clock = clock or cast("Clock", own_clock)
@@ -101,7 +101,7 @@ class GroupCoordinator(HostCalls):
             observer = ClusterFeed(
                 topics,
                 self.group_configs,
-                self.listener_ports,
+                self.upstream_record,
                 lambda image: self._owner.push_image(image),
                 lambda shard_id, settings: self._owner.push_settings(shard_id, settings),
             )

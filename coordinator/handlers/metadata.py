@@ -45,12 +45,15 @@ from groupkeeper.protocol.writer import Row, Written
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
     from groupkeeper.coordinator.handlers.exchange import Exchange
-    from groupkeeper.coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.services import Endpoint, Services
 
 TOPIC_IDS = 10
 LOOK_UP_BY_ID = 12
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+NO_LEADER = -1
+"""Instead of a broker id or an epoch: the partition has no leader that we know."""
 
 MAX_KEPT_PARTITIONS = 500
 """The largest topic whose encoded partitions are cached. Larger ones are encoded for each answer.
@@ -102,7 +105,7 @@ def handle(exchange: Exchange, services: Services) -> None:
             exchange.send(render(topics, wire, exchange, services, written))
 
         _note_unknown(topics, exchange, services)
-        slices = _slices(exchange, topics, services.node_id, _operations(wire, version))
+        slices = _slices(exchange, topics, _leader(services), _operations(wire, version))
         SlicedReply(exchange, services, slices, send).advance()
         return
     exchange.render = _after_creation(topics, wire, services)
@@ -223,18 +226,29 @@ def render(
     are encoded already.
     """
     version = exchange.version
-    here = endpoint(exchange, services)
     node_id = services.node_id
     exchange.error = next((topic.error for topic in topics if topic.error), ErrorCode.NONE)
     asked_for_cluster = 8 <= version <= 10 and wire.include_cluster_authorized_operations
     return exchange.write(
-        brokers=[Row(node_id=node_id, host=here.host, port=here.port, rack=None)],
+        brokers=[
+            Row(node_id=broker_id, host=at.host, port=at.port, rack=None)
+            for broker_id, at in _brokers(exchange, services).items()
+        ],
         cluster_id=services.cluster_id,
         controller_id=node_id,
-        topics=written or _topics(exchange, topics, node_id, _operations(wire, version)),
+        topics=written or _topics(exchange, topics, _leader(services), _operations(wire, version)),
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked_for_cluster else NO_OPERATIONS,
         error_code=ErrorCode.NONE,
     )
+
+
+def _brokers(exchange: Exchange, services: Services) -> dict[int, Endpoint]:
+    others = services.other_brokers(exchange.channel.local_address()[0])
+    return {**others, services.node_id: endpoint(exchange, services)}
+
+
+def _leader(services: Services) -> int:
+    return services.node_id if services.leads else NO_LEADER
 
 
 def _operations(wire: Any, version: int) -> int:
@@ -281,7 +295,7 @@ def _render_denied(wire: Any, exchange: Exchange, services: Services) -> bytes:
                 topics.append(ShownTopic(error, None, topic.topic_id, 0))
             else:
                 topics.append(topic)
-    written = _topics(exchange, topics, services.node_id, NO_OPERATIONS)
+    written = _topics(exchange, topics, _leader(services), NO_OPERATIONS)
     return render(topics, wire, exchange, services, written)
 
 
@@ -321,18 +335,19 @@ def _kept_partitions(version: int, node_id: int, count: int) -> Written:
 
 def _written_partitions(version: int, node_id: int, count: int) -> Written:
     """Encode the partitions of a topic. This server is the leader of each, at epoch 0, and the only
-    replica.
+    replica. With NO_LEADER, the partitions have no leader and no replicas.
 
     The rows differ only in the index of the partition. So they are first made without indexes. Then
     the indexes are written into them, one byte position of all indexes at a time: 100,000
     partitions must not block the loop.
     """
-    only_us = (node_id,)
+    has_leader = node_id != NO_LEADER
+    only_us = (node_id,) if has_leader else ()
     first = Row(
-        error_code=ErrorCode.NONE,
+        error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=0,
         leader_id=node_id,
-        leader_epoch=LEADER_EPOCH,
+        leader_epoch=LEADER_EPOCH if has_leader else NO_LEADER,
         replica_nodes=only_us,
         isr_nodes=only_us,
         offline_replicas=(),

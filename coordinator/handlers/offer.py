@@ -21,7 +21,7 @@ class OfferedApi(NamedTuple):
 class OfferedFeature(NamedTuple):
     """A feature with its range of levels, and the level that is switched on.
 
-    ``finalized`` is -1 if no level is finalized.
+    ``finalized`` is 0 if no level is finalized.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Offer:
             "finalized_features": [
                 Row(name=f.name, max_version_level=f.finalized, min_version_level=f.finalized)
                 for f in self.features
-                if f.finalized >= 0
+                if f.finalized > 0
             ],
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -65,6 +65,10 @@ class BrokerConfig(NamedTuple):
     doc: str = ""
 
 
+def _no_brokers(_host: str) -> Mapping[int, Endpoint]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The services and settings that every handler gets with every request."""
@@ -83,6 +87,12 @@ class Services:
     """The address of this server for clients. None: the address that the client connected to."""
     offer: Callable[[], Offer] = _our_offer
     """A function that returns the APIs and features that the listener offers now."""
+    leads: bool = True
+    """True if this server is the leader of every partition. False if it knows no leaders: they are
+    brokers of another cluster that does not answer (gateway mode)."""
+    other_brokers: Callable[[str], Mapping[int, Endpoint]] = _no_brokers
+    """A function of the address of ours that the client connected to. It returns the other brokers
+    that Metadata lists, by id."""
     serves_consumer_groups: bool = True
     """If False, requests of consumer groups are answered with UNSUPPORTED_VERSION."""
     consumer_assignors: tuple[str, ...] = ()

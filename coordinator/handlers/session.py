@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from typing import Final
 
 from groupkeeper.coordinator.core.requests.client import Client
@@ -17,7 +18,7 @@ MAX_SOFTWARE_CHARS: Final = 249
 class Session:
     """The client of one connection: its listener, address, principal and software."""
 
-    __slots__ = ("address", "client", "client_host", "listener", "principal", "software")
+    __slots__ = ("address", "client", "client_host", "listener", "on_end", "principal", "software")
 
     def __init__(self, listener: str, address: str, principal: str = ANONYMOUS) -> None:
         self.listener = listener
@@ -33,6 +34,8 @@ class Session:
         """Name and version of the client's library, if the client sent them (ApiVersions 3 and
         later).
         """
+        self.on_end: Callable[[], None] | None = None
+        """Called when the connection has ended."""
 
     def named(self, client_id: str | None) -> Client:
         """Return the sender of a request with this client id. The result is cached, because the

@@ -31,7 +31,6 @@ from typing import Protocol
 
 import structlog
 
-from groupkeeper.coordinator.server.memory import ConnectionMemory
 from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
 
 SOFT_SHARE = 0.75
@@ -56,11 +55,29 @@ def _do_nothing() -> None:
     pass
 
 
+class HeldMemory(Protocol):
+    """What the budget remembers of a connection (``ConnectionMemory``)."""
+
+    reported_bytes: int
+    stalled_ticks: int
+
+    def waits_for_client(self, requests: int, owes: int) -> bool:
+        """Return True if the memory stays in use until the peer sends or reads more."""
+        ...
+
+
 class Holder(Protocol):
     """The methods of a connection that the budget calls."""
 
-    memory: ConnectionMemory
-    requests: int
+    @property
+    def memory(self) -> HeldMemory:
+        """The memory of the connection."""
+        ...
+
+    @property
+    def requests(self) -> int:
+        """The number of requests that have begun."""
+        ...
 
     @property
     def owes(self) -> int:

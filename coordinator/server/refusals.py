@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
-from groupkeeper.coordinator.server.stats import CloseReason
+from groupkeeper.coordinator.server.stats import UPSTREAM_BAD_REPLY, UPSTREAM_LOST, CloseReason
 
 WINDOW_S = 10.0
 LINES_PER_WINDOW = 5
@@ -28,6 +28,10 @@ QUIET: frozenset[str] = frozenset({CloseReason.IDLE, CloseReason.SHUTDOWN})
 _LIMITS: frozenset[str] = frozenset(CloseReason) - QUIET - {CloseReason.INTERNAL_ERROR}
 """Reasons that mean: the peer exceeded a limit. Any other reason is the label of a
 ``protocol.errors.ProtocolError``."""
+
+
+_UPSTREAM: frozenset[str] = frozenset({UPSTREAM_LOST, UPSTREAM_BAD_REPLY})
+"""Reasons that are the fault of the broker behind a connection (gateway mode)."""
 
 
 class RefusalLog:
@@ -53,6 +57,8 @@ class RefusalLog:
             detail["left_out"] = left_out
         if reason == CloseReason.INTERNAL_ERROR:
             self._log.error("connection_closed_by_bug", reason=str(reason), peer=peer, **detail)
+        elif reason in _UPSTREAM:
+            self._log.warning("connection_closed_upstream", reason=reason, peer=peer, **detail)
         elif reason in _LIMITS:
             self._log.warning("connection_closed_at_limit", reason=str(reason), peer=peer, **detail)
         else:

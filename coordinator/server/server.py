@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from groupkeeper.coordinator.server import idle
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
-from groupkeeper.coordinator.server.shared import Shared
+from groupkeeper.coordinator.server.shared import Registered, Shared
 from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
 from groupkeeper.coordinator.server.watch import CallbackWatch
 
@@ -32,6 +32,10 @@ WAIT_STEP_S = 0.01
 """How often a drain checks whether everything was answered."""
 
 
+MakeConnection: TypeAlias = Callable[[Shared, Listener], Registered]
+"""Makes the protocol of an accepted connection."""
+
+
 class KafkaServer:
     """All listeners, and the connections that they accepted."""
 
@@ -41,7 +45,7 @@ class KafkaServer:
         limits: ServerLimits,
         stats: ServerStats | None = None,
         watch: CallbackWatch | None = None,
-        make_connection: Callable[[Shared, Listener], Connection] = Connection,
+        make_connection: MakeConnection = Connection,
     ) -> None:
         """Create the server inside the running loop. It listens after ``start``."""
         self._make_connection = make_connection
@@ -55,21 +59,32 @@ class KafkaServer:
         self.budget = self.shared.budget
         self.connections = self.shared.connections
         self.listeners: list[Listener] = []
-        self._accepting: list[asyncio.Server] = []
+        self._accepting: dict[str, asyncio.Server] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def start(self, sock: socket.socket, listener: Listener = PLAINTEXT) -> None:
+    async def start(
+        self,
+        sock: socket.socket,
+        listener: Listener = PLAINTEXT,
+        make_connection: MakeConnection | None = None,
+    ) -> None:
         """Listen on a bound socket, which the server owns from then on. Called once per
-        listener.
+        listener. ``make_connection`` makes its connections, if they are not the server's usual
+        ones.
         """
-        make = partial(self._make_connection, self.shared, listener)
+        make = partial(make_connection or self._make_connection, self.shared, listener)
         accepting = await self.loop.create_server(
             cast("Callable[[], asyncio.Protocol]", make), sock=sock, backlog=BACKLOG
         )
         self.listeners.append(listener)
-        self._accepting.append(accepting)
+        self._accepting[listener.name] = accepting
         if self._sweeper is None:
             self._sweep()
+
+    def end(self, listener: Listener) -> None:
+        """Accept no more connections on a listener. Its open connections stay."""
+        self.listeners.remove(listener)
+        self._accepting.pop(listener.name).close()
 
     @property
     def owed(self) -> int:
@@ -80,7 +95,7 @@ class KafkaServer:
 
     def stop_accepting(self) -> None:
         """Accept no more connections, and begin no more requests on the open ones."""
-        for accepting in self._accepting:
+        for accepting in self._accepting.values():
             accepting.close()
         for connection in tuple(self.connections):
             connection.stop_reading()

@@ -115,6 +115,9 @@ class Shared:
         if not self._of_address[address]:
             del self._of_address[address]
         self.stats.connections_open = len(self.connections)
+        if connection.session.on_end is not None:
+            connection.session.on_end()
+            connection.session.on_end = None
 
     def count_closed(self, session: Session, reason: str, **detail: Any) -> None:
         """Count and log a connection that we close."""

@@ -8,11 +8,13 @@ from enum import StrEnum
 from typing import Final
 
 from groupkeeper.coordinator.runtime.stats import REQUEST_BOUNDS_S, Histogram
-from groupkeeper.protocol.versions import ApiKey
 
 FAST_S = REQUEST_BOUNDS_S[0]
 """Most requests take at most so long. ``RequestTimes`` has buckets only for slower ones. The number
 of fast requests is the number of all minus that of the slower ones."""
+
+API_KEYS: Final = 128
+"""The number of API keys that are counted. Kafka 4.3 has 93."""
 
 NOT_ANSWERED: Final = -1
 """Used instead of an API key if a request waits or gets no answer."""
@@ -24,7 +26,7 @@ class RequestTimes:
     __slots__ = ("buckets", "seconds")
 
     def __init__(self) -> None:
-        keys = range(max(ApiKey) + 2)  # the last entry is for NOT_ANSWERED and is not shown
+        keys = range(API_KEYS + 1)  # the last entry is for NOT_ANSWERED and is not shown
         self.seconds = [0.0 for _ in keys]
         """The total time by API key. Code that adds to it also counts the bucket of a slow
         request.
@@ -73,6 +75,13 @@ class CloseReason(StrEnum):
     INTERNAL_ERROR = "internal_error"
     """A bug of ours. The log has the traceback."""
     SHUTDOWN = "shutdown"
+
+
+UPSTREAM_LOST: Final = "upstream_lost"
+"""Gateway mode: the broker behind this connection cannot be reached, or it closed its connection
+while it owed a reply. Not in ``CloseReason``: without a gateway it is not shown."""
+UPSTREAM_BAD_REPLY: Final = "upstream_bad_reply"
+"""Gateway mode: the broker sent bytes that are no reply to the request."""
 
 
 class ServerStats:

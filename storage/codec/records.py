@@ -31,6 +31,7 @@ from groupkeeper.coordinator.core.records import (
     SavedGroup,
     TopicRecord,
     TopicRemoved,
+    UpstreamId,
 )
 from groupkeeper.storage.base import Batch, LeaseEpoch, ShardAppend, ShardId, StorageError
 from groupkeeper.storage.codec import payload_v1
@@ -197,6 +198,7 @@ WITH_OWN_KEY = frozenset(
         TopicRemoved,
         GroupConfigs,
         ListenerPort,
+        UpstreamId,
         PendingOffsets,
         PendingEnded,
         JournalPosition,
@@ -232,5 +234,7 @@ def own_key(record: Record) -> tuple[str, bool]:
             return f"pending/{record.pending_id}", False
         case JournalPosition():
             return "journal", True
+        case UpstreamId():
+            return "upstream", True
         case _:
             raise TypeError(f"{type(record).__name__} has no key of its own")

@@ -48,6 +48,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffset,
     TopicRecord,
     TopicRemoved,
+    UpstreamId,
 )
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, ShardAppend
@@ -200,6 +201,7 @@ cluster_changes: st.SearchStrategy[Record] = st.one_of(
     st.builds(TopicRecord, topics, topic_ids, st.integers(1, 9)),
     st.builds(TopicRemoved, topics),
     st.builds(GroupConfigs, group_ids, st.dictionaries(text, text, max_size=2)),
+    st.builds(UpstreamId, st.just("upstream")),
     st.builds(ListenerPort, st.integers(0, 3), st.integers(0, 2)),
 )
 steps = st.one_of(

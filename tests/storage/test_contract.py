@@ -31,6 +31,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffset,
     TopicRecord,
     TopicRemoved,
+    UpstreamId,
 )
 from groupkeeper.storage.base import Batch, StorageError, StoreIdentity, StoreRefused
 from tests.helpers.core.records import TOPIC_ID, commit, group_record, pending
@@ -56,7 +57,15 @@ EVERY_KIND_OF_RECORD: list[tuple[int, list[Record]]] = [
             GroupConfigs("\x00", {"a": "1"}),
         ],
     ),
-    (-1, [ListenerPort(0, 9100), ListenerPort(7, 9101), ListenerPort(8, 9102)]),
+    (
+        -1,
+        [
+            ListenerPort(0, 9100),
+            ListenerPort(7, 9101),
+            ListenerPort(8, 9102),
+            UpstreamId("upstream"),
+        ],
+    ),
     (-1, [ListenerPort(7, 9109), ListenerPort(8, 0), ListenerPort(9, 0)]),
     (2, [SavedGroup("imported", None, {"t": {0: SavedOffset(1, -1, "", 2, -1, "")}})]),
     (0, [GroupRecord("", None, 0, None, None, -1, ())]),
@@ -92,7 +101,7 @@ async def test_every_kind_of_record_comes_back_after_a_restart(store: Store) -> 
         await owner.append(shard, records)
     again = await store.restarted(owner)
     assert again.model.keys == owner.model.keys
-    assert len(again.model.keys) == 31
+    assert len(again.model.keys) == 32
 
 
 async def test_a_load_of_some_shards_yields_no_others(store: Store) -> None:

@@ -34,14 +34,15 @@ from groupkeeper.coordinator.core.records import (
     SavedGroup,
     TopicRecord,
     TopicRemoved,
+    UpstreamId,
 )
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
-    AssignPorts,
-    AssignPortsResult,
     ChangeTopics,
     ChangeTopicsResult,
+    ChangeUpstream,
+    ChangeUpstreamResult,
     NewTopic,
     TopicChange,
 )
@@ -69,6 +70,8 @@ class ClusterShard:
         """Group id -> key -> value. A group without configs has no entry."""
         self.ports: dict[int, int] = {}
         """Upstream broker -> the port of its listener."""
+        self.upstream_id = ""
+        """The cluster id of the upstream; "" if there is none."""
         self.step: Step
         """The effects of the current request."""
 
@@ -99,6 +102,8 @@ class ClusterShard:
                 self.ports[record.broker_id] = record.port
             else:
                 self.ports.pop(record.broker_id, None)
+        elif isinstance(record, UpstreamId):
+            self.upstream_id = record.cluster_id
         else:
             raise TypeError(f"{type(record).__name__} does not belong to the cluster shard")
 
@@ -130,15 +135,17 @@ class ClusterShard:
                 self.apply(record)
             self._write(records, events)
 
-    @handles(AssignPorts)
-    def assign_ports(self, request: AssignPorts, ticket: Ticket) -> None:
-        """Record the ports that differ."""
-        records = [
+    @handles(ChangeUpstream)
+    def change_upstream(self, request: ChangeUpstream, ticket: Ticket) -> None:
+        """Record the ports that differ, and a cluster id if there is none."""
+        records: list[Record] = [
             ListenerPort(broker_id, port)
             for broker_id, port in request.ports
             if self.ports.get(broker_id, 0) != port
         ]
-        self.step.replies.append(Reply(ticket, AssignPortsResult(ErrorCode.NONE)))
+        if request.cluster_id and not self.upstream_id:
+            records.append(UpstreamId(request.cluster_id))
+        self.step.replies.append(Reply(ticket, ChangeUpstreamResult(ErrorCode.NONE)))
         for record in records:
             self.apply(record)
         self._write(records, ())

@@ -24,8 +24,8 @@ from groupkeeper.coordinator.core.requests.membership import (
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetDelete, OffsetFetch
 from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
-    AssignPorts,
     ChangeTopics,
+    ChangeUpstream,
 )
 from groupkeeper.coordinator.core.requests.transactions import (
     DropPending,
@@ -50,7 +50,7 @@ Request: TypeAlias = (
     | OffsetDelete
     | ChangeTopics
     | AlterGroupConfigs
-    | AssignPorts
+    | ChangeUpstream
     | ConsumerGroupHeartbeat
     | ConsumerGroupDescribe
     | TxnOffsetCommit

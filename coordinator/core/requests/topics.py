@@ -131,17 +131,20 @@ class AlterGroupConfigs(ClusterRequest, frozen=True):
     result = AlterGroupConfigsResult
 
 
-class AssignPortsResult(ClusterResult, frozen=True):
-    """The answer to an AssignPorts: an error of the whole request (as in ChangeTopics)."""
+class ChangeUpstreamResult(ClusterResult, frozen=True):
+    """The answer to a ChangeUpstream: an error of the whole request (as in ChangeTopics)."""
 
 
-class AssignPorts(ClusterRequest, frozen=True):
-    """Assign ports to the listeners of upstream brokers (gateway mode).
+class ChangeUpstream(ClusterRequest, frozen=True):
+    """Store what must outlive a restart of the upstream cluster (gateway mode): the ports of
+    listeners, and the cluster id.
 
-    A port of 0 takes the port of a broker back. The caller chooses the ports.
+    A port of 0 takes the port of a broker back. The caller chooses the ports. An empty cluster id
+    changes nothing.
     """
 
-    ports: tuple[tuple[Int32, Int32], ...]
+    ports: tuple[tuple[Int32, Int32], ...] = ()
     """(broker id, port)."""
+    cluster_id: str = ""
 
-    result = AssignPortsResult
+    result = ChangeUpstreamResult

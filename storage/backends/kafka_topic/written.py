@@ -38,6 +38,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffsets,
     TopicRecord,
     TopicRemoved,
+    UpstreamId,
 )
 from groupkeeper.protocol import offsets_topic_bytes as wire
 from groupkeeper.protocol.offsets_topic import MemberValue
@@ -113,6 +114,7 @@ class ShardKeys:
                 | PendingOffsets()
                 | PendingEnded()
                 | JournalPosition()
+                | UpstreamId()
             ):
                 name, is_set = own_key(record)
                 return [(own.record_key(name), encode_record(record) if is_set else None)]

@@ -39,6 +39,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffsets,
     TopicRecord,
     TopicRemoved,
+    UpstreamId,
 )
 
 Key = tuple[Any, ...]
@@ -99,6 +100,8 @@ class RecordModel:
                 self.keys["configs", shard, record.group_id] = dict(record.configs)
                 if not record.configs:
                     del self.keys["configs", shard, record.group_id]
+            case UpstreamId():
+                self.keys["upstream", shard] = record.cluster_id
             case ListenerPort():
                 self.keys["port", shard, record.broker_id] = record.port
                 if not record.port:

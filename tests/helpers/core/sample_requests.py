@@ -23,8 +23,8 @@ from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetDe
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
-    AssignPorts,
     ChangeTopics,
+    ChangeUpstream,
 )
 from groupkeeper.coordinator.core.requests.transactions import (
     DropPending,
@@ -53,7 +53,7 @@ REQUESTS: dict[type, Request] = {
     OffsetDelete: OffsetDelete("g", (), CLIENT),
     ChangeTopics: ChangeTopics(CLIENT),
     AlterGroupConfigs: AlterGroupConfigs(CLIENT, ()),
-    AssignPorts: AssignPorts(CLIENT, ()),
+    ChangeUpstream: ChangeUpstream(CLIENT),
     ConsumerGroupHeartbeat: ConsumerGroupHeartbeat(
         "g", "m", 1, None, None, -1, None, None, None, None, None, "", CLIENT
     ),

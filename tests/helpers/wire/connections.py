@@ -27,11 +27,19 @@ class FakeTransport:
         self.is_closed = False
         self.is_aborted = False
         self.is_reading = True
+        self.unsent_bytes = 0
+        """The bytes in the write buffer. Set by tests whose peer reads nothing."""
         self.takes: Callable[[], None] | None = None
         """Called when the write buffer is too full. Set by tests whose peer reads nothing."""
 
     def get_extra_info(self, name: str) -> Any:
         return (self.peer, 40_000) if name == "peername" else ("192.0.2.1", 9092)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def is_closing(self) -> bool:
+        return self.is_closed
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
         self.high, self.low = high, low

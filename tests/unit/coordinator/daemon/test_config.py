@@ -130,8 +130,20 @@ def test_a_wrong_file_is_refused_in_one_line_that_names_file_and_key(write, text
     [
         ("[kafka]\nworkers = 2\n", "kafka.workers: no such key"),
         (
-            "[upstream]\nbootstrap = ['h:1']\n",
-            "upstream: no such section",
+            "[downstream]\nbootstrap = ['h:1']\n",
+            "downstream: no such section",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\n[[static.topics]]\nname = "t"\npartitions = 1\n',
+            "upstream.bootstrap is set, so topics are those of the upstream cluster",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\nports = "9000-9999"\n',
+            "upstream.ports (9000-9999) must not have the port of kafka.listen",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\nsasl = "PLAIN"\n',
+            "upstream: upstream.sasl needs upstream.user and upstream.password_file",
         ),
         (
             "[storage]\nappend_timeout_ms = 6000\n",
@@ -265,3 +277,27 @@ def test_relative_sqlite_paths_are_made_whole_against_the_working_directory(tmp_
 )
 def test_no_password_of_a_store_is_shown(url: str, shown: str) -> None:
     assert shown_storage_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "node_id"),
+    [
+        ("", 1),
+        ("[kafka]\nnode_id = 7\n", 7),
+        ('[upstream]\nbootstrap = "h:1"\n', 1_000_000),
+        ('[kafka]\nnode_id = 1\n[upstream]\nbootstrap = "h:1"\n', 1),
+    ],
+)
+def test_our_own_node_has_a_large_id_in_gateway_mode_unless_it_is_set(write, text, node_id):
+    assert load_settings(write(text)).settings.node_id == node_id
+
+
+@pytest.mark.parametrize(
+    "ports", ["", "9100", "0-5", "9200-9100", "1-70000", "a-b", "9100-9200-9300"]
+)
+def test_a_range_of_ports_is_two_numbers_in_order(write, ports):
+    file = write(f'[upstream]\nports = "{ports}"\n')
+    if ports == "9100":
+        assert load_settings(file).settings.upstream.ports == "9100"
+    else:
+        assert "upstream.ports" in problems_of(file)[0]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests.topics import AssignPorts
+from groupkeeper.coordinator.core.requests.topics import ChangeUpstream
 from tests.helpers.runtime.coordinator import CLIENT, RecordingTicket, World, a_coordinator
 from tests.helpers.runtime.virtual_loop import turns, virtual_time
 from tests.helpers.storage.faulty_storage import FaultyStorage, fail
 
 
 def assign(world: World, *ports: tuple[int, int]) -> RecordingTicket:
-    return world.send(AssignPorts(CLIENT, ports))
+    return world.send(ChangeUpstream(CLIENT, ports))
 
 
 def known(world: World) -> dict[int, int]:
-    return world.coordinator.listener_ports.by_broker
+    return world.coordinator.upstream_record.ports
 
 
 @virtual_time
@@ -43,6 +43,18 @@ async def test_ports_are_there_after_a_restart_and_after_a_load() -> None:
         await world.until(world.commit("x", 1))
         await world.until_ready()
         assert known(world) == {1: 9100, 3: 9109}
+
+
+@virtual_time
+async def test_the_cluster_id_of_the_upstream_is_stored_once() -> None:
+    storage = FaultyStorage()
+    async with a_coordinator(storage) as world:
+        assert world.coordinator.upstream_record.cluster_id == ""
+        await world.until(world.send(ChangeUpstream(CLIENT, cluster_id="first")))
+        await world.until(world.send(ChangeUpstream(CLIENT, cluster_id="second")))
+        assert world.coordinator.upstream_record.cluster_id == "first"
+    async with a_coordinator(storage) as world:
+        assert world.coordinator.upstream_record.cluster_id == "first"
 
 
 @virtual_time

@@ -1,0 +1,119 @@
+"""The settings of gateway mode, and the reasons why they do not fit together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from groupkeeper.coordinator.daemon.address import parse_address
+from groupkeeper.coordinator.daemon.setting_fields import Section
+
+GATEWAY_NODE_ID: Final = 1_000_000
+"""``kafka.node_id`` in gateway mode, unless it is set. Clusters number their brokers from below."""
+
+
+def _check_bootstrap(text: str) -> str:
+    for each in filter(None, map(str.strip, text.split(","))):
+        if parse_address(each).port == 0:
+            raise ValueError(f"{each!r} has no port")
+    return text
+
+
+def _check_ports(text: str) -> str:
+    parse_ports(text)
+    return text
+
+
+def parse_ports(text: str) -> range:
+    """Parse ``FIRST-LAST``. Raises ValueError."""
+    first, dash, last = text.partition("-")
+    numbers = [first, last if dash else first]
+    if not all(each.isascii() and each.isdigit() for each in numbers):
+        raise ValueError(f"{text!r} is not FIRST-LAST, such as 9100-9199")
+    low, high = map(int, numbers)
+    if not 1 <= low <= high <= 65_535:
+        raise ValueError(f"{text!r}: ports are numbers from 1 to 65535, the smaller one first")
+    return range(low, high + 1)
+
+
+class UpstreamSettings(Section):
+    """Gateway mode: a Kafka cluster behind us, whose clients use our address."""
+
+    bootstrap: Annotated[str, AfterValidator(_check_bootstrap)] = Field(
+        default="",
+        description='HOST:PORT,HOST:PORT of some brokers of the upstream cluster. "": no gateway '
+        "mode. With it, data requests pass to the brokers, groups and offsets are ours, and "
+        "topics of [static] are refused.",
+    )
+    ports: Annotated[str, AfterValidator(_check_ports)] = Field(
+        default="9100-9199",
+        description="FIRST-LAST. Each upstream broker gets a port of this range, on the host of "
+        "kafka.listen, and keeps it over restarts. Clients must be able to reach all of them.",
+    )
+    advertised_host: str = Field(
+        default="",
+        description='The host that clients get for the brokers. "": that of kafka.advertised, or '
+        "else the address that the client connected to.",
+    )
+    connect_timeout_ms: int = Field(
+        default=5_000,
+        ge=100,
+        le=60_000,
+        description="Milliseconds to connect to a broker, with TLS and the login.",
+    )
+    metadata_refresh_ms: int = Field(
+        default=5_000,
+        ge=100,
+        le=600_000,
+        description="Milliseconds between two looks at the brokers and topics of the upstream.",
+    )
+    window_bytes: int = Field(
+        default=262_144,
+        ge=262_144,
+        le=67_108_864,
+        description="Bytes of one client connection that may wait in each direction, whatever the "
+        "size of a request or reply. Above this the sender is not read. They count towards "
+        "kafka.max_buffered_bytes.",
+    )
+    max_frame_bytes: int = Field(
+        default=104_857_600,
+        ge=1_024,
+        le=268_435_456,
+        description="The longest request or reply that passes (Kafka's socket.request.max.bytes). "
+        "It is not held in memory. Requests for groups have the limit kafka.max_frame_bytes.",
+    )
+    tls: bool = Field(default=False, description="true: our connections to the brokers use TLS.")
+    ca_file: str = Field(
+        default="",
+        description="File with the certificates (PEM) that the brokers' certificates are checked "
+        'against. "": those of the system.',
+    )
+    cert_file: str = Field(
+        default="", description='File with our certificate (PEM). "": we show none.'
+    )
+    key_file: str = Field(
+        default="",
+        description="File with the key of our certificate (PEM), if it is not in cert_file.",
+    )
+    sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        default="", description='How our connections log in at the brokers. "": not at all.'
+    )
+    user: str = Field(default="", description="The user that our connections log in as.")
+    password_file: str = Field(
+        default="",
+        description="File with the password of user in its first line. Only the user of the "
+        "daemon should be able to read it.",
+    )
+
+    @model_validator(mode="after")
+    def _login_is_complete(self) -> UpstreamSettings:
+        if self.sasl and not (self.user and self.password_file):
+            raise ValueError("upstream.sasl needs upstream.user and upstream.password_file")
+        return self
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """The addresses of ``bootstrap``."""
+        texts = filter(None, map(str.strip, self.bootstrap.split(",")))
+        return tuple(parse_address(text) for text in texts)

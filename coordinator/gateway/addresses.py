@@ -1,0 +1,69 @@
+"""The addresses of a gateway for its clients: our own node, and the listener of each broker.
+
+A broker's port is durable (``cluster.upstream_record``). Its host is the configured one, or the
+address of ours that the client connected to, so that clients in several networks each get an
+address that they can reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from groupkeeper.coordinator.gateway.rewriting import View
+from groupkeeper.coordinator.handlers.services import Endpoint
+
+MAX_VIEWS: Final = 64
+"""The most hosts of ours whose views are kept. A machine has a handful of addresses."""
+
+
+class Addresses:
+    """Our own node, and the brokers that have a listener now."""
+
+    def __init__(
+        self,
+        node_id: int,
+        own: Callable[[str], Endpoint],
+        broker_host: str,
+        hidden_topics: Collection[str] = (),
+    ) -> None:
+        """``own`` returns the address of our own node, for a client that connected to this host of
+        ours. ``broker_host`` may be empty.
+        """
+        self.node_id = node_id
+        self.own = own
+        self._broker_host = broker_host
+        self._hidden_topics = frozenset(hidden_topics)
+        self._ports: dict[int, int] = {}
+        self._views: dict[str, View] = {}
+
+    @property
+    def ports(self) -> Mapping[int, int]:
+        """The port of each broker that has a listener now."""
+        return self._ports
+
+    def listens(self, broker_id: int, port: int) -> None:
+        """Add the listener of a broker."""
+        self._ports[broker_id] = port
+        self._views.clear()
+
+    def ended(self, broker_id: int) -> None:
+        """Remove the listener of a broker."""
+        self._ports.pop(broker_id, None)
+        self._views.clear()
+
+    def view(self, host: str) -> View:
+        """Return the cluster as a client sees it that connected to this host of ours."""
+        view = self._views.get(host)
+        if view is None:
+            if len(self._views) >= MAX_VIEWS:
+                self._views.clear()
+            shown = self._broker_host or host
+            brokers = {broker_id: Endpoint(shown, port) for broker_id, port in self._ports.items()}
+            view = View(self.node_id, self.own(host), brokers, self._hidden_topics)
+            self._views[host] = view
+        return view
+
+    def brokers(self, host: str) -> Mapping[int, Endpoint]:
+        """Return the address of each broker for a client that connected to this host of ours."""
+        return self.view(host).brokers

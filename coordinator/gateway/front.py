@@ -1,0 +1,113 @@
+"""The listener in front of one upstream broker: what it offers, serves and passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias
+
+from groupkeeper.coordinator.gateway.addresses import Addresses
+from groupkeeper.coordinator.gateway.apis import Treatment, features, offered, treatments
+from groupkeeper.coordinator.gateway.link import BrokerLink, LinkTarget
+from groupkeeper.coordinator.gateway.relay import RelayConnection, RelayRules
+from groupkeeper.coordinator.gateway.reply_stream import Change
+from groupkeeper.coordinator.gateway.request_stream import WholeRequest
+from groupkeeper.coordinator.gateway.rewriting import View, rewrite
+from groupkeeper.coordinator.gateway.settings import GatewaySettings
+from groupkeeper.coordinator.gateway.splitting import Division
+from groupkeeper.coordinator.handlers import metadata
+from groupkeeper.coordinator.handlers.exchange import Exchange
+from groupkeeper.coordinator.handlers.offer import Offer, OfferedApi, OfferedFeature
+from groupkeeper.coordinator.handlers.routes import Route, Routes
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.handlers.table import APIS_SERVED
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.shared import Shared
+from groupkeeper.protocol.versions import ApiKey, Feature
+
+Versions: TypeAlias = Mapping[int, tuple[int, int]]
+"""API key -> the lowest and the highest version."""
+Divide: TypeAlias = Callable[[int, int, bytes, View], Division]
+
+WITHOUT_BROKER: Final = Routes({ApiKey.METADATA: Route(metadata.handle)})
+"""The requests that are answered from the image if the broker cannot be reached."""
+
+
+def offer(versions: Versions, upstream: Mapping[str, int], epoch: int = 1) -> Offer:
+    """Return what a listener offers in front of a broker with these versions and features."""
+    finalized = [Feature(name, 0, level, level) for name, level in upstream.items()]
+    return Offer(
+        (OfferedApi(key, low, high) for key, (low, high) in sorted(offered(versions).items())),
+        (
+            OfferedFeature(f.name, f.min_version, f.max_version, f.finalized)
+            for f in features(finalized)
+        ),
+        epoch,
+    )
+
+
+def list_no_groups(exchange: Exchange, services: Services) -> None:
+    """Answer a ListGroups of a broker's listener: only our own node lists groups, each once."""
+    exchange.read(services)
+    exchange.send(exchange.write(error_code=0, groups=()))
+
+
+class Front:
+    """One broker with its listener."""
+
+    def __init__(
+        self,
+        target: LinkTarget,
+        services: Services,
+        addresses: Addresses,
+        settings: GatewaySettings,
+        divide: Divide,
+        passed: Callable[[int], None],
+    ) -> None:
+        """``services`` are those of our own node. ``passed`` is called with the key of each passed
+        request that was answered."""
+        self.target = target
+        self._addresses = addresses
+        self._divide = divide
+        self._treatments: Mapping[tuple[int, int], Treatment] = {}
+        self._offer: Offer
+        self.learn({}, {})
+        self._services = replace(
+            services,
+            offer=lambda: self._offer,
+            leads=False,
+            other_brokers=addresses.brokers,
+            auto_create_topics=False,
+        )
+        self._rules = RelayRules(
+            open_link=partial(BrokerLink, target),
+            treatments=lambda: self._treatments,
+            own=addresses.own,
+            change=self._change,
+            divide=self._divided,
+            passed=passed,
+            offline=WITHOUT_BROKER,
+            max_passed_bytes=settings.max_frame_bytes,
+            window_bytes=settings.window_bytes,
+        )
+        routes = {**APIS_SERVED, ApiKey.LIST_GROUPS: Route(list_no_groups)}
+        self.listener = Listener(f"BROKER-{target.broker_id}", Routes(routes), self._services)
+
+    def learn(self, versions: Versions, upstream: Mapping[str, int]) -> None:
+        """Use the versions and features that the broker has now."""
+        self._treatments = treatments(versions)
+        self._offer = offer(versions, upstream)
+
+    def connection(self, shared: Shared, listener: Listener) -> RelayConnection:
+        """Return a new connection of the listener."""
+        return RelayConnection(shared, listener, self._rules)
+
+    def _change(self, host: str, key: int, version: int) -> Change | None:
+        if self._treatments.get((key, version)) is not Treatment.REWRITTEN:
+            return None
+        view = self._addresses.view(host)
+        return lambda reply: rewrite(key, version, reply, view)
+
+    def _divided(self, host: str, piece: WholeRequest) -> Division:
+        return self._divide(piece.key, piece.version, piece.frame, self._addresses.view(host))

@@ -1,0 +1,386 @@
+"""Gateway mode put together: the listeners of brokers come and go with the brokers.
+
+Each upstream broker has a listener, at a port that is durable before anybody listens there. If a
+port is taken or none is left, this is logged and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import structlog
+
+from groupkeeper.coordinator.cluster.topics import OURSELVES
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.topics import ChangeUpstream
+from groupkeeper.coordinator.gateway.addresses import Addresses
+from groupkeeper.coordinator.gateway.apis import PRODUCE, TABLE, Treatment, treatments
+from groupkeeper.coordinator.gateway.front import WITHOUT_BROKER, Divide, Front, Versions, offer
+from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner, LinkTarget
+from groupkeeper.coordinator.gateway.own_node import Asking, OwnNode
+from groupkeeper.coordinator.gateway.own_part import serve_part
+from groupkeeper.coordinator.gateway.request_stream import acks_of
+from groupkeeper.coordinator.gateway.settings import GatewaySettings
+from groupkeeper.coordinator.handlers import find_coordinator
+from groupkeeper.coordinator.handlers.offer import OURS
+from groupkeeper.coordinator.handlers.routes import Handle, Routes, not_served
+from groupkeeper.coordinator.handlers.services import Endpoint, Services
+from groupkeeper.coordinator.handlers.table import APIS_SERVED
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
+from groupkeeper.coordinator.runtime.tickets import Awaited
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.protocol.versions import ApiKey
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.cluster.upstream_record import UpstreamRecord
+    from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers, UpstreamCluster
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Coordinator
+    from groupkeeper.coordinator.server.server import KafkaServer
+
+RETRY_S: Final = 5.0
+"""The time until a listener that could not be opened is tried again."""
+LOG_EVERY_S: Final = 60.0
+
+CHANGES_TOPICS: Final = frozenset(
+    {ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS}
+)
+"""After the answer to one of these the topics are asked for at once."""
+
+_log = structlog.get_logger("groupkeeper.gateway")
+
+
+Bind: TypeAlias = Callable[[str, int], socket.socket | None]
+
+
+def bind_port(host: str, port: int) -> socket.socket | None:
+    """Return a socket that listens on this address; None if the address cannot be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen()
+    except OSError:
+        sock.close()
+        return None
+    sock.setblocking(False)
+    return sock
+
+
+class Gateway:
+    """The listeners of a gateway: our own node, and one in front of each broker."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        services: Services,
+        record: UpstreamRecord,
+        brokers: UpstreamBrokers,
+        divide: Divide,
+        bind: Bind = bind_port,
+    ) -> None:
+        """``services`` are those of our own node. ``start`` opens the listeners of brokers."""
+        self._bind = bind
+        self._settings = settings
+        self._record = record
+        self._brokers = brokers
+        self._divide = divide
+        self.problem = ""
+        """The reason why the upstream is not served until a person acts; otherwise empty."""
+        self.fronts: dict[int, Front] = {}
+        """The brokers that have a listener now."""
+        self.targets: dict[int, LinkTarget] = {}
+        """Every broker of the upstream that was ever seen in this run, for its counters."""
+        self._own_port = 0
+        self._own_host = services.advertised.host if services.advertised is not None else ""
+        self._advertised = services.advertised
+        self.addresses = Addresses(
+            services.node_id, self._own, settings.advertised_host or self._own_host
+        )
+        self._offer = OURS
+        self._treatments: Mapping[tuple[int, int], Treatment] = {}
+        self._services = replace(
+            services,
+            offer=lambda: self._offer,
+            leads=False,
+            other_brokers=self.addresses.brokers,
+            auto_create_topics=False,
+        )
+        """``start`` adds the cluster id."""
+        self._own_node = OwnNode(
+            Asking(
+                link=self._link,
+                addresses=self.addresses,
+                offline=self._offline,
+                answered=self._passed,
+                max_reply_bytes=services.max_reply_bytes,
+            )
+        )
+        own = {
+            key: route
+            for key, route in APIS_SERVED.items()
+            if TABLE[key].treatment is Treatment.OURS
+        }
+        self._parts = Routes(APIS_SERVED)
+        self._own_routes = Routes(own, None, self._other)
+        self._server: KafkaServer
+        self._coordinator: Coordinator = services.coordinator
+        self._is_listening = False
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._lines = LineLimit(asyncio.get_running_loop().time, LOG_EVERY_S, 1)
+
+    # --- Life -------------------------------------------------------------------------------------
+
+    def start(self, server: KafkaServer, own_sock: socket.socket) -> None:
+        """Open the listeners as brokers become known, and that of our own node on a bound socket.
+
+        Our own node listens at once if the cluster is known from an earlier run: groups are served
+        although no broker answers. Otherwise it waits for the first metadata.
+        """
+        self._server = server
+        self._own_port = own_sock.getsockname()[1]
+        self._brokers.observers.append(lambda _: self._changed.set())
+        self._changed.set()
+        self._task = asyncio.get_running_loop().create_task(self._run(own_sock))
+
+    async def stop(self) -> None:
+        """Open no more listeners. The server closes those that are open."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    @property
+    def not_ready(self) -> str | None:
+        """The reason why clients are not served, in one line; None if they are."""
+        if self.problem:
+            return self.problem
+        if not self._is_listening:
+            return "no broker of the upstream has answered yet"
+        return None
+
+    async def _run(self, own_sock: socket.socket) -> None:
+        if self._record.cluster_id:
+            await self._listen(own_sock)
+        retry = False
+        while True:
+            try:
+                async with asyncio.timeout(RETRY_S if retry else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            cluster = self._brokers.cluster
+            if cluster is None:
+                continue
+            try:
+                retry = not await self._reconcile(cluster)
+                if self._record.cluster_id and not self._is_listening:
+                    await self._listen(own_sock)
+            except Exception:  # noqa: BLE001 - it is tried again
+                _log.exception("listeners_not_reconciled")
+                retry = True
+
+    async def _listen(self, own_sock: socket.socket) -> None:
+        """Let clients connect to our own node."""
+        self._services = replace(self._services, cluster_id=self._record.cluster_id)
+        own_sock.listen()
+        await self._server.start(own_sock, Listener("PLAINTEXT", self._own_routes, self._services))
+        self._is_listening = True
+
+    # --- Listeners --------------------------------------------------------------------------------
+
+    async def _reconcile(self, cluster: UpstreamCluster) -> bool:
+        """Open and close listeners. Return False if something must be tried again."""
+        self.problem = await self._check(cluster)
+        if self.problem:
+            if self._may_log("problem"):
+                _log.error("upstream_refused", problem=self.problem)
+            return False
+        self._learn(cluster)
+        for broker_id in self.fronts.keys() - cluster.brokers.keys():
+            self._close(broker_id)
+        done = True
+        for broker_id, endpoint in sorted(cluster.brokers.items()):
+            front = self.fronts.get(broker_id)
+            if front is None:
+                done &= await self._open(broker_id, endpoint, cluster)
+            else:
+                front.target.endpoint = endpoint
+                front.learn(cluster.versions.get(broker_id, {}), cluster.features)
+        return done
+
+    async def _check(self, cluster: UpstreamCluster) -> str:
+        """Return why this upstream must not be served; "" if it may be."""
+        node_id = self._services.node_id
+        if node_id in cluster.brokers:
+            return (
+                f"kafka.node_id is {node_id}, which is the id of the upstream broker at "
+                f"{cluster.brokers[node_id].host}:{cluster.brokers[node_id].port}: set another one"
+            )
+        if not self._record.cluster_id:
+            await self._store(ChangeUpstream(OURSELVES, cluster_id=cluster.cluster_id))
+        if self._record.cluster_id != cluster.cluster_id:
+            return (
+                f"upstream.bootstrap leads to the cluster {cluster.cluster_id}, and the store has "
+                f"the groups of the cluster {self._record.cluster_id}"
+            )
+        return ""
+
+    def _learn(self, cluster: UpstreamCluster) -> None:
+        """Offer on our own node what every broker has."""
+        common = common_versions(cluster.versions.values())
+        self._offer = offer(common, cluster.features)
+        self._treatments = treatments(common)
+
+    async def _open(self, broker_id: int, endpoint: Endpoint, cluster: UpstreamCluster) -> bool:
+        port = self._record.ports.get(broker_id)
+        if port is not None and port in self._settings.ports:
+            sock = self._bind(self._settings.listen_host, port)
+            if sock is None:
+                if self._may_log(f"taken {port}"):
+                    _log.error("listener_port_taken", broker=broker_id, port=port)
+                return False
+        else:
+            found = self._bind_free()
+            if found is None:
+                if self._may_log(f"no port {broker_id}"):
+                    shown = _shown(self._settings)
+                    _log.error("listener_ports_used_up", broker=broker_id, ports=shown)
+                return False
+            port, sock = found
+            await self._store(ChangeUpstream(OURSELVES, ((broker_id, port),)))
+            if self._record.ports.get(broker_id) != port:
+                sock.close()
+                return False
+        target = self.targets.get(broker_id)
+        if target is None:
+            target = self.targets[broker_id] = LinkTarget(
+                broker_id,
+                endpoint,
+                self._settings.security,
+                self._settings.connect_timeout_ms / 1000,
+            )
+        target.endpoint = endpoint
+        front = Front(
+            target, self._services, self.addresses, self._settings, self._divide, self._passed
+        )
+        front.learn(cluster.versions.get(broker_id, {}), cluster.features)
+        await self._server.start(sock, front.listener, front.connection)
+        self.fronts[broker_id] = front
+        self.addresses.listens(broker_id, port)
+        _log.info("listener_opened", broker=broker_id, upstream=_text(endpoint), port=port)
+        return True
+
+    def _close(self, broker_id: int) -> None:
+        front = self.fronts.pop(broker_id)
+        self.addresses.ended(broker_id)
+        self._server.end(front.listener)
+        _log.info("listener_closed", broker=broker_id, reason="not in the upstream's metadata")
+
+    def _bind_free(self) -> tuple[int, socket.socket] | None:
+        used = set(self._record.ports.values())
+        for port in self._settings.ports:
+            if (
+                port not in used
+                and (sock := self._bind(self._settings.listen_host, port)) is not None
+            ):
+                return port, sock
+        return None
+
+    async def _store(self, request: ChangeUpstream) -> None:
+        """Write to the cluster shard, until it is durable."""
+        while True:
+            answer = Awaited()
+            self._coordinator.submit(request, answer)
+            result = await answer.future
+            if result.error is ErrorCode.NONE:
+                return
+            await asyncio.sleep(RETRY_S / 10)
+
+    def _may_log(self, what: str) -> bool:
+        return self._lines.allow(what) is not None
+
+    # --- Our own node -----------------------------------------------------------------------------
+
+    def _own(self, host: str) -> Endpoint:
+        return self._advertised or Endpoint(host, self._own_port)
+
+    def _link(self, owner: LinkOwner, failed: frozenset[int]) -> BrokerLink | None:
+        """Begin a link to a broker that has not failed for this request."""
+        first = self._brokers.pick()
+        ids = [first] if first is not None else []
+        ids += [broker_id for broker_id in self.fronts if broker_id != first]
+        for broker_id in ids:
+            if broker_id not in failed and broker_id in self.fronts:
+                return BrokerLink(self.fronts[broker_id].target, owner)
+        return None
+
+    def _offline(self, key: int, version: int) -> Handle | None:
+        if key == ApiKey.FIND_COORDINATOR:
+            return find_coordinator.handle
+
+        return WITHOUT_BROKER.get((key, version))
+
+    def _passed(self, key: int) -> None:
+        if key in CHANGES_TOPICS:
+            self._brokers.ask_now()
+
+    def _other(self, exchange: Exchange, services: Services) -> None:
+        """Handle a request that our own node does not answer alone."""
+        key, version = exchange.key, exchange.version
+        treatment = self._treatments.get((key, version))
+        if not self.fronts and self._offline(key, version) is not None:
+            self._offline(key, version)(exchange, services)  # type: ignore[misc]
+        elif treatment is None:
+            not_served(exchange, services)
+        elif key == PRODUCE and acks_of(exchange.frame, version) == 0:
+            exchange.channel.refused(exchange, "produce_without_acks")
+        elif treatment in (Treatment.SPLIT, Treatment.TRANSLATED):
+            self._divided(exchange, services)
+        else:
+            self._own_node.forward(exchange, services)
+
+    def _divided(self, exchange: Exchange, services: Services) -> None:
+        view = self.addresses.view(exchange.channel.local_address()[0])
+        ours, theirs, merge = self._divide(exchange.key, exchange.version, exchange.frame, view)
+        if theirs is None:
+            assert ours is not None, "a request without a part"
+            exchange.frame = ours
+            self._parts[exchange.key, exchange.version](exchange, services)
+        elif merge is None:
+            self._own_node.forward(exchange, services, theirs)
+        elif ours is None:
+            self._own_node.ask(exchange, services, theirs, lambda reply: merge(None, reply))
+        else:
+
+            def then(mine: bytes) -> None:
+                self._own_node.ask(exchange, services, theirs, lambda reply: merge(mine, reply))
+
+            serve_part(exchange, ours, self._parts, services, then)
+
+
+def common_versions(brokers: Collection[Versions]) -> Versions:
+    """Return the versions that every broker has."""
+    if not brokers:
+        return {}
+    common = {}
+    for key in set.intersection(*[set(ranges) for ranges in brokers]):
+        lowest = max(ranges[key][0] for ranges in brokers)
+        highest = min(ranges[key][1] for ranges in brokers)
+        if lowest <= highest:
+            common[key] = (lowest, highest)
+    return common
+
+
+def _text(endpoint: Endpoint) -> str:
+    return f"{endpoint.host}:{endpoint.port}"
+
+
+def _shown(settings: GatewaySettings) -> str:
+    return f"{settings.ports.start}-{settings.ports.stop - 1}"

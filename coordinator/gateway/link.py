@@ -1,0 +1,162 @@
+"""The connection to a broker that belongs to one client connection.
+
+It is opened on first need. Its owner decides what the bytes mean; the link knows only whether they
+may flow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+import structlog
+
+from groupkeeper.coordinator.gateway.dialing import DialError, dial
+from groupkeeper.coordinator.gateway.security import Security
+from groupkeeper.coordinator.gateway.traffic import Traffic
+from groupkeeper.coordinator.handlers.services import Endpoint
+from groupkeeper.coordinator.server.memory import GRAIN_BYTES
+
+_log = structlog.get_logger("groupkeeper.gateway")
+
+CLOSE_LIMIT_S: Final = 10.0
+"""A closed link is aborted after this time if the broker does not read the rest."""
+
+
+class LinkOwner(Protocol):
+    """The side of the client."""
+
+    def link_opened(self) -> None:
+        """Called once the broker accepts requests."""
+        ...
+
+    def link_received(self, data: bytes) -> None:
+        """Called with bytes of the broker."""
+        ...
+
+    def link_flows(self) -> None:
+        """Called when the bytes that wait to be sent were too many, or are few again."""
+        ...
+
+    def link_lost(self, error: str) -> None:
+        """Called once if the connection could not be opened or has ended, not after ``close``."""
+        ...
+
+
+class LinkTarget:
+    """A broker that links connect to."""
+
+    __slots__ = ("broker_id", "connect_timeout_s", "endpoint", "security", "traffic")
+
+    def __init__(
+        self, broker_id: int, endpoint: Endpoint, security: Security, connect_timeout_s: float
+    ) -> None:
+        self.broker_id = broker_id
+        self.endpoint = endpoint
+        self.security = security
+        self.connect_timeout_s = connect_timeout_s
+        self.traffic = Traffic()
+
+
+class BrokerLink(asyncio.Protocol):
+    """One connection to a broker, from its opening to its end."""
+
+    def __init__(self, target: LinkTarget, owner: LinkOwner) -> None:
+        """Begin to connect."""
+        self.target = target
+        self._owner: LinkOwner | None = owner
+        self._transport: asyncio.Transport | None = None
+        self._is_reading = True
+        self.is_writable = True
+        """False while many bytes wait to be sent."""
+        self._task = asyncio.get_running_loop().create_task(self._open())
+
+    @property
+    def is_open(self) -> bool:
+        """True if bytes can be written."""
+        return self._transport is not None and self._owner is not None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Return the number of written bytes that are not sent."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    async def _open(self) -> None:
+        target = self.target
+        try:
+            await dial(target.endpoint, target.security, self, target.connect_timeout_s)
+        except DialError as error:
+            target.traffic.is_up = False
+            target.traffic.failures["connect"] += 1
+            self._end(str(error))
+        except Exception as error:  # noqa: BLE001 - its owner must not wait for ever
+            _log.exception("link_not_opened", broker=target.broker_id)
+            self._end(f"a bug of ours: {error!r}")
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Send bytes to the broker. The link must be open."""
+        assert self._transport is not None
+        if not self._transport.is_closing():
+            self.target.traffic.bytes_out += len(data)
+            self._transport.write(data)
+
+    def read(self, wanted: bool) -> None:
+        """Read from the broker, or stop."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or wanted == self._is_reading:
+            return
+        self._is_reading = wanted
+        (transport.resume_reading if wanted else transport.pause_reading)()
+
+    def close(self) -> None:
+        """End the link. Bytes that were written are still sent, for a limited time."""
+        self._owner = None
+        transport = self._transport
+        if transport is None:
+            self._task.cancel()
+            return
+        transport.close()
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, transport.abort)
+
+    def _end(self, error: str) -> None:
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.link_lost(error)
+
+    # --- Called by the event loop -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        traffic = self.target.traffic
+        traffic.connections += 1
+        traffic.is_up = True
+        self._transport.set_write_buffer_limits(high=GRAIN_BYTES, low=0)
+        if self._owner is None:
+            transport.close()
+        else:
+            self._owner.link_opened()
+
+    def data_received(self, data: bytes) -> None:
+        self.target.traffic.bytes_in += len(data)
+        if self._owner is not None:
+            self._owner.link_received(data)
+
+    def pause_writing(self) -> None:
+        self.is_writable = False
+        if self._owner is not None:
+            self._owner.link_flows()
+
+    def resume_writing(self) -> None:
+        self.is_writable = True
+        if self._owner is not None:
+            self._owner.link_flows()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.target.traffic.connections -= 1
+        self._end(str(exc) if exc else "the broker closed the connection")
+
+
+OpenLink = Callable[[LinkOwner], BrokerLink]
+"""Begins a link for an owner."""

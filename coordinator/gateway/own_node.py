@@ -1,0 +1,223 @@
+"""Our own node in gateway mode: the coordinator of every group, and the leader of nothing.
+
+It answers requests of groups itself. It asks some broker of the upstream whatever else a client
+sends there, and rewrites the answer. Each client connection has a link of its own for this, because
+a broker may know the client by its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from groupkeeper.coordinator.gateway.addresses import Addresses
+from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner
+from groupkeeper.coordinator.gateway.reply_stream import Change, ReplySlot, ReplyStream
+from groupkeeper.coordinator.gateway.rewriting import rewrite
+from groupkeeper.coordinator.handlers.exchange import Exchange
+from groupkeeper.coordinator.handlers.routes import Handle
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.server.stats import UPSTREAM_BAD_REPLY, UPSTREAM_LOST
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.versions import ApiKey
+
+_READS: Final = frozenset(
+    {
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        75,  # DescribeTopicPartitions
+    }
+)
+"""Requests that change nothing. If a broker fails, another one is asked."""
+
+
+class Asking(NamedTuple):
+    """How own-node requests reach the upstream."""
+
+    link: Callable[[LinkOwner, frozenset[int]], BrokerLink | None]
+    """Begins a link to a broker that is not in the set; None if there is none."""
+    addresses: Addresses
+    offline: Callable[[int, int], Handle | None]
+    """Returns the handler of a (key, version) that we answer if no broker can be reached."""
+    answered: Callable[[int], None]
+    """Called with the key of each request that a broker answered."""
+    max_reply_bytes: int
+
+
+class OwnNodeRequests:
+    """The requests of one client connection to a broker, one at a time."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._link: BrokerLink | None = None
+        self._replies = self._new_replies()
+        self._exchange: Exchange | None = None
+        self._services: Services
+        self._frame = b""
+        self._change: Change | None = None
+        self._failed: frozenset[int] = frozenset()
+
+    def ask(
+        self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
+    ) -> None:
+        """Send a request. Its reply is the answer of the exchange, changed if there is a change."""
+        assert self._exchange is None, "an exchange that did not block"
+        self._exchange, self._services = exchange, services
+        self._frame, self._change = frame, change
+        self._failed = frozenset()
+        exchange.on_closed = self._closed
+        self._try()
+
+    def close(self) -> None:
+        """End the link. Called when the connection of the client has ended."""
+        self._exchange = None
+        self._drop()
+
+    # --- Called by the link -----------------------------------------------------------------------
+
+    def link_opened(self) -> None:
+        if self._exchange is not None:
+            self._send()
+
+    def link_received(self, data: bytes) -> None:
+        exchange, link = self._exchange, self._link
+        assert link is not None
+        try:
+            self._replies.feed(data)
+            held = self._replies.held_bytes
+            piece = self._replies.take()
+            if piece is None:
+                if exchange is not None:
+                    exchange.channel.grew(exchange, max(held - exchange.cost_bytes, 0))
+                return
+            assert exchange is not None
+            assert piece.is_last
+            reply = bytes(piece.data) if self._change is None else self._change(bytes(piece.data))
+        except ProtocolError as error:
+            link.target.traffic.failures[error.reason] += 1
+            self._drop()
+            if exchange is not None:
+                self._refuse(UPSTREAM_BAD_REPLY)
+            return
+        self._done()
+        self._asking.answered(exchange.key)
+        exchange.send(reply)
+
+    def link_flows(self) -> None:
+        pass
+
+    def link_lost(self, error: str) -> None:
+        link, self._link = self._link, None
+        was_sent = self._replies.owes > 0
+        self._replies = self._new_replies()
+        exchange = self._exchange
+        if exchange is None or link is None:
+            return
+        self._failed |= {link.target.broker_id}
+        if was_sent and exchange.key not in _READS:
+            self._refuse(UPSTREAM_LOST)
+        else:
+            self._try()
+
+    # --- Our own ----------------------------------------------------------------------------------
+
+    def _try(self) -> None:
+        if self._link is not None and self._link.is_open:
+            self._send()
+            return
+        self._link = self._asking.link(self, self._failed)
+        if self._link is None:
+            self._answer_offline()
+
+    def _send(self) -> None:
+        exchange, link = self._exchange, self._link
+        assert exchange is not None
+        assert link is not None
+        self._replies.expect(
+            ReplySlot(exchange.key, exchange.version, exchange.correlation_id, _as_it_is)
+        )
+        link.write(self._frame)
+
+    def _answer_offline(self) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        handle = self._asking.offline(exchange.key, exchange.version)
+        if handle is None:
+            self._refuse(UPSTREAM_LOST)
+            return
+        services = self._services
+        self._done()
+        try:
+            handle(exchange, services)
+        except ProtocolError as error:
+            exchange.channel.refused(exchange, error.reason)
+        except Exception as error:  # noqa: BLE001 - it must not affect other connections
+            exchange.channel.failed(exchange, error)
+
+    def _done(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        self._frame, self._change = b"", None
+        if exchange is not None:
+            exchange.on_closed = None
+
+    def _refuse(self, reason: str) -> None:
+        exchange = self._exchange
+        self._done()
+        if exchange is not None:
+            exchange.channel.refused(exchange, reason)
+
+    def _closed(self) -> None:
+        self._exchange = None
+        self._drop()
+
+    def _drop(self) -> None:
+        link, self._link = self._link, None
+        self._replies = self._new_replies()
+        if link is not None:
+            link.close()
+
+    def _new_replies(self) -> ReplyStream:
+        return ReplyStream(self._asking.max_reply_bytes, self._asking.max_reply_bytes)
+
+
+def _as_it_is(reply: bytes) -> bytes:
+    return reply
+
+
+class OwnNode:
+    """The handler of the requests that our own node does not answer itself."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._asked: dict[object, OwnNodeRequests] = {}
+
+    def forward(self, exchange: Exchange, services: Services, frame: bytes | None = None) -> None:
+        """Ask a broker, and answer with its reply. ``frame`` replaces that of the client."""
+        host = exchange.channel.local_address()[0]
+        view = self._asking.addresses.view(host)
+        key, version = exchange.key, exchange.version
+        self.ask(
+            exchange,
+            services,
+            exchange.frame if frame is None else frame,
+            lambda reply: rewrite(key, version, reply, view),
+        )
+
+    def ask(
+        self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
+    ) -> None:
+        """Send a frame to the broker of this client's connection."""
+        session = exchange.channel.session
+        asked = self._asked.get(session)
+        if asked is None:
+            asked = self._asked[session] = OwnNodeRequests(self._asking)
+            session.on_end = lambda: self._ended(session)
+        asked.ask(exchange, services, frame, change)
+
+    def _ended(self, session: object) -> None:
+        asked = self._asked.pop(session, None)
+        if asked is not None:
+            asked.close()

@@ -1,0 +1,635 @@
+"""One client connection of a broker's listener, and its connection to that broker.
+
+Requests for us are gathered and begin an ``Exchange``, as on our own node. All others go to the
+broker as their bytes arrive, and its replies come back in the same way. One queue has the exchanges
+and the slots of passed requests, so replies leave in the order of the requests.
+
+Bytes are held only if a peer does not take them. Then the other side is not read until they are
+gone. So one connection holds about ``upstream.window_bytes`` each way, whatever the size of a
+frame. It reports them to the budget of all connections (``server.budget``).
+
+Errors end this pair of connections and no other one.
+
+Long because the order of replies, the flow of bytes and the end of both connections share one
+state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from groupkeeper.coordinator.gateway.apis import Treatment
+from groupkeeper.coordinator.gateway.link import BrokerLink, OpenLink
+from groupkeeper.coordinator.gateway.reply_stream import Change, ReplySlot, ReplyStream
+from groupkeeper.coordinator.gateway.request_stream import (
+    Bytes,
+    Passed,
+    RequestStream,
+    WholeRequest,
+)
+from groupkeeper.coordinator.gateway.splitting import Division
+from groupkeeper.coordinator.handlers.exchange import Exchange
+from groupkeeper.coordinator.handlers.services import Endpoint, Services
+from groupkeeper.coordinator.handlers.session import Session
+from groupkeeper.coordinator.server.memory import GRAIN_BYTES, REQUEST_BYTES, cost_bytes
+from groupkeeper.coordinator.server.stats import (
+    FAST_S,
+    UPSTREAM_BAD_REPLY,
+    UPSTREAM_LOST,
+    CloseReason,
+)
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.frames import HeaderReader
+from groupkeeper.protocol.last_requests import LastRequests
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from groupkeeper.coordinator.handlers.routes import Routes
+    from groupkeeper.coordinator.server.listener import Listener
+    from groupkeeper.coordinator.server.shared import Shared
+
+READ_BYTES: Final = 262_144
+"""The most bytes that the loop reads at once."""
+
+
+class RelayRules(NamedTuple):
+    """What the connections of one broker's listener do with requests and replies."""
+
+    open_link: OpenLink
+    """Begins a connection to the broker."""
+    treatments: Callable[[], Mapping[tuple[int, int], Treatment]]
+    """Returns what happens to each (key, version) now."""
+    own: Callable[[str], Endpoint]
+    """Returns the address of our own node for a client that connected to this host of ours."""
+    change: Callable[[str, int, int], Change | None]
+    """Returns the function that rewrites the reply to a (key, version), or None. The first argument
+    is the host of ours that the client connected to."""
+    divide: Callable[[str, WholeRequest], Division]
+    """Divides a request that is split or translated."""
+    passed: Callable[[int], None]
+    """Called with the key of each passed request that was answered."""
+    offline: Routes
+    """The routes of the requests that we answer if the broker cannot be reached."""
+    max_passed_bytes: int
+    """The longest passed request or reply."""
+    window_bytes: int
+    """Bytes that may wait for one peer before the other one is not read."""
+
+
+class RelayMemory:
+    """What the budget of all connections remembers of one relay."""
+
+    __slots__ = ("_requests_seen", "reported_bytes", "stalled_ticks", "waits")
+
+    def __init__(self) -> None:
+        self.reported_bytes = 0
+        self.stalled_ticks = 0
+        self.waits: Callable[[], bool] = bool
+        """Returns True if bytes wait for a peer."""
+        self._requests_seen = -1
+
+    def waits_for_client(self, requests: int, owes: int) -> bool:
+        """Return True if the memory stays in use until a peer sends or reads more. False if bytes
+        have passed since the last call.
+        """
+        if self._requests_seen != requests:
+            self._requests_seen = requests
+            return False
+        return self.waits()
+
+
+class RelayConnection:
+    """The client's side, with the methods of ``asyncio.Protocol``, and the owner of its link."""
+
+    # fmt: off
+    __slots__ = (
+        "_blocked_by",
+        "_client_flows",
+        "_closed",
+        "_doomed",
+        "_headers",
+        "_host",
+        "_is_blind",
+        "_limits",
+        "_link",
+        "_listener",
+        "_merge",
+        "_owed",
+        "_pending",
+        "_reading",
+        "_replies",
+        "_requests",
+        "_routes",
+        "_rules",
+        "_scheduled",
+        "_services",
+        "_shared",
+        "_transport",
+        "_turning",
+        "memory",
+        "requests",
+        "session",
+    )
+    # fmt: on
+
+    def __init__(self, shared: Shared, listener: Listener, rules: RelayRules) -> None:
+        self._shared = shared
+        self._limits = shared.limits
+        self._listener = listener.name
+        self._routes = listener.routes
+        self._services = cast("Services", listener.services)
+        self._rules = rules
+        self._requests = RequestStream(
+            self._treatment, shared.limits.max_frame_bytes, rules.max_passed_bytes
+        )
+        self._replies = self._new_replies()
+        self._headers = HeaderReader(shared.limits.max_frame_bytes)
+        self._owed: deque[Exchange | ReplySlot] = deque()
+        self._link: BrokerLink | None = None
+        self._pending: list[tuple[Bytes, ReplySlot | None]] = []
+        """What is sent once the link is open: bytes, and the slot of a request that they begin."""
+        self._blocked_by: Exchange | None = None
+        self._merge: Callable[[bytes], None] | None = None
+        """What happens with the reply of the exchange that blocks, if it is only a part."""
+        self._is_blind = False
+        """True if a Produce with acks=0 was passed. Its failure shows only in the end of the link.
+        """
+        self._doomed: str | None = None
+        self._closed = self._turning = self._scheduled = False
+        self._reading = self._client_flows = True
+        self.requests = 0
+        """Grows with each request and with all bytes that pass."""
+        self.memory = RelayMemory()
+        self.memory.waits = self._waits_for_peer
+
+    # --- Called by the event loop -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._host = str(transport.get_extra_info("sockname")[0])
+        peername = transport.get_extra_info("peername")
+        self.session = Session(self._listener, str(peername[0]) if peername else "unknown")
+        refused = self._shared.opened(self)
+        if refused is not None:
+            self._shared.count_closed(self.session, refused)
+            self._closed = True
+            transport.close()
+            return
+        self._transport.set_write_buffer_limits(high=GRAIN_BYTES, low=0)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closed or (self._doomed is not None and not self._requests.is_passing):
+            return
+        shared = self._shared
+        begun_s = shared.watch.read_s()
+        shared.stats.bytes_in += len(data)
+        self._requests.feed(data)
+        if shared.turns.is_full:
+            self._continue_later()
+        if not self._scheduled:
+            self._turn()
+        self._balance()
+        self._spent(begun_s)
+
+    def pause_writing(self) -> None:
+        self._client_flows = False
+        self._balance()
+
+    def resume_writing(self) -> None:
+        self._client_flows = True
+        self._balance()
+        self._end_if_done()
+
+    def eof_received(self) -> None:
+        """Let the transport close itself, as ``asyncio.Protocol`` does."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._shared.closed(self)
+        self._release()
+
+    # --- Called by the link -----------------------------------------------------------------------
+
+    def link_opened(self) -> None:
+        pending, self._pending = self._pending, []
+        for data, slot in pending:
+            self._send(data, slot)
+        self._turn()
+        self._balance()
+
+    def link_received(self, data: bytes) -> None:
+        if self._closed:
+            return
+        begun_s = self._shared.watch.read_s()
+        self.requests += 1
+        try:
+            self._replies.feed(data)
+            self._hand_on()
+        except ProtocolError as error:
+            assert self._link is not None
+            self._link.target.traffic.failures[error.reason] += 1
+            self._fail_link(UPSTREAM_BAD_REPLY, error.message)
+            return
+        except Exception as error:  # noqa: BLE001 - it must not affect other connections
+            self._shared.refusals.bug(self.session.address, -1, -1, error)
+            self.abort(CloseReason.INTERNAL_ERROR)
+            return
+        if self._requests.untaken_bytes and not self._scheduled:
+            self._turn()
+        self._balance()
+        self._end_if_done()
+        self._spent(begun_s)
+
+    def link_flows(self) -> None:
+        if self._closed:
+            return
+        if self._link is not None and self._link.is_writable:
+            self._turn()
+        self._balance()
+
+    def link_lost(self, error: str) -> None:
+        """End the pair if something was sent without an answer. Otherwise the next request opens a
+        link again.
+        """
+        self._link = None
+        pending, self._pending = self._pending, []
+        if self._closed:
+            return
+        is_broken = self._replies.owes or self._requests.is_passing or self._is_blind
+        if pending and not is_broken and self._answer_offline(pending):
+            self._turn()
+            self._balance()
+            return
+        self._replies = self._new_replies()
+        if pending or is_broken:
+            self._fail_link(UPSTREAM_LOST, error)
+
+    # --- Called by exchanges ----------------------------------------------------------------------
+
+    def answered(self, exchange: Exchange) -> None:
+        if self._closed:
+            return
+        self._shared.stats.requests[exchange.key, exchange.version, exchange.error] += 1
+        assert exchange.reply is not None, "answered without an answer"
+        if len(exchange.reply) > self._services.max_reply_bytes:
+            exchange.reply = None
+            self.refused(exchange, CloseReason.REPLY_TOO_LARGE)
+            return
+        exchange.cost_bytes = 0
+        if exchange.begun_s:
+            took_s = self._shared.watch.read_s() - exchange.begun_s
+            self._shared.stats.times.add(exchange.key, took_s)
+        if exchange is self._blocked_by:
+            self._blocked_by = None
+            merge, self._merge = self._merge, None
+            if merge is not None:
+                self._owed.remove(exchange)
+                merge(exchange.reply)
+        self._write_ready()
+        if not self._turning:
+            self._continue_later()  # the caller may be in the middle of answering others
+            self._balance()
+            self._end_if_done()
+
+    def failed(self, exchange: Exchange, error: BaseException) -> None:
+        if not self._closed:
+            self._shared.refusals.bug(self.session.address, exchange.key, exchange.version, error)
+            self.abort(CloseReason.INTERNAL_ERROR)
+
+    def refused(self, exchange: Exchange, reason: str) -> None:
+        if self._closed:
+            return
+        self._owed.remove(exchange)
+        if self._blocked_by is exchange:
+            self._blocked_by = self._merge = None
+        about = {} if exchange.group_id is None else {"group": exchange.group_id}
+        self._refuse(reason, api_key=exchange.key, api_version=exchange.version, **about)
+
+    def grew(self, exchange: Exchange, size_bytes: int) -> None:
+        exchange.cost_bytes += size_bytes
+        self._balance()
+
+    def local_address(self) -> tuple[str, int]:
+        """Return the address of our own node, the coordinator, for this client."""
+        return self._rules.own(self._host)
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
+        if delay_s <= 0:
+            return self._shared.turns.soon(call)
+        return self._shared.loop.call_later(delay_s, call).cancel
+
+    # --- Called by the server and the budget ------------------------------------------------------
+
+    @property
+    def owes(self) -> int:
+        return len(self._owed)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def waits_for_us(self) -> bool:
+        return bool(self._owed) and self._client_flows
+
+    def idle_reason(self) -> CloseReason:
+        if not self._client_flows:
+            return CloseReason.NOT_READING
+        return CloseReason.INCOMPLETE_FRAME if self._requests.is_incomplete else CloseReason.IDLE
+
+    def force_close(self) -> None:
+        self._transport.abort()
+
+    def abort(self, reason: CloseReason) -> None:
+        if not self._closed:
+            self._shared.count_closed(self.session, reason)
+            self._closed = True
+            if self._client_flows:
+                self._transport.close()
+        if not self._client_flows:
+            self._transport.abort()
+        self._release()
+
+    def stop_reading(self) -> None:
+        """Begin no more requests. The rest of a request that was passed in part still passes."""
+        if self._doomed is None:
+            self._doomed = CloseReason.SHUTDOWN
+            self._balance()
+
+    def look_at_budget(self) -> None:
+        self._balance()
+
+    # --- From the client to us or to the broker ---------------------------------------------------
+
+    def _treatment(self, key: int, version: int) -> Treatment | None:
+        return self._rules.treatments().get((key, version))
+
+    def _turn(self) -> None:
+        """Take as many pieces as may be taken in this turn."""
+        if self._turning or self._closed:
+            return
+        self._turning = True
+        read_s = self._shared.watch.read_s
+        left = self._limits.max_turn_requests
+        until_s = read_s() + self._limits.max_turn_s
+        try:
+            while left and self._may_take() and (piece := self._requests.take()) is not None:
+                left -= 1
+                self.requests += 1
+                if isinstance(piece, Passed):
+                    self._pass(piece)
+                else:
+                    self._begin(piece)
+                if read_s() >= until_s:
+                    left = 0
+            if not left and self._requests.untaken_bytes:
+                self._continue_later()
+        except ProtocolError as error:
+            self._refuse(error.reason, error=error.message)
+        finally:
+            self._turning = False
+
+    def _may_take(self) -> bool:
+        return (
+            not self._closed
+            and self._blocked_by is None
+            and not self._pending
+            and self._link_has_room()
+            and len(self._owed) < self._limits.max_waiting_requests
+            and (self._doomed is None or self._requests.is_passing)
+        )
+
+    def _link_has_room(self) -> bool:
+        return self._link is None or self._link.unsent_bytes < self._room_bytes()
+
+    def _room_bytes(self) -> int:
+        return max(self._rules.window_bytes - READ_BYTES, GRAIN_BYTES)
+
+    def _pass(self, piece: Passed) -> None:
+        slot = None
+        if not piece.gets_reply:
+            self._is_blind = True
+        elif piece.key >= 0:
+            change = self._rules.change(self._host, piece.key, piece.version)
+            slot = ReplySlot(piece.key, piece.version, piece.correlation_id, change)
+            self._owed.append(slot)
+        self._send(piece.data, slot)
+
+    def _send(self, data: Bytes, slot: ReplySlot | None) -> None:
+        """Send bytes to the broker, or begin to connect and send them later."""
+        link = self._link
+        if link is None:
+            link = self._link = self._rules.open_link(self)
+        if self._pending or not link.is_open:
+            self._pending.append((data, slot))
+            return
+        if slot is not None:
+            self._replies.expect(slot)
+        link.write(data)
+
+    def _begin(self, piece: WholeRequest) -> None:
+        if piece.treatment is Treatment.OURS:
+            self._serve(piece.frame, self._routes)
+        elif piece.treatment is Treatment.REWRITTEN:
+            self._pass_whole(piece.frame, piece, None)
+        else:
+            ours, theirs, merge = self._rules.divide(self._host, piece)
+            if ours is None:
+                assert theirs is not None, "a request without a part"
+                change = None if merge is None else lambda reply: merge(None, reply)
+                self._pass_whole(theirs, piece, change)
+                return
+            if theirs is not None:
+                assert merge is not None, "two replies and nothing that merges them"
+                self._merge = lambda mine: self._pass_whole(
+                    theirs, piece, lambda reply: merge(mine, reply)
+                )
+            self._serve(ours, self._routes)
+
+    def _pass_whole(self, frame: bytes, piece: WholeRequest, change: Change | None) -> None:
+        correlation_id = int.from_bytes(piece.frame[8:12], "big", signed=True)
+        if change is None:
+            change = self._rules.change(self._host, piece.key, piece.version)
+        slot = ReplySlot(piece.key, piece.version, correlation_id, change)
+        self._owed.append(slot)
+        self._send(frame, slot)
+
+    def _serve(self, frame: bytes, routes: Routes) -> None:
+        """Begin a request for us. The next one begins after its answer, as in Kafka."""
+        begun_s = self._shared.watch.read_s()
+        key, version, correlation_id, client_id, offset = self._headers.read(frame)
+        client = self.session.client
+        if client.client_id != client_id:
+            client = self.session.named(client_id)
+        exchange = Exchange(
+            self, key, version, correlation_id, client, frame, offset, LastRequests()
+        )
+        exchange.cost_bytes = cost_bytes(len(frame))
+        self._owed.append(exchange)
+        self._blocked_by = exchange
+        try:
+            routes[key, version](exchange, self._services)
+        except ProtocolError:
+            self._owed.remove(exchange)
+            self._blocked_by = self._merge = None
+            raise
+        except Exception as error:  # noqa: BLE001 - it must not affect other connections
+            self.failed(exchange, error)
+        else:
+            if exchange.reply is None:
+                exchange.begun_s = begun_s
+
+    def _answer_offline(self, pending: list[tuple[Bytes, ReplySlot | None]]) -> bool:
+        """Answer the request that waits for the link by ourselves, if we can."""
+        (frame, slot), *more = pending
+        if slot is None or more or self._owed[-1] is not slot:
+            return False
+        routes = self._rules.offline
+        if (slot.key, slot.version) not in routes:
+            return False
+        self._owed.pop()
+        try:
+            self._serve(bytes(frame), routes)
+        except ProtocolError as error:
+            self._refuse(error.reason, error=error.message)
+        return True
+
+    # --- From us and the broker to the client -----------------------------------------------------
+
+    def _hand_on(self) -> None:
+        """Write the replies that have arrived, changed where they must be."""
+        while not self._closed and (piece := self._replies.take()) is not None:
+            slot, data, is_last = piece
+            assert self._owed[0] is slot, "a reply that overtakes an earlier one"
+            self._write(data if slot.change is None else slot.change(bytes(data)))
+            if is_last:
+                self._owed.popleft()
+                self._rules.passed(slot.key)
+                self._write_ready()
+
+    def _write_ready(self) -> None:
+        """Write the answers of exchanges to which no earlier reply is missing."""
+        owed = self._owed
+        while owed and isinstance(first := owed[0], Exchange) and first.reply is not None:
+            owed.popleft()
+            self._write(first.reply)
+
+    def _write(self, data: Bytes) -> None:
+        if not self._transport.is_closing():
+            self._shared.stats.bytes_out += len(data)
+            self._transport.write(data)
+
+    # --- The flow of bytes ------------------------------------------------------------------------
+
+    def _balance(self) -> None:
+        """Read from each side only if the other one takes the bytes and the budget allows it."""
+        self._account()
+        if self._closed or self._transport.is_closing():
+            return
+        allowed = self._shared.budget.allows(self)
+        if self._link is not None:
+            unsent_bytes = 0 if self._client_flows else self._transport.get_write_buffer_size()
+            self._link.read(unsent_bytes < self._room_bytes() and allowed)
+        wanted = (
+            (self._doomed is None or self._requests.is_passing)
+            and self._requests.untaken_bytes < GRAIN_BYTES
+            and self._link_has_room()
+            and allowed
+        )
+        if wanted != self._reading:
+            self._reading = wanted
+            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+
+    def _account(self) -> None:
+        held = 0 if self._client_flows else self._transport.get_write_buffer_size()
+        if not self._closed:
+            held += self._requests.held_bytes + self._replies.held_bytes
+            held += sum([len(data) for data, _ in self._pending])
+            if self._link is not None and not self._link.is_writable:
+                held += self._link.unsent_bytes
+            held += REQUEST_BYTES * len(self._owed)
+            if self._blocked_by is not None:
+                held += self._blocked_by.cost_bytes
+        if held < GRAIN_BYTES:
+            held = 0
+        change = held - self.memory.reported_bytes
+        if change > GRAIN_BYTES or change < -GRAIN_BYTES or (change and not held):
+            self._shared.budget.count(self, held)
+
+    def _waits_for_peer(self) -> bool:
+        if not self._client_flows or (self._link is not None and not self._link.is_writable):
+            return True
+        return self._requests.is_incomplete and not self._owed
+
+    def _spent(self, begun_s: float) -> None:
+        took_s = self._shared.watch.read_s() - begun_s
+        if took_s > FAST_S:
+            self._shared.turns.spend(took_s)
+            self._shared.watch.end(begun_s, self.data_received)
+
+    def _continue_later(self) -> None:
+        if not self._scheduled and not self._closed and self._requests.untaken_bytes:
+            self._scheduled = True
+            self._shared.turns.soon(self._continue)
+
+    def _continue(self) -> None:
+        self._scheduled = False
+        if not self._closed:
+            self._turn()
+            self._balance()
+            self._end_if_done()
+
+    # --- The end ----------------------------------------------------------------------------------
+
+    def _refuse(self, reason: str, **detail: Any) -> None:
+        """Stop reading. Close the connection once earlier requests are answered."""
+        if self._doomed is not None or self._closed:
+            return
+        self._shared.count_closed(self.session, reason, **detail)
+        self._doomed = reason
+        self._requests.forget()
+        self._balance()
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._doomed in (None, CloseReason.SHUTDOWN) or self._owed or self._closed:
+            return
+        self._closed = True
+        self._transport.close()
+        self._release()
+
+    def _fail_link(self, reason: str, message: str) -> None:
+        """Close both connections at once: a reply that is owed will never come."""
+        if self._closed:
+            return
+        self._shared.count_closed(self.session, reason, error=message)
+        self._closed = True
+        if self._client_flows:
+            self._transport.close()
+        else:
+            self._transport.abort()
+        self._release()
+
+    def _release(self) -> None:
+        """Release everything except bytes that the client may still read. Exchanges keep no
+        reference to this connection.
+        """
+        self._requests.forget()
+        self._replies = self._new_replies()
+        self._pending = []
+        self._blocked_by = self._merge = None
+        self.memory.waits = bool
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        self._account()
+        owed, self._owed = self._owed, deque()
+        for each in owed:
+            if isinstance(each, Exchange):
+                each.detach()
+
+    def _new_replies(self) -> ReplyStream:
+        return ReplyStream(self._services.max_reply_bytes, self._rules.max_passed_bytes)

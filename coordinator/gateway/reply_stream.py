@@ -1,0 +1,142 @@
+"""Splits the bytes of a broker into the replies to the requests that were passed to it. Pure.
+
+A reply that nobody changes is handed on as it arrives. One that must be changed is gathered whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from groupkeeper.coordinator.gateway.request_stream import VIEW_BYTES, Bytes
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.frames import PREFIX_BYTES
+
+_BEGINNING: Final = Struct(">ii")
+"""Size and correlation id."""
+_CORRELATION_ID_BYTES: Final = 4
+
+Change: TypeAlias = Callable[[bytes], bytes]
+"""Returns a whole reply as the client gets it. Raises ProtocolError if the bytes are invalid."""
+
+
+class ReplySlot:
+    """The place of a passed request in the order of replies."""
+
+    __slots__ = ("change", "correlation_id", "key", "version")
+
+    def __init__(
+        self, key: int, version: int, correlation_id: int, change: Change | None = None
+    ) -> None:
+        """Without ``change`` the reply is handed on as it arrives."""
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.change = change
+
+
+class Piece(NamedTuple):
+    """Bytes of the reply in a slot. A reply that was gathered is one piece, not changed yet."""
+
+    slot: ReplySlot
+    data: Bytes
+    is_last: bool
+
+
+class ReplyStream:
+    """The bytes of one broker. After a ProtocolError no more may be fed or taken."""
+
+    # fmt: off
+    __slots__ = (
+        "_data", "_max_bytes", "_max_passed_bytes", "_passing", "_position", "_slots", "_waiting",
+        "_wanted",
+    )
+    # fmt: on
+
+    def __init__(self, max_bytes: int, max_passed_bytes: int) -> None:
+        """``max_bytes`` limits a reply that is gathered, ``max_passed_bytes`` any other."""
+        self._max_bytes = max_bytes
+        self._max_passed_bytes = max_passed_bytes
+        self._slots: deque[ReplySlot] = deque()
+        self._data = b""
+        self._position = 0
+        self._waiting = bytearray()
+        self._wanted = 0
+        self._passing = 0
+
+    def expect(self, slot: ReplySlot) -> None:
+        """Add the slot of a request that was passed."""
+        self._slots.append(slot)
+
+    @property
+    def owes(self) -> int:
+        """Return the number of replies that are not complete."""
+        return len(self._slots)
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the number of bytes that were fed and not taken."""
+        return len(self._waiting) + len(self._data) - self._position
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes of the broker."""
+        if self._waiting:
+            self._waiting += data
+            if len(self._waiting) < self._wanted:
+                return
+            data = bytes(self._waiting)
+            self._waiting = bytearray()
+        elif self._position < len(self._data):
+            data = self._data[self._position :] + data
+        self._data, self._position = data, 0
+
+    def take(self) -> Piece | None:
+        """Return the next piece; None if more bytes are needed. Raises ProtocolError."""
+        data, start = self._data, self._position
+        left = len(data) - start
+        if not left:
+            return None
+        if self._passing:
+            taken = min(left, self._passing)
+            self._passing -= taken
+            return self._piece(taken, is_last=not self._passing)
+        if not self._slots:
+            raise ProtocolError("unexpected_reply", "the broker sent a reply to no request")
+        if left < _BEGINNING.size:
+            self._wait(_BEGINNING.size)
+            return None
+        size, correlation_id = _BEGINNING.unpack_from(data, start)
+        slot = self._slots[0]
+        limit = self._max_passed_bytes if slot.change is None else self._max_bytes
+        if not _CORRELATION_ID_BYTES <= size <= limit:
+            raise ProtocolError("bad_reply", f"the broker sent a reply of {size} bytes")
+        if correlation_id != slot.correlation_id:
+            raise ProtocolError("unexpected_reply", "the broker sent a reply to another request")
+        whole = PREFIX_BYTES + size
+        if slot.change is not None and left < whole:
+            self._wait(whole)
+            return None
+        taken = min(left, whole)
+        self._passing = whole - taken
+        return self._piece(taken, is_last=not self._passing)
+
+    def _piece(self, size: int, *, is_last: bool) -> Piece:
+        slot = self._slots.popleft() if is_last else self._slots[0]
+        data, start = self._data, self._position
+        stop = start + size
+        if stop < len(data):
+            self._position = stop
+        else:
+            self._data, self._position = b"", 0
+        if size == len(data):
+            return Piece(slot, data, is_last)
+        if size < VIEW_BYTES or slot.change is not None:
+            return Piece(slot, data[start:stop], is_last)
+        return Piece(slot, memoryview(data)[start:stop], is_last)
+
+    def _wait(self, wanted: int) -> None:
+        self._waiting += self._data[self._position :]
+        self._wanted = wanted
+        self._data, self._position = b"", 0

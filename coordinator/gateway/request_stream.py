@@ -1,0 +1,281 @@
+"""Splits the bytes of a client into requests: those for us whole, those for a broker as they
+arrive.
+
+Only the first bytes of a passed request are kept until they are complete: its header, and of a
+Produce also its acks. So a Produce of 100 MB takes no more memory than one of 100 bytes. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from groupkeeper.coordinator.gateway.apis import PRODUCE, Treatment
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.frames import PREFIX_BYTES, check_length
+from groupkeeper.protocol.reader import MAX_HEADER_TAGS
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
+
+_BEGINNING: Final = Struct(">ihhi")
+"""Size, API key, version and correlation id."""
+_INT16: Final = Struct(">h")
+_MIN_BYTES: Final = 10
+"""The shortest header: key, version, correlation id and the length of the client id."""
+MAX_HEAD_BYTES: Final = 131_072
+"""The longest beginning of a Produce up to its acks. A client id and a transactional id have at
+most 32,767 bytes each. The rest is room for tagged fields, of which clients send none."""
+_FLEXIBLE_PRODUCE: Final = API_BY_KEY[ApiKey.PRODUCE].first_flexible
+_WITH_TRANSACTIONAL_ID: Final = 3
+"""The first version of Produce that has one."""
+_VARINT_BYTES: Final = 5
+
+
+Bytes: TypeAlias = bytes | memoryview
+
+VIEW_BYTES: Final = 16_384
+"""From this size on a part of a read passes without a copy. It keeps the whole read in memory until
+it is sent."""
+
+
+class Passed(NamedTuple):
+    """Bytes for the broker. They begin a request if ``key`` is not -1."""
+
+    data: Bytes
+    key: int = -1
+    version: int = -1
+    correlation_id: int = -1
+    gets_reply: bool = True
+    """False for a Produce with acks=0."""
+
+
+class WholeRequest(NamedTuple):
+    """A whole request."""
+
+    frame: bytes
+    key: int
+    version: int
+    treatment: Treatment
+
+
+Piece: TypeAlias = Passed | WholeRequest
+
+
+class RequestStream:
+    """The bytes of one client. After a ProtocolError no more may be fed or taken."""
+
+    # fmt: off
+    __slots__ = (
+        "_data", "_max_bytes", "_max_passed_bytes", "_passing", "_position", "_treatment",
+        "_waiting", "_wanted",
+    )
+    # fmt: on
+
+    def __init__(
+        self,
+        treatment: Callable[[int, int], Treatment | None],
+        max_bytes: int,
+        max_passed_bytes: int,
+    ) -> None:
+        """``treatment`` returns what happens to a (key, version); None if it is not served.
+
+        ``max_bytes`` limits a request that is gathered here, ``max_passed_bytes`` a passed one.
+        """
+        self._treatment = treatment
+        self._max_bytes = max_bytes
+        self._max_passed_bytes = max_passed_bytes
+        self._data = b""
+        self._position = 0
+        self._waiting = bytearray()
+        """An incomplete request, or the incomplete beginning of a passed one."""
+        self._wanted = 0
+        """So many bytes must wait before anything can be taken."""
+        self._passing = 0
+        """The bytes that are missing of the passed request."""
+
+    @property
+    def is_passing(self) -> bool:
+        """True if a request was passed to the broker only in part."""
+        return self._passing > 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the number of bytes that were fed and not taken."""
+        return len(self._waiting) + len(self._data) - self._position
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Return the number of bytes that can be taken now, or are the beginning of a request."""
+        return len(self._data) - self._position
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if the rest of a request has not arrived."""
+        return bool(self._waiting) or self._passing > 0
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes of the client."""
+        if self._waiting:
+            self._waiting += data
+            if len(self._waiting) < self._wanted:
+                return
+            data = bytes(self._waiting)
+            self._waiting = bytearray()
+        elif self._position < len(self._data):
+            data = self._data[self._position :] + data
+        self._data, self._position = data, 0
+
+    def forget(self) -> None:
+        """Drop the bytes that were not taken."""
+        self._data, self._position = b"", 0
+        self._waiting = bytearray()
+
+    def take(self) -> Piece | None:
+        """Return the next piece; None if more bytes are needed. Raises ProtocolError."""
+        data, start = self._data, self._position
+        left = len(data) - start
+        if not left:
+            return None
+        if self._passing:
+            taken = min(left, self._passing)
+            self._passing -= taken
+            return Passed(self._view(taken))
+        if left >= PREFIX_BYTES:
+            check_length(data[start : start + PREFIX_BYTES], self._max_passed_bytes)
+        if left < _BEGINNING.size:
+            self._wait(_BEGINNING.size)
+            return None
+        return self._begin(start, left)
+
+    def _begin(self, start: int, left: int) -> Piece | None:
+        """Begin a request, of which at least the fixed part of the header has arrived."""
+        data = self._data
+        size, key, version, correlation_id = _BEGINNING.unpack_from(data, start)
+        if size < _MIN_BYTES:
+            raise ProtocolError("bad_header", "the frame is shorter than a request header")
+        treatment = self._treatment(key, version)
+        if treatment is None:
+            raise _not_served(key, version)
+        whole = PREFIX_BYTES + size
+        if _is_gathered(key, treatment):
+            check_length(data[start : start + PREFIX_BYTES], self._max_bytes)
+            if left >= whole:
+                return self._whole(whole, treatment)
+            self._wait(whole)
+            return None
+        acks = self._acks(start, min(whole, MAX_HEAD_BYTES), version) if key == PRODUCE else 1
+        if acks is None:
+            self._wait(left + 1)
+            return None
+        taken = min(left, whole)
+        self._passing = whole - taken
+        return Passed(self._view(taken), key, version, correlation_id, acks != 0)
+
+    def _acks(self, start: int, head_bytes: int, version: int) -> int | None:
+        """Return the acks of a Produce; None if more bytes are needed."""
+        head = self._data[start : start + head_bytes]
+        acks = acks_of(head, version)
+        if acks is None and len(head) == head_bytes:
+            raise ProtocolError("bad_header", "a Produce without acks")
+        return acks
+
+    def _whole(self, size: int, treatment: Treatment) -> WholeRequest:
+        frame = self._cut(size)
+        _, key, version, _ = _BEGINNING.unpack_from(frame)
+        return WholeRequest(frame, key, version, treatment)
+
+    def _view(self, size: int) -> Bytes:
+        """Take bytes that pass: without a copy if they are many."""
+        data, start = self._data, self._position
+        if size < VIEW_BYTES or size == len(data):
+            return self._cut(size)
+        stop = start + size
+        if stop < len(data):
+            self._position = stop
+        else:
+            self._data, self._position = b"", 0
+        return memoryview(data)[start:stop]
+
+    def _cut(self, size: int) -> bytes:
+        data, start = self._data, self._position
+        stop = start + size
+        if stop == len(data):
+            self._data, self._position = b"", 0
+            return data[start:] if start else data
+        self._position = stop
+        return data[start:stop]
+
+    def _wait(self, wanted: int) -> None:
+        """Keep what is left until so many bytes have arrived."""
+        self._waiting += self._data[self._position :]
+        self._wanted = wanted
+        self._data, self._position = b"", 0
+
+
+def _is_gathered(key: int, treatment: Treatment) -> bool:
+    """Return True if a request is needed whole. If no broker can be reached, a Metadata is answered
+    from our image."""
+    if treatment is Treatment.PASSED:
+        return False
+    return treatment is not Treatment.REWRITTEN or key == ApiKey.METADATA
+
+
+def acks_of(head: bytes, version: int) -> int | None:
+    """Return the acks of a Produce; None if the bytes end before them."""
+    position = _BEGINNING.size
+    if len(head) < position + 2:
+        return None
+    position += 2 + max(_INT16.unpack_from(head, position)[0], 0)
+    if version >= _FLEXIBLE_PRODUCE:
+        after_tags = _skip_tags(head, position)
+        if after_tags is None:
+            return None
+        position = after_tags
+    if version >= _WITH_TRANSACTIONAL_ID:
+        if version >= _FLEXIBLE_PRODUCE:
+            read = _varint(head, position)
+            if read is None:
+                return None
+            length, position = read
+            position += max(length - 1, 0)
+        else:
+            if len(head) < position + 2:
+                return None
+            position += 2 + max(_INT16.unpack_from(head, position)[0], 0)
+    if len(head) < position + 2:
+        return None
+    acks: int = _INT16.unpack_from(head, position)[0]
+    return acks
+
+
+def _skip_tags(head: bytes, position: int) -> int | None:
+    read = _varint(head, position)
+    if read is None:
+        return None
+    count, position = read
+    if count > MAX_HEADER_TAGS:
+        raise ProtocolError("bad_header", f"a header with {count} tagged fields")
+    for _ in range(count):
+        tag = _varint(head, position)
+        size = None if tag is None else _varint(head, tag[1])
+        if size is None or size[0] > len(head):
+            return None
+        position = size[0] + size[1]
+    return position
+
+
+def _varint(head: bytes, position: int) -> tuple[int, int] | None:
+    """Return an unsigned varint and where it ends; None if the bytes end before it."""
+    value = 0
+    for index in range(_VARINT_BYTES):
+        if position + index >= len(head):
+            return None
+        byte = head[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, position + index + 1
+    raise ProtocolError("bad_header", "a varint of more than 5 bytes")
+
+
+def _not_served(key: int, version: int) -> ProtocolError:
+    return ProtocolError("unsupported_version", f"API {key} v{version} is not served")

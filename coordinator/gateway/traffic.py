@@ -1,0 +1,24 @@
+"""The counters of the connections to one broker, read when metrics are scraped."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+class Traffic:
+    """What passed between clients and one broker since the start."""
+
+    __slots__ = ("bytes_in", "bytes_out", "connections", "failures", "is_up")
+
+    def __init__(self) -> None:
+        self.connections = 0
+        """Open connections to the broker."""
+        self.bytes_out = 0
+        """Bytes sent to the broker."""
+        self.bytes_in = 0
+        """Bytes received from the broker."""
+        self.failures: Counter[str] = Counter()
+        """Failed connections by reason: ``connect``, ``closed`` while a reply was owed, or the
+        label of a ProtocolError."""
+        self.is_up = False
+        """True if the last attempt to connect succeeded."""

@@ -1,0 +1,33 @@
+"""A real Apache Kafka, and the daemon in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.clients.real_kafka import RealKafka
+from tests.helpers.daemon.gateways import a_gateway
+from tests.helpers.daemon.servers import Groupkeeper
+
+SETTINGS = {"message.max.bytes": 30_000_000, "replica.fetch.max.bytes": 30_000_000}
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
+    """An Apache Kafka with one broker."""
+    server = RealKafka(tmp_path_factory.mktemp("kafka"), {}, SETTINGS)
+    try:
+        yield server.start()  # type: ignore[misc]
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def gateway(kafka: RealKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groupkeeper]:
+    """The daemon in front of it."""
+    daemon = a_gateway(tmp_path_factory.mktemp("gateway"), kafka.bootstrap)
+    try:
+        yield daemon.start()  # type: ignore[misc]
+    finally:
+        daemon.stop()

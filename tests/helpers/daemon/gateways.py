@@ -1,0 +1,49 @@
+"""The daemon in gateway mode, in front of a real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.daemon.daemon import free_port
+from tests.helpers.daemon.servers import Groupkeeper
+
+PORTS = 6
+"""The ports for listeners of brokers. A test has up to three brokers."""
+
+
+def free_ports(count: int) -> range:
+    """Return a range of loopback ports that are free now."""
+    while True:
+        first = free_port()
+        ports = range(first, first + count)
+        if all(_is_free(port) for port in ports):
+            return ports
+
+
+def _is_free(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def a_gateway(
+    directory: Path, upstream: str, settings: Mapping[str, Any] | None = None
+) -> Groupkeeper:
+    """Return a daemon in front of the brokers of ``upstream``. It is not started."""
+    ports = free_ports(PORTS)
+    return Groupkeeper(
+        directory,
+        settings={
+            "upstream.bootstrap": upstream,
+            "upstream.ports": f"{ports.start}-{ports.stop - 1}",
+            "upstream.metadata_refresh_ms": 500,
+            **(settings or {}),
+        },
+    )
