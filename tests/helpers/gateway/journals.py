@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -115,6 +116,12 @@ class JournalSite:
     def partition(self, group_id: str = "g") -> int:
         """Return the number of the partition of the journal for a group."""
         return shard_of(group_id, SHARDS)
+
+
+def groups_of_one_partition(count: int) -> list[str]:
+    """Return the ids of some groups that share a partition of the journal."""
+    names = (f"group-{number}" for number in itertools.count())
+    return list(itertools.islice((name for name in names if shard_of(name, SHARDS) == 0), count))
 
 
 def error_of(result: TxnOffsetCommitResult) -> ErrorCode:

@@ -11,7 +11,13 @@ from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.gateway import journal as journal_module
 from tests.helpers.core.shard_driver import CLIENT
 from tests.helpers.gateway.journal_broker import JournalBroker
-from tests.helpers.gateway.journals import SHARDS, JournalSite, a_journal, error_of
+from tests.helpers.gateway.journals import (
+    SHARDS,
+    JournalSite,
+    a_journal,
+    error_of,
+    groups_of_one_partition,
+)
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.storage.faulty_storage import FaultyStorage, fail
 
@@ -235,15 +241,28 @@ async def test_position_does_not_pass_an_open_transaction() -> None:
     async with a_journal() as site:
         site.broker.add_producer(1)
         site.broker.add_producer(2)
-        await site.commit(1, 10)
+        slow, busy = groups_of_one_partition(2)
+        await site.commit(1, 10, group_id=slow)
         for offset in range(20, 25):
-            await site.commit(2, offset)
+            await site.commit(2, offset, group_id=busy)
             site.broker.end(2, commit=True)
-        await asyncio.sleep(1)
+        assert await site.stable_offset(busy) == 24
         await site.restart()
         site.broker.end(1, commit=True)
-        assert await site.stable_offset() == 24, "it arrived first, so the others overtook it"
-        assert await site.pending() == 0
+        assert await site.stable_offset(slow) == 10
+        assert await site.pending(slow) == 0
+
+
+@virtual_time
+async def test_transaction_that_arrived_first_does_not_replace_later_ones() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(1)
+        site.broker.add_producer(2)
+        await site.commit(1, 10)
+        await site.commit(2, 20)
+        site.broker.end(2, commit=True)
+        site.broker.end(1, commit=True)
+        assert await site.stable_offset() == 20
 
 
 @virtual_time
