@@ -71,24 +71,21 @@ def short_number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def nice_ceiling(value: float) -> float:
-    """Return the smallest 1, 2, 2.5 or 5 times a power of ten that is at least ``value``; 1 for
-    0."""
-    if value <= 0:
-        return 1.0
-    power: float = 10.0 ** math.floor(math.log10(value))
-    return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= value * (1 - 1e-9))
+MAX_STEPS: Final = 6
+"""The most steps of an axis of values. There are at least three, unless a step is one."""
 
 
-def count_ceiling(value: float) -> float:
-    """Return the smallest end of an axis that is at least ``value`` and has four equal steps.
+def value_ticks(largest: float, least_step: float = 0.0) -> list[float]:
+    """Return the round values of an axis, from 0 to the first one that is at least ``largest``.
 
-    A step is 1, 2 or 5 times a power of ten.
+    A step is 1, 2 or 5 times a power of ten, and at least ``least_step``.
     """
-    step = 1
-    while 4 * step < value:
-        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
-    return 4.0 * step
+    if largest <= 0:
+        return [0.0, 1.0]
+    about = max(largest / MAX_STEPS, least_step) * (1 - 1e-9)
+    power = 10.0 ** math.floor(math.log10(about))
+    step = next(times * power for times in (1, 2, 5, 10) if times * power >= about)
+    return [step * number for number in range(math.ceil(largest / step - 1e-9) + 1)]
 
 
 @dataclass(frozen=True)
@@ -98,8 +95,8 @@ class _Frame:
     width: int
     height: int
     span: Span
-    top: float
-    """The value at the upper edge."""
+    ticks: Sequence[float]
+    """The values of the grid, from the lower to the upper edge."""
     unit: str = ""
     left: int = 46
     right: int = 12
@@ -114,16 +111,15 @@ class _Frame:
 
     def y(self, value: float) -> float:
         inner = self.height - self.UPPER - self.LOWER
-        return self.height - self.LOWER - value / self.top * inner
+        return self.height - self.LOWER - value / self.ticks[-1] * inner
 
     def axes(self) -> str:
         """Draw the grid, its numbers with their unit, and its times."""
         parts = [f'<text class="unit" x="0" y="11">{escape(self.unit)}</text>']
         right = self.width - self.right
-        for number in range(5):
-            value = self.top * number / 4
+        for value in self.ticks:
             y = self.y(value)
-            kind = "axis" if number == 0 else "grid"
+            kind = "grid" if value else "axis"
             parts.append(
                 f'<line class="{kind}" x1="{self.left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
             )
@@ -176,10 +172,10 @@ def line_chart(
     are pale: this time has not ended yet, so its values may change.
     """
     dashes = _dashes(series)
-    top = nice_ceiling(max((v for points in series.values() for _, v in points), default=1))
+    ticks = value_ticks(max((v for points in series.values() for _, v in points), default=1))
 
     def draw(width: int, height: int) -> str:
-        frame = _Frame(width, height, span, top, unit)
+        frame = _Frame(width, height, span, ticks, unit)
         lines = [
             f"<g{dashes[name]}>{_line(frame, n, name, points, unit, holds_ms)}</g>"
             for n, (name, points) in enumerate(series.items(), 1)
@@ -252,10 +248,10 @@ def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: st
     for points in series.values():
         for at_ms, value in points:
             heights[at_ms] = heights.get(at_ms, 0) + value
-    top = count_ceiling(max(heights.values(), default=1))
+    ticks = value_ticks(max(heights.values(), default=1), least_step=1)
 
     def draw(width: int, height: int) -> str:
-        frame = _Frame(width, height, span, top, unit)
+        frame = _Frame(width, height, span, ticks, unit)
         breadth = max(2.0, min(40.0, frame.x(span.since_ms + bucket_ms) - frame.left - 1))
         floor: dict[int, float] = {}
         parts = []
@@ -287,7 +283,7 @@ def density_chart(series: Mapping[str, Points], span: Span, bucket_ms: int) -> s
         height = 34 * len(series) + 34
         longest = max(map(len, series), default=0)
         left = max(96, 12 + 7 * longest)
-        frame = _Frame(width, height, span, 1.0, left=left, right=58)
+        frame = _Frame(width, height, span, (0.0, 1.0), left=left, right=58)
         breadth = max(3.0, frame.x(span.since_ms + bucket_ms) - frame.left - 0.5)
         parts = []
         for number, (name, points) in enumerate(series.items(), 1):

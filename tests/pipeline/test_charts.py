@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from groupkeeper.pipeline.reports.charts import Span
+from groupkeeper.pipeline.reports.charts import MAX_STEPS, Span, value_ticks
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -57,3 +57,31 @@ def test_steps_of_months_name_the_year():
     told = labels(NOVEMBER_22_MS, 400 * DAY_MS, 4)
     assert told[0] == "Dec 2026"
     assert told[-1] == "Dec 2027"
+
+
+@given(largest=st.floats(1e-3, 1e12), least_step=st.sampled_from([0, 1]))
+@example(largest=5.0, least_step=1)
+@example(largest=0.3, least_step=0)
+def test_an_axis_of_values_ends_with_the_step_of_the_largest_value(largest, least_step):
+    ticks = value_ticks(largest, least_step)
+    step = ticks[1]
+    assert ticks == [step * number for number in range(len(ticks))]
+    assert len(ticks) - 1 <= MAX_STEPS
+    assert ticks[-2] < largest <= ticks[-1] * (1 + 1e-6)
+    assert step >= least_step
+    assert f"{step:.0e}"[0] in "125"
+
+
+@pytest.mark.parametrize(
+    ("largest", "told"),
+    [
+        (58_000, [0, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000]),
+        (101_000, [0, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000]),
+        (61, [0, 20, 40, 60, 80]),
+        (1, [0, 1]),
+        (3, [0, 1, 2, 3]),
+        (0, [0, 1]),
+    ],
+)
+def test_an_axis_leaves_little_room_above_the_largest_value(largest, told):
+    assert value_ticks(largest, least_step=1) == told
