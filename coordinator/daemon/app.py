@@ -284,6 +284,8 @@ class Daemon:
             "http_refused": self._http_refusals.by_reason,
             "descriptor_shortages": lambda: self._descriptors.shortages,
         }
+        if self._upstream is not None:
+            sources |= self._upstream.metric_sources()
         metrics, topics = self._settings.metrics, self._topics
         walk = None
         if metrics.groups != "off":
@@ -294,7 +296,8 @@ class Daemon:
                 metrics.groups,
             )
         exposition = Exposition(sources, metrics.max_series, walk)
-        return Reports(metrics=exposition.page, not_ready=self._why_not_ready)
+        state = str if self._upstream is None else self._upstream.state
+        return Reports(metrics=exposition.page, not_ready=self._why_not_ready, state=state)
 
     def _why_not_ready(self) -> str | None:
         if self._phase is not None:

@@ -464,6 +464,48 @@ DEFINITIONS: tuple[Definition, ...] = (
         "No request is answered during one. The log names each one; please report it.",
     ),
     Definition(
+        "upstream_up",
+        "gauge",
+        "Gateway mode: 1 if the last connection to this broker could be opened, else 0.",
+        "Alert when it is 0 for minutes: clients of this broker cannot connect either.",
+        labels=("broker",),
+    ),
+    Definition(
+        "upstream_metadata_age_seconds",
+        "gauge",
+        "Gateway mode: time since a broker last answered with the brokers and topics.",
+        "Above some upstream.metadata_refresh_ms no broker answers. Groups are served; new topics "
+        "are not seen.",
+    ),
+    Definition(
+        "upstream_connections",
+        "gauge",
+        "Gateway mode: open connections of clients to this broker.",
+        "About as many as connections of clients to its listener.",
+        labels=("broker",),
+    ),
+    Definition(
+        "upstream_sent_bytes",
+        "counter",
+        "Gateway mode: bytes of clients that were passed to this broker.",
+        "The traffic of producers.",
+        labels=("broker",),
+    ),
+    Definition(
+        "upstream_received_bytes",
+        "counter",
+        "Gateway mode: bytes of this broker that were passed to clients.",
+        "The traffic of consumers.",
+        labels=("broker",),
+    ),
+    Definition(
+        "upstream_failures",
+        "counter",
+        "Gateway mode: failed connections of clients to this broker, by reason.",
+        "connect: it could not be reached. Other reasons: it sent bytes that are no reply.",
+        labels=("broker", "reason"),
+    ),
+    Definition(
         "internal_errors",
         "counter",
         "Bugs in groupkeeper: exceptions while a request was processed or its reply was sent.",

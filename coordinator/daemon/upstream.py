@@ -19,10 +19,13 @@ MAX_REQUEST_ELEMENTS = 20_000
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
     from groupkeeper.coordinator.cluster.topics import Topics
     from groupkeeper.coordinator.daemon.config import Settings
+    from groupkeeper.coordinator.daemon.metrics import Series, Source
     from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+    from groupkeeper.coordinator.gateway.traffic import Traffic
     from groupkeeper.coordinator.server.server import KafkaServer
 
 
@@ -73,6 +76,33 @@ class Upstream:
         """Look at the upstream, and open the listeners: our own node's is the bound socket."""
         self.brokers.start()
         self.gateway.start(server, own_sock)
+
+    def state(self) -> str:
+        """Return the state of the upstream in one line."""
+        age_s = self.gateway.age_s
+        if age_s is None:
+            return "the upstream has not answered since the start; groups are served"
+        return f"the upstream answered {age_s:.0f} s ago"
+
+    def metric_sources(self) -> dict[str, Source]:
+        """Return the sources of the metrics, by the name of each."""
+        traffic = self._by_broker
+        return {
+            "upstream_up": lambda: traffic(lambda each: float(each.is_up)),
+            "upstream_metadata_age_seconds": lambda: self.gateway.age_s or 0.0,
+            "upstream_connections": lambda: traffic(lambda each: each.connections),
+            "upstream_sent_bytes": lambda: traffic(lambda each: each.bytes_out),
+            "upstream_received_bytes": lambda: traffic(lambda each: each.bytes_in),
+            "upstream_failures": lambda: {
+                (str(broker_id), reason): float(count)
+                for broker_id, target in self.gateway.targets.items()
+                for reason, count in target.traffic.failures.items()
+            },
+        }
+
+    def _by_broker(self, value: Callable[[Traffic], float]) -> Series:
+        targets = self.gateway.targets
+        return {(str(each),): value(target.traffic) for each, target in targets.items()}
 
     async def stop(self) -> None:
         """Stop looking at the upstream."""

@@ -104,7 +104,7 @@ class Front:
         return RelayConnection(shared, listener, self._rules)
 
     def _change(self, host: str, key: int, version: int) -> Change | None:
-        if self._treatments.get((key, version)) is not Treatment.REWRITTEN:
+        if self._treatments.get((key, version)) not in (Treatment.REWRITTEN, Treatment.SPLIT):
             return None
         view = self._addresses.view(host)
         return lambda reply: rewrite(key, version, reply, view)

@@ -164,6 +164,12 @@ class Gateway:
             return "no broker of the upstream has answered yet"
         return None
 
+    @property
+    def age_s(self) -> float | None:
+        """The time since a broker last answered; None if none has answered in this run."""
+        answered_s = self._brokers.answered_s
+        return None if answered_s is None else asyncio.get_running_loop().time() - answered_s
+
     async def _run(self, own_sock: socket.socket) -> None:
         if self._record.cluster_id:
             await self._listen(own_sock)

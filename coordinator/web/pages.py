@@ -31,7 +31,8 @@ def make_pages(reports: Reports) -> Starlette:
     async def readyz(_: Request) -> Response:
         reason = reports.not_ready()
         if reason is None:
-            return PlainTextResponse("ready\n")
+            state = reports.state()
+            return PlainTextResponse(f"ready\n{state}\n" if state else "ready\n")
         return PlainTextResponse(f"not ready: {reason}\n", status_code=503)
 
     return Starlette(

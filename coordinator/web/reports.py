@@ -15,3 +15,5 @@ class Reports:
     metrics: Callable[[], Awaitable[bytes]]
     not_ready: Callable[[], str | None]
     """Returns why groups are not served, in one line; None if they are served."""
+    state: Callable[[], str] = str
+    """Returns what else /readyz says in one line if groups are served; "" for nothing."""

@@ -155,6 +155,18 @@ def test_a_client_sees_our_addresses_and_the_upstreams_cluster(
         assert broker.call("find_coordinator", 3, key="g", key_type=0)["port"] == gateway.port
 
 
+def test_the_traffic_of_each_broker_is_counted(gateway: Groupkeeper) -> None:
+    a_topic(gateway.bootstrap)
+    page = gateway.get("/metrics")[1]
+    assert 'groupkeeper_upstream_up{broker="1"} 1.0' in page
+    for name in ("sent_bytes_total", "received_bytes_total", "connections"):
+        assert f'groupkeeper_upstream_{name}{{broker="1"}}' in page
+    assert "groupkeeper_upstream_metadata_age_seconds" in page
+    status, text = gateway.get("/readyz")
+    assert (status, text.split("\n")[0]) == (200, "ready")
+    assert "the upstream answered" in text
+
+
 def test_records_of_20_mb_pass_both_ways(gateway: Groupkeeper) -> None:
     """They are longer than kafka.max_frame_bytes, which limits only requests for groups."""
     topic = a_topic(gateway.bootstrap, 1)

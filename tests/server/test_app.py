@@ -323,7 +323,8 @@ def test_every_metric_that_is_defined_is_shown_by_a_daemon_on_sqlite(make):
 
     daemon = make(topics={"orders": 1}).start()
     page = daemon.get("/metrics")[1]
-    missing = [d.full_name for d in DEFINITIONS if f"# TYPE {d.full_name}" not in page]
+    ours = [d for d in DEFINITIONS if not d.name.startswith("upstream_")]  # gateway mode has those
+    missing = [d.full_name for d in ours if f"# TYPE {d.full_name}" not in page]
     # counters are declared without their suffix in this format's older form
     assert [name for name in missing if name.removesuffix("_total") not in page] == []
 

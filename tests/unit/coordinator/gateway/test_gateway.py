@@ -153,6 +153,18 @@ async def test_brokers_keep_their_ports_over_a_restart_and_come_and_go() -> None
 
 
 @virtual_time
+async def test_replies_with_addresses_are_rewritten_also_if_the_request_is_divided() -> None:
+    async with a_site() as site:
+        site.brokers.set(1)
+        await site.settle()
+        change = site.gateway.fronts[1]._change
+        find_coordinator, metadata, fetch = 10, 3, 1
+        assert change("127.0.0.1", find_coordinator, 4) is not None
+        assert change("127.0.0.1", metadata, 12) is not None
+        assert change("127.0.0.1", fetch, 12) is None
+
+
+@virtual_time
 async def test_a_full_range_is_logged_and_tried_again() -> None:
     async with a_site(ports=range(9100, 9102)) as site:
         site.brokers.set(1, 2, 3)

@@ -1,0 +1,136 @@
+"""The broker is killed, and we are, while a group works: nobody is evicted, nothing is lost."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.helpers.clients.real_kafka import RealKafka
+from tests.helpers.daemon.gateways import a_gateway
+from tests.helpers.daemon.servers import Groupkeeper
+from tests.helpers.wire.raw_client import RawClient
+
+pytestmark = [pytest.mark.gateway, pytest.mark.slow, pytest.mark.java]
+
+LIMIT_S = 90
+OUTAGE_COMMITS = 20
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[RealKafka]:
+    """A broker that a test may kill."""
+    server = RealKafka(tmp_path / "kafka", {})
+    try:
+        yield server.start()  # type: ignore[misc]
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def own_gateway(own_kafka: RealKafka, tmp_path: Path) -> Iterator[Groupkeeper]:
+    daemon = a_gateway(tmp_path / "gateway", own_kafka.bootstrap)
+    try:
+        yield daemon.start()  # type: ignore[misc]
+    finally:
+        daemon.stop()
+
+
+def poll(consumer: Consumer, count: int) -> int:
+    """Consume so many records, within a limit that is no assertion."""
+    got, end = 0, time.monotonic() + LIMIT_S
+    while got < count and time.monotonic() < end:
+        message = consumer.poll(0.5)
+        got += message is not None and message.error() is None
+    return got
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": LIMIT_S * 1_000})
+    for n in range(count):
+        producer.produce(topic, value=str(n))
+    assert producer.flush(LIMIT_S) == 0
+
+
+def described(gateway: Groupkeeper, group: str) -> tuple[str, list[str]]:
+    """The state of a group, and the ids of its members."""
+    with RawClient(gateway.port) as raw:
+        (found,) = raw.call("describe_groups", 5, groups=[group])["groups"]
+    return found["group_state"], sorted(member["member_id"] for member in found["members"])
+
+
+def test_groups_go_on_while_no_broker_runs_and_while_we_are_killed(
+    own_kafka: RealKafka, own_gateway: Groupkeeper
+) -> None:
+    kafka, gateway = own_kafka, own_gateway
+    topic, group = f"t-{uuid.uuid4().hex[:8]}", "g"
+    admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(LIMIT_S)
+    produce(gateway.bootstrap, topic, 10)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": gateway.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 45_000,
+            "reconnect.backoff.max.ms": 500,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        assert poll(consumer, 10) == 10
+        consumer.commit(asynchronous=False)
+        before = described(gateway, group)
+        assert before[0] == "Stable"
+        ports = dict(_ports(gateway))
+
+        kafka.kill()
+        for n in range(OUTAGE_COMMITS):
+            consumer.poll(0.2)
+            offsets = [TopicPartition(topic, 0, n)]
+            consumer.commit(offsets=offsets, asynchronous=False)
+        assert gateway.get("/readyz")[0] == 200
+        assert described(gateway, group) == before
+
+        gateway.kill()
+        gateway.start()
+        assert described(gateway, group) == before
+        _commit(consumer, TopicPartition(topic, 0, 10))
+        with RawClient(gateway.port) as raw:
+            shown = raw.call("metadata", 9, topics=None, allow_auto_topic_creation=False)
+        (partition,) = next(t for t in shown["topics"] if t["name"] == topic)["partitions"]
+        assert (partition["error_code"], partition["leader_id"]) == (5, -1)
+
+        kafka.start()
+        produce(gateway.bootstrap, topic, 10)
+        assert poll(consumer, 10) == 10
+        assert described(gateway, group) == before
+        assert dict(_ports(gateway)) == ports
+    finally:
+        consumer.close()
+
+
+def _commit(consumer: Consumer, offset: TopicPartition) -> None:
+    end = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            consumer.commit(offsets=[offset], asynchronous=False)
+        except KafkaException:
+            if time.monotonic() > end:
+                raise
+            consumer.poll(0.2)
+        else:
+            return
+
+
+def _ports(gateway: Groupkeeper) -> Iterator[tuple[int, int]]:
+    with RawClient(gateway.port) as raw:
+        shown = raw.call("metadata", 9, topics=[], allow_auto_topic_creation=False)
+    for broker in shown["brokers"]:
+        yield broker["node_id"], broker["port"]
