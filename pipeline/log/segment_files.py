@@ -205,6 +205,8 @@ def problem_of_events(file: str, found: Iterable[HeldSegment]) -> str:
     assert name is not None, file
     if not parts:
         return "has no events"
+    if any(None in (part.log_id, part.first_seq, part.dt) for part in parts):
+        return "has a line without log_id, seq or ts_ms, which every event has"
     logs, days = {part.log_id for part in parts}, {part.dt for part in parts}
     first = min(part.first_seq for part in parts)
     last = max(part.last_seq for part in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
@@ -9,13 +10,16 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+import typer
 
+from groupkeeper.coordinator.cli.failing import FAILED
+from groupkeeper.coordinator.cli.pipeline.spark import failures_told
 from groupkeeper.pipeline.run import run
 from groupkeeper.pipeline.tables import ingest
 from groupkeeper.pipeline.tables.bronze import read_bronze, read_coverage, read_events
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.storage.event_log.manifest import MANIFEST
-from tests.pipeline.conftest import Site, a_site
+from tests.pipeline.conftest import Site, a_site, as_for_large_data
 from tests.pipeline.events import DAY_MS, commit
 from tests.pipeline.restore.conftest import command
 
@@ -74,6 +78,16 @@ def no_events(data: bytes) -> bytes:
     return gzip.compress(b"".join([*lines_of(data)[:-1], b'{"seq":"x"}\n']))
 
 
+def nothing_known(data: bytes) -> bytes:
+    return gzip.compress(b"".join([*lines_of(data)[:-1], b"{}\n"]))
+
+
+def no_time(data: bytes) -> bytes:
+    lines = lines_of(data)
+    return gzip.compress(b"".join([*lines[:-1], lines[-1].replace(b'"ts_ms"', b'"when"')]))
+
+
+WITHOUT = "has a line without log_id, seq or ts_ms, which every event has"
 DAMAGES = {
     "cut off": (lambda data: data[:-9], "cannot be read: it is cut off or damaged"),
     "a bit flipped": (flipped, "cannot be read: it is cut off or damaged"),
@@ -84,6 +98,8 @@ DAMAGES = {
     ),
     "of another log": (of_another, "has events {first} to {last} of log lag, but its name says"),
     "an event twice": (twice, "has 11 events, but must have {first} to {last}, each once"),
+    "a line without fields": (nothing_known, WITHOUT),
+    "an event without a time": (no_time, WITHOUT),
     "empty": (lambda data: b"", "has no events"),
 }
 
@@ -252,6 +268,46 @@ def test_a_folder_that_was_copied_anew_is_not_read_again(site):
     assert len(list(Path(site.lake.verdicts).glob("batch_id=*"))) == 2
     assert len(list(Path(site.lake.events).glob("dt=*/batch_id=*"))) == 3
     assert read_coverage(site.spark, site.lake).segments == before
+
+
+def test_a_small_run_sees_the_files_that_spark_sees(site, tmp_path):
+    """This process lists the folder and computes the checksums of a few files by itself."""
+    names = [
+        NEWEST,
+        "events-log-1-2.jsonl.gz",
+        "late/a b%20c=ü+/events-log-3-4.jsonl.gz",
+        "_aside/events-log-5-6.jsonl.gz",
+        "_of=day/events-log-7-8.jsonl.gz",
+        ".trash/events-log-9-9.jsonl.gz",
+        "late/events-empty-1-1.jsonl.gz",
+        "late/_events-log-1-1.jsonl.gz",
+        "late/events-log-1-1.jsonl",
+    ]
+    for number, name in enumerate(names):
+        (site.log_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (site.log_dir / name).write_bytes(b"" if "empty" in name else b"x" * (number + 1))
+        os.utime(site.log_dir / name, ns=(0, 1_700_000_000_123_456_789 + number))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "events-log-8-8.jsonl.gz").write_bytes(b"linked")
+    (site.log_dir / "linked").symlink_to(tmp_path / "elsewhere")
+
+    def seen() -> tuple:
+        folder = ingest.LogFolder(site.spark, str(site.log_dir))
+        files = folder.files()
+        gone = "late/events-gone-1-1.jsonl.gz"
+        return files, folder.contents([*(each.file for each in files), gone])
+
+    here = seen()
+    with as_for_large_data(site.spark):
+        assert seen() == here
+    assert len(here[0]) == len(here[1]) == 6
+
+
+def test_a_full_disk_is_told_in_one_line(capsys):
+    with pytest.raises(typer.Exit) as ended, failures_told():
+        raise OSError(errno.ENOSPC, "No space left on device", "/tables/part")
+    assert ended.value.exit_code == FAILED
+    assert capsys.readouterr().err == "groupkeeper: /tables/part: No space left on device\n"
 
 
 def test_a_file_that_retention_takes_before_its_batch_is_passed_over(site, monkeypatch):

@@ -73,8 +73,8 @@ def keep_classes(archive: ClassArchive | None) -> None:
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """Inside the block: if a Spark job fails, or a newer version wrote the tables, exit with one
-    line.
+    """Inside the block: if a Spark job fails, a file cannot be read or written, or a newer version
+    wrote the tables, exit with one line.
     """
     from groupkeeper.pipeline.spark.failure import why
     from groupkeeper.pipeline.spark.session import SPARK_ERRORS
@@ -86,3 +86,6 @@ def failures_told() -> Iterator[None]:
         fail(str(error), FAILED)
     except SPARK_ERRORS as error:
         fail(why(error), FAILED)
+    except OSError as error:  # of this process, such as a full disk
+        place = f"{error.filename}: " if error.filename else ""
+        fail(f"{place}{error.strerror or error}", FAILED)
