@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from groupkeeper.pipeline.log.columns import (
     BRONZE_SCHEMA,
@@ -38,6 +39,7 @@ from groupkeeper.pipeline.log.segment_files import (
     newest_verdicts,
     parse_name,
 )
+from groupkeeper.pipeline.spark.session import is_small
 from groupkeeper.pipeline.tables.lake import (
     DAY,
     Lake,
@@ -45,10 +47,11 @@ from groupkeeper.pipeline.tables.lake import (
     empty,
     read_folders,
     read_table,
+    remove_folder,
     write_days,
 )
 from groupkeeper.pipeline.tables.pointer import BRONZE, Pointer
-from groupkeeper.pipeline.tables.small import write_small
+from groupkeeper.pipeline.tables.small import by_day, frame, read_small, write_rows, write_small
 from groupkeeper.pipeline.tables.versions import read_pointer, read_valid
 
 NO_BATCHES: Final[Mapping[date, int]] = {}
@@ -132,8 +135,12 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
     batch = with_day(events).withColumn("batch_id", F.lit(str(batch_id)))
     if "rest" not in batch.columns:  # an import, which makes its events itself
         batch = batch.withColumn("rest", F.lit(None).cast("string"))
-    write_days(clustered(batch.select(BRONZE_SCHEMA.names)), lake.events, "batch_id")
-    written = _read_batch(events.sparkSession, lake, str(batch_id))
+    rows = clustered(batch.select(BRONZE_SCHEMA.names))
+    if is_small(rows.sparkSession):
+        written = _write_held_batch(rows, lake, str(batch_id))
+    else:
+        write_days(rows, lake.events, "batch_id")
+        written = _read_batch(rows.sparkSession, lake, str(batch_id))
     is_start = F.col("kind") == LOG_STARTED
     found = written.groupBy("log_id", "segment", DAY, "batch_id").agg(
         F.min("seq").alias("first_seq"),
@@ -147,6 +154,27 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
         F.count("rest").alias("with_rest"),
     )
     return [HeldSegment(**row.asDict()) for row in found.collect()]
+
+
+def _write_held_batch(rows: DataFrame, lake: Lake, batch_id: str) -> DataFrame:
+    """Write the rows of a small batch, which this process holds. Return what its parts are made
+    of.
+    """
+    held = rows.toArrow()
+    for day, of_day in by_day(held):
+        folder = f"{lake.events}/{DAY}={day}/batch_id={batch_id}"
+        remove_folder(rows.sparkSession, folder)
+        write_rows(rows.sparkSession, folder, of_day.drop_columns(["batch_id"]))
+    names = [name for name in BRONZE_SCHEMA.names if name in _OF_PART]
+    return frame(
+        rows.sparkSession, held.select(names), StructType([BRONZE_SCHEMA[name] for name in names])
+    )
+
+
+_OF_PART: Final = frozenset(
+    ("log_id", "segment", DAY, "batch_id", "seq", "kind", "previous_log_id", "ts_ms", "rest")
+)
+"""The columns of the events from which a part of a segment is described."""
 
 
 def clustered(events: DataFrame) -> DataFrame:
@@ -180,23 +208,22 @@ def read_judged(
 
     ``verdicts`` is the result of ``read_verdicts``, if the caller already has it.
     """
-    rows = read_table(spark, lake.segments, SEGMENT_SCHEMA).collect()
     held = [
-        HeldSegment(**{name: value for name, value in row.asDict().items() if value is not None})
-        for row in rows
+        HeldSegment(**{name: value for name, value in row.items() if value is not None})
+        for row in read_small(spark, lake.segments, SEGMENT_SCHEMA)
     ]
     return judged(held, read_verdicts(spark, lake) if verdicts is None else verdicts)
 
 
 def read_verdicts(spark: SparkSession, lake: Lake) -> dict[str, Verdict]:
     """Read the last verdict of each file."""
-    rows = read_table(spark, lake.verdicts, VERDICT_SCHEMA).collect()
-    return newest_verdicts(Verdict(**row.asDict()) for row in rows)
+    rows = read_small(spark, lake.verdicts, VERDICT_SCHEMA)
+    return newest_verdicts(Verdict(**row) for row in rows)
 
 
 def read_lacking(spark: SparkSession, lake: Lake) -> list[Lacking]:
     """Read the segments that the log's folder lacked at the last check."""
-    rows = read_table(spark, lake.lacking, LACKING_SCHEMA).collect()
+    rows = read_small(spark, lake.lacking, LACKING_SCHEMA)
     return sorted(Lacking(row["file"], row["problem"], parse_name(row["file"])) for row in rows)
 
 

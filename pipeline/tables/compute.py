@@ -143,7 +143,9 @@ class Computation:
         carried = self.carried("events", CARRIED_EVENTS_SCHEMA).select(names)
         nothing = {name: F.lit(None).cast(EVENT_SCHEMA[name].dataType) for name in _OFFSETS}
         both = events.withColumns(nothing).unionByName(carried)
-        return both.where(F.col("kind") != "commit")
+        rows = both.where(F.col("kind") != "commit")
+        # eight queries read them
+        return frame(self.spark, rows.toArrow(), rows.schema) if self.is_small else rows
 
     def _audit(
         self, deltas: DataFrame, others: DataFrame, new: DataFrame, known: DataFrame

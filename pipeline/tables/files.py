@@ -39,9 +39,9 @@ def replace_file(spark: SparkSession, path: str, content: bytes) -> None:
     """
     place, file_system = hadoop_path(spark, path)
     scheme = file_system.getUri().getScheme()
-    if scheme == "file":
+    if (local := _local(place, file_system)) is not None:
         # Hadoop would write a checksum beside it, which cannot be replaced at the same moment
-        replace_local(Path(file_system.makeQualified(place).toUri().getPath()), content)
+        replace_local(local, content)
     elif scheme in OBJECT_STORES:
         put(file_system, place, content)
     else:
@@ -69,11 +69,9 @@ def link_files(spark: SparkSession, folder: str, to_folder: str) -> None:
     """
     place, file_system = hadoop_path(spark, folder)
     target, _ = hadoop_path(spark, to_folder)
-    if file_system.getUri().getScheme() == "file":
-        paths = (
-            Path(file_system.makeQualified(each).toUri().getPath()) for each in (place, target)
-        )
-        link_local(*paths)
+    here, there = (_local(each, file_system) for each in (place, target))
+    if here is not None and there is not None:
+        link_local(here, there)
         return
     copy_files(spark, file_system, place, target)
 
@@ -116,6 +114,17 @@ def rename_over(spark: SparkSession, file_system: Any, place: Any, content: byte
         file_system.getUri(), file_system.getConf()
     )
     context.rename(file_system.makeQualified(beside), file_system.makeQualified(place), options)
+
+
+def local_path(spark: SparkSession, path: str) -> Path | None:
+    """Return the path of a file or folder of this machine; None if it is elsewhere."""
+    return _local(*hadoop_path(spark, path))
+
+
+def _local(place: Any, file_system: Any) -> Path | None:
+    if file_system.getUri().getScheme() != "file":
+        return None
+    return Path(file_system.makeQualified(place).toUri().getPath())
 
 
 def _jvm(spark: SparkSession) -> Any:

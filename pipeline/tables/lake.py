@@ -30,6 +30,11 @@ def is_absent(error: AnalysisException) -> bool:
     return error.getCondition() in _ABSENT
 
 
+def is_hidden(name: str) -> bool:
+    """Return True if Spark leaves a file or folder of this name out."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
 @dataclass(frozen=True)
 class Lake:
     """The paths under one root: a local folder, or a URL that the Spark cluster can write to."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -12,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.log.segment_files import MANIFEST, SEGMENT_GLOB, ManifestLines
+from groupkeeper.pipeline.spark.session import is_small
 from groupkeeper.pipeline.tables.bronze import read_segments
-from groupkeeper.pipeline.tables.files import read_file
-from groupkeeper.pipeline.tables.lake import DAY, hadoop_path
+from groupkeeper.pipeline.tables.files import local_path, read_file
+from groupkeeper.pipeline.tables.lake import DAY, hadoop_path, is_hidden
 
 
 class LogFile(NamedTuple):
@@ -50,9 +54,14 @@ class LogFolder:
         self._spark = spark
         path, file_system = hadoop_path(spark, address)
         self._root = str(file_system.makeQualified(path).toString()).rstrip("/") + "/"
+        place = local_path(spark, address) if is_small(spark) else None
+        self._local = place if place is not None and place.is_dir() else None
+        """The folder, if this process looks at a few files of this machine by itself."""
 
     def files(self) -> list[LogFile]:
         """List the segments below the folder. Raises an error of Spark if it does not exist."""
+        if self._local is not None:
+            return sorted(LogFile(file, *_seen(self._local / file)) for file in _below(self._local))
         found = self._binary(self._root).select("path", "length", "modificationTime")
         files = {
             file: LogFile(file, row["length"], _ms(row["modificationTime"]))
@@ -72,7 +81,7 @@ class LogFolder:
         folders = {file[: file.rfind(marker)] for file in files if f"/{marker}" in f"/{file}"}
         found = ManifestLines()
         for folder in sorted({"", *folders}):
-            content = self._content(folder + MANIFEST)
+            content = self._text(folder + MANIFEST)
             if content is not None:
                 found.add(folder, content)
         return found
@@ -87,6 +96,9 @@ class LogFolder:
         there = [file for file in files if self.is_there(file)]
         if not there:
             return {}
+        if self._local is not None:
+            found_here = ((file, _content(self._local / file)) for file in there)
+            return {file: content for file, content in found_here if content is not None}
         paths = [self._root + file for file in there]
         rows = self._binary(*paths).select(
             "path", "length", "modificationTime", F.sha2("content", 256).alias("sha256")
@@ -109,8 +121,35 @@ class LogFolder:
     def _below(self, path: str) -> str:
         return path.removeprefix(self._root)
 
-    def _content(self, file: str) -> bytes | None:
+    def _text(self, file: str) -> bytes | None:
         return read_file(self._spark, self._root + file)
+
+
+def _below(root: Path) -> Iterator[str]:
+    """Yield the segments of a folder of this machine, as Spark lists them."""
+    for place, folders, names in os.walk(root, followlinks=True):
+        folders[:] = [name for name in folders if not is_hidden(name)]
+        below = Path(place).relative_to(root)
+        yield from (str(below / name) for name in names if fnmatchcase(name, SEGMENT_GLOB))
+
+
+def _seen(file: Path) -> tuple[int, int]:
+    """Return the size and the time of a file; those of ``EMPTY`` for an empty one."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:  # retention removed it now
+        return EMPTY[:2]
+    return (found.st_size, found.st_mtime_ns // 1_000_000) if found.st_size else EMPTY[:2]
+
+
+def _content(file: Path) -> FolderContent | None:
+    size, modified_ms = _seen(file)
+    try:
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
+    return FolderContent(size, modified_ms, digest)
 
 
 def _ms(moment: datetime) -> int:
