@@ -50,6 +50,7 @@ from groupkeeper.coordinator.daemon.systemd import READY, STOPPING, Systemd, rel
 from groupkeeper.coordinator.daemon.upstream import Upstream
 from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
@@ -197,10 +198,7 @@ class Daemon:
         listen(self._http_socket, "http.listen")
         self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
         self._storage = _open_storage(settings)
-        self._topics = topics = Topics(
-            ConfiguredTopic(topic.name, topic.partitions, topic.end_offset)
-            for topic in settings.static.topics
-        )
+        self._topics = topics = _topics(settings)
         self._coordinator = GroupCoordinator(self._storage, coordinator_config(settings), topics)
         self._coordinator.when_store_is_taken(self._store_taken)
         self._watch = watch
@@ -427,6 +425,15 @@ class Daemon:
         self._descriptors.stop()
         self._systemd.stop_watchdog()
         _log.info("stopped")
+
+
+def _topics(settings: Settings) -> Topics:
+    if settings.is_gateway:
+        return GatewayTopics()
+    return Topics(
+        ConfiguredTopic(topic.name, topic.partitions, topic.end_offset)
+        for topic in settings.static.topics
+    )
 
 
 def _open_storage(settings: Settings) -> OffsetStorage:
