@@ -168,7 +168,8 @@ def move_command(
     """Copy all groups, topics and configs to another store, and compare them at the end.
 
     Stop the daemon first. The old store stays as it is, and so does its event log. The command can
-    be repeated if it was interrupted. Then set storage.url to the new store.
+    be repeated if it was interrupted. Then set storage.url to the new store. A new SQLite file also
+    needs a log.dir of its own.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
     from groupkeeper.storage.password_file import read_password

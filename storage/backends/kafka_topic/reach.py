@@ -40,7 +40,7 @@ async def why_unreachable(options: Mapping[str, Any]) -> str:
     for server in options["bootstrap_servers"]:
         host, _, port = server.rpartition(":")
         try:
-            connection = await create_conn(host, int(port), **settings)
+            connection = await create_conn(host.strip("[]"), int(port), **settings)
         except (OSError, KafkaError, TimeoutError, asyncio.IncompleteReadError) as error:
             reasons.append(f"{server}: {_text(error)}")
         else:

@@ -16,6 +16,9 @@ PASSWORD_VARIABLE: Final = "KAFKA_PASSWORD"  # noqa: S105 - its name
 _FORM: Final = "use kafka://HOST:PORT,HOST:PORT/TOPIC"
 _KNOWN: Final = ("sasl", "tls", "ca_file", "cert_file", "key_file", "replication")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_HAS_PORT: Final = re.compile(r":[^\]]*$")
+_SERVER: Final = re.compile(r"[^:\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}")
+_MOST_PORT: Final = 65_535
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,240}")
 """A name that Kafka accepts, also with the longest of our suffixes."""
 
@@ -57,9 +60,14 @@ def parse_url(url: str, environment: Mapping[str, str]) -> KafkaTopicUrl:
     topic = parts.path.strip("/")
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, written = credentials.partition(":")
-    servers = tuple(each if ":" in each else f"{each}:9092" for each in hosts.split(",") if each)
+    servers = tuple(
+        each if _HAS_PORT.search(each) else f"{each}:9092" for each in hosts.split(",") if each
+    )
     if parts.scheme != "kafka" or not servers or not topic:
         raise ValueError(_FORM)
+    for server in servers:
+        if not _SERVER.fullmatch(server) or int(server.rpartition(":")[2]) > _MOST_PORT:
+            raise ValueError(f"{server!r} is not HOST:PORT; {_FORM}")
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise ValueError(f"{topic!r} is no name of a topic; {_FORM}")
     asked = dict(parse_qsl(parts.query, keep_blank_values=True))

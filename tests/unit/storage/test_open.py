@@ -157,6 +157,9 @@ def test_a_topic_of_kafka() -> None:
     [
         ("kafka://host", "use kafka://HOST:PORT,HOST:PORT/TOPIC"),
         ("kafka:///topic", "use kafka://HOST:PORT,HOST:PORT/TOPIC"),
+        ("kafka://a:x/t", "'a:x' is not HOST:PORT"),
+        ("kafka://a,b:99999/t", "'b:99999' is not HOST:PORT"),
+        ("kafka://::1/t", "is not HOST:PORT"),
         ("kafka://host/a/b", "'a/b' is no name of a topic"),
         ("kafka://host/t?tls=maybe", "parameter tls is 'maybe'; use on or off"),
         ("kafka://host/t?sasl=X", "use PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"),
