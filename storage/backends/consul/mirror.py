@@ -39,6 +39,13 @@ from groupkeeper.storage.connections.consul_session import ConsulSession
 LONGEST_NAME: Final = 249
 """The same limit as for the name of a topic in Kafka."""
 
+MOST_KNOWN: Final = 100_000
+"""So many keys are remembered, some 40 MB. The keys of the other groups are listed before each
+write."""
+
+THREAD_OFFSETS: Final = 5_000
+"""The changes of a group with more offsets are computed on a thread, not on the event loop."""
+
 _NO_LOCK_DELAY: Final = 0
 """When the session has ended, another process may lock the keys at once: the lock shows who owns a
 partition, and protects nothing."""
@@ -69,7 +76,9 @@ class ConsulMirrorSession:
         self._session = ConsulSession(client, LEAST_TTL_MS, _NO_LOCK_DELAY)
         self._ended = asyncio.Event()
         self._known: dict[str, dict[str, ConsulEntry]] = {}
-        """By group, its keys as this session has read or written them last."""
+        """By group, its keys as this session has read or written them last. The group that was
+        written last is at the end."""
+        self._known_keys = 0
         self._positions: dict[str, set[str]] = {}
         """By group, the keys of positions that this session has written."""
 
@@ -93,15 +102,22 @@ class ConsulMirrorSession:
         self, group_id: str, wanted: MirroredGroup | None, partitions: Mapping[str, int]
     ) -> bool:
         root = f"{self._prefix}/{group_id}/"
-        known = self._known.get(group_id)
+        known = self._forget(group_id)  # until the outcome is known
         if known is None:
             known = {entry.key: entry for entry in (await self._client.list(root)).entries}
-        self._known.pop(group_id, None)  # until the outcome is known
         nodes = NO_NODES if wanted is None else wanted
         locked = dict(_locked(root, nodes, partitions))
         written = self._positions.setdefault(group_id, set())
-        positions = {f"{root}positions/{at}": b"%d" % n for at, n in nodes.offsets.items()}
-        changes = [*self._locks(known, locked), *self._moves(root, known, positions, written)]
+        positions: dict[str, bytes] = {}
+
+        def plan() -> list[_Change]:
+            positions.update(
+                (f"{root}positions/{at}", b"%d" % n) for at, n in nodes.offsets.items()
+            )
+            return [*self._locks(known, locked), *self._moves(root, known, positions, written)]
+
+        is_large = len(nodes.offsets) > THREAD_OFFSETS
+        changes = await asyncio.to_thread(plan) if is_large else plan()
         refused = await self._execute(known, changes)
         done = {change.key: change.value for change in changes if change.key not in refused}
         written.update(key for key in done if key in positions)
@@ -110,8 +126,19 @@ class ConsulMirrorSession:
         if wanted is None:
             del self._positions[group_id]
         elif not refused and is_free:
-            self._known[group_id] = known
+            self._remember(group_id, known)
         return not refused and is_free
+
+    def _remember(self, group_id: str, known: dict[str, ConsulEntry]) -> None:
+        self._known[group_id] = known
+        self._known_keys += len(known)
+        while self._known_keys > MOST_KNOWN:
+            self._forget(next(iter(self._known)))
+
+    def _forget(self, group_id: str) -> dict[str, ConsulEntry] | None:
+        known = self._known.pop(group_id, None)
+        self._known_keys -= 0 if known is None else len(known)
+        return known
 
     def _locks(
         self, known: Mapping[str, ConsulEntry], locked: Mapping[str, bytes]

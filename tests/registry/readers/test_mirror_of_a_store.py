@@ -32,6 +32,7 @@ from groupkeeper.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from groupkeeper.storage.backends.consul import mirror as consul_mirror
 from groupkeeper.storage.backends.consul.driver import ConsulDriver
 from groupkeeper.storage.backends.consul.url import DEFAULT_MIRROR, parse_url
 from groupkeeper.storage.backends.journal.store import JournalStorage
@@ -44,12 +45,13 @@ from tests.registry.readers.log_of_messages import Watched
 
 pytestmark = pytest.mark.registry
 
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror, "PAUSE_S", 0.02)
+    monkeypatch.setattr(mirror, "REST", 0)
 
 
 @pytest.fixture
@@ -183,6 +185,24 @@ async def test_instances_of_clients_live_beside_members(
         await reader.commit(6)
         assert owner.storage.stats()["mirror_lag_s"] > 0  # a partition belongs to another
     await until(look, [row(0, "m-0", 8), row(1, "m-0", 8)])
+
+
+async def test_a_large_group_is_shown_although_few_keys_are_remembered(
+    consul: RealConsul, prefix: str, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consul_mirror, "MOST_KNOWN", 100)
+    monkeypatch.setattr(consul_mirror, "THREAD_OFFSETS", 100)
+    async with ConsulClient(consul.address) as client:
+
+        async def positions() -> int:
+            found = await client.list(GroupKeys("billing", prefix).root)
+            return sum(entry.value == b"8" for entry in found.entries)
+
+        for offset in (7, 8):
+            await store(owner, commit("billing", offset, topic="short", partitions=600))
+        await until(positions, 600)
+    session = owner.storage._driver._mirror._session  # type: ignore[attr-defined]
+    assert (session._known, session._known_keys) == ({}, 0)
 
 
 async def test_names_that_the_layout_refuses_are_left_out_and_stop_nothing(
