@@ -27,8 +27,6 @@ TOPIC = "orders"
 OUTAGE_S = 5
 """Longer than a session of the members here, which is two seconds."""
 
-pytestmark = pytest.mark.kafka_topic
-
 
 @pytest.fixture
 def daemon(tmp_path: Path, kafka: RealKafka) -> Iterator[Groupkeeper]:
@@ -51,6 +49,7 @@ def wait_ready(daemon: Groupkeeper) -> None:
     wait_until(lambda: daemon.get("/readyz")[0] == 200, daemon)
 
 
+@pytest.mark.kafka_topic
 def test_what_a_killed_daemon_acknowledged_is_there_after_its_next_start(
     daemon: Groupkeeper,
 ) -> None:
@@ -77,7 +76,13 @@ def die(kafka: RealKafka) -> Callable[[], object]:
     return kafka.start
 
 
-@pytest.mark.parametrize("fail", [stand_still, die])
+@pytest.mark.parametrize(
+    "fail",
+    [
+        pytest.param(stand_still, marks=pytest.mark.kafka_topic),
+        pytest.param(die, marks=pytest.mark.storage_long),  # its start takes long
+    ],
+)
 def test_a_broker_that_does_not_answer_evicts_nobody_and_loses_nothing(
     daemon: Groupkeeper, kafka: RealKafka, fail: Callable[[RealKafka], Callable[[], object]]
 ) -> None:
