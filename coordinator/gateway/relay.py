@@ -389,6 +389,9 @@ class RelayConnection:
                 self._continue_later()
         except ProtocolError as error:
             self._refuse(error.reason, error=error.message)
+        except Exception as error:  # noqa: BLE001 - it must not affect other connections
+            self._shared.refusals.bug(self.session.address, -1, -1, error)
+            self.abort(CloseReason.INTERNAL_ERROR)
         finally:
             self._turning = False
 

@@ -248,6 +248,20 @@ async def test_a_client_with_too_many_unanswered_requests_is_not_read() -> None:
     assert peer.transport.is_reading
 
 
+@virtual_time
+async def test_a_bug_of_ours_ends_the_pair_alone() -> None:
+    def divide(_host: str, _piece: Any) -> Division:
+        raise KeyError("a bug")
+
+    server = make_server()
+    peer, other = RelayPeer(server, divide=divide), RelayPeer(server)
+    other.send(request(FETCH, 12, 1))
+    peer.send(request(DESCRIBE_CONFIGS, 1, 2))
+    assert closed(peer, "internal_error")
+    other.link.answer(reply(1))
+    assert other.replies() == [1]
+
+
 # --- bad input from the broker --------------------------------------------------------------------
 
 
