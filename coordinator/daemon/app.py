@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -47,10 +47,8 @@ from groupkeeper.coordinator.daemon.process import (
 from groupkeeper.coordinator.daemon.setting_names import coordinators_names, setting_names
 from groupkeeper.coordinator.daemon.sources import loop_sources, metric_sources
 from groupkeeper.coordinator.daemon.systemd import READY, STOPPING, Systemd, reloading
-from groupkeeper.coordinator.daemon.upstream import Upstream
 from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
-from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
@@ -64,6 +62,9 @@ from groupkeeper.storage.base import OffsetStorage, StorageError
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, SealSettings
 from groupkeeper.storage.open import import_backend, open_storage
 from groupkeeper.storage.password_file import read_password
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.daemon.upstream import Upstream
 
 STOP_SHARE = 0.85
 """The share of ``drain_timeout_ms`` for pending writes, the fold and the store. The rest is for
@@ -206,8 +207,11 @@ class Daemon:
         limits = server_limits(settings, allowed.kafka)
         services = self._services(topics)
         self._kafka = KafkaServer(services, limits, watch=watch)
-        self._upstream = None
+        self._upstream: Upstream | None = None
         if settings.is_gateway:
+            # imported here, so that a start without a gateway does not wait for it
+            from groupkeeper.coordinator.daemon.upstream import Upstream
+
             self._upstream = Upstream(settings, services, self._coordinator, topics)
         self._kafka.budget.freed = MemoryTrim().soon
         self._lag = LoopLag()
@@ -429,6 +433,8 @@ class Daemon:
 
 def _topics(settings: Settings) -> Topics:
     if settings.is_gateway:
+        from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
+
         return GatewayTopics()
     return Topics(
         ConfiguredTopic(topic.name, topic.partitions, topic.end_offset)
