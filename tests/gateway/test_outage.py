@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.helpers.clients.kafka_pair import FIRST, SECOND, KafkaPair
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.daemon.gateways import a_gateway
 from tests.helpers.daemon.servers import Groupkeeper
@@ -114,6 +115,62 @@ def test_groups_go_on_while_no_broker_runs_and_while_we_are_killed(
         assert dict(_ports(gateway)) == ports
     finally:
         consumer.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[KafkaPair]:
+    """Two brokers; the second one leads the topic."""
+    brokers = KafkaPair(tmp_path / "pair", "moves")
+    try:
+        yield brokers.start()
+    finally:
+        brokers.stop()
+
+
+def test_a_leader_is_killed_and_comes_back_behind_the_same_port(
+    pair: KafkaPair, tmp_path: Path
+) -> None:
+    gateway = a_gateway(tmp_path / "gateway", pair.bootstrap)
+    consumer = None
+    try:
+        gateway.start()
+        ports = dict(_ports(gateway))
+        assert ports.keys() == {FIRST, SECOND, 1_000_000}
+        consumer = Consumer(
+            {
+                "bootstrap.servers": gateway.bootstrap,
+                "group.id": "g",
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.subscribe([pair.topic])
+        produce(gateway.bootstrap, pair.topic, 10)
+        assert poll(consumer, 10) == 10
+        before = described(gateway, "g")
+
+        pair.second.kill()
+        pair.wait(FIRST, replicas=1)
+        produce(gateway.bootstrap, pair.topic, 10)
+        assert poll(consumer, 10) == 10
+        _until(lambda: SECOND not in dict(_ports(gateway)))
+
+        pair.second.start()
+        pair.wait(SECOND, replicas=2)
+        _until(lambda: dict(_ports(gateway)) == ports)
+        produce(gateway.bootstrap, pair.topic, 10)
+        assert poll(consumer, 10) == 10
+        assert described(gateway, "g") == before, "nobody was evicted, and nobody rebalanced"
+    finally:
+        if consumer is not None:
+            consumer.close()
+        gateway.stop()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not true() and time.monotonic() < end:
+        time.sleep(0.2)
+    assert true()
 
 
 def _commit(consumer: Consumer, offset: TopicPartition) -> None:
