@@ -506,6 +506,24 @@ DEFINITIONS: tuple[Definition, ...] = (
         labels=("broker", "reason"),
     ),
     Definition(
+        "upstream_adopted_groups",
+        "counter",
+        "Gateway mode: groups whose offsets came over from the upstream (upstream.adopt).",
+        "It stands still when all groups are here: set upstream.adopt to false then.",
+    ),
+    Definition(
+        "upstream_mirror_lag_seconds",
+        "gauge",
+        "Gateway mode: age of the oldest commit that upstream.mirror has not sent; 0 if none is.",
+        "Alert above a minute: a way back would lose that much.",
+    ),
+    Definition(
+        "upstream_mirror_refused",
+        "counter",
+        "Gateway mode: offsets of upstream.mirror that the upstream refused.",
+        "The log line mirror_refused says why. Often the group has members at the upstream.",
+    ),
+    Definition(
         "internal_errors",
         "counter",
         "Bugs in groupkeeper: exceptions while a request was processed or its reply was sent.",

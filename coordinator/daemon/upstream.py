@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.process import StartFailed
 from groupkeeper.coordinator.daemon.upstream_settings import parse_ports
+from groupkeeper.coordinator.gateway.adoption import Adoption
 from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers
+from groupkeeper.coordinator.gateway.ends import UpstreamEnds
+from groupkeeper.coordinator.gateway.gate import GroupGate
 from groupkeeper.coordinator.gateway.gateway import Gateway
+from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
+from groupkeeper.coordinator.gateway.mirror import UpstreamMirror
 from groupkeeper.coordinator.gateway.observed_topics import ObservedTopics
 from groupkeeper.coordinator.gateway.security import SecurityError, read_security
 from groupkeeper.coordinator.gateway.settings import GatewaySettings
 from groupkeeper.coordinator.gateway.splitting import divide
+from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 
 MAX_REQUEST_ELEMENTS = 20_000
@@ -68,14 +76,37 @@ class Upstream:
         topics: Topics,
     ) -> None:
         """Read the files of the settings. Raises StartFailed."""
+        assert isinstance(topics, GatewayTopics), "those of another mode"
         config = gateway_settings(settings)
-        self.brokers = UpstreamBrokers(config, ObservedTopics(topics), coordinator.upstream_record)
-        self.gateway = Gateway(config, services, coordinator.upstream_record, self.brokers, divide)
+        record = coordinator.upstream_record
+        observed = ObservedTopics(topics)
+        self.brokers = brokers = UpstreamBrokers(config, observed, record)
+        groups = UpstreamGroups(brokers)
+        live_groups, is_ours = coordinator.live_groups, lambda: brokers.is_ours
+        self.adoption: Adoption | None = None
+        if settings.upstream.adopt:
+            self.adoption = Adoption(
+                coordinator, groups, observed, lambda: topics.image, coordinator.add_cluster_events
+            )
+        self.mirror: UpstreamMirror | None = None
+        if settings.upstream.mirror:
+            self.mirror = UpstreamMirror(groups, live_groups, is_ours)
+            topics.when_committed = self.mirror.committed
+        self._ends = UpstreamEnds(brokers, topics, live_groups, is_ours)
+        self._reading: asyncio.Task[None] | None = None
+        self._refresh_ms = config.metadata_refresh_ms
+        gate = GroupGate(coordinator, lambda: topics.image, observed, self.adoption)
+        services = replace(services, coordinator=gate)
+        self.gateway = Gateway(config, services, record, brokers, divide)
 
     def start(self, server: KafkaServer, own_sock: socket.socket) -> None:
         """Look at the upstream, and open the listeners: our own node's is the bound socket."""
         self.brokers.start()
         self.gateway.start(server, own_sock)
+        reading = self._ends.run(self._refresh_ms)
+        self._reading = asyncio.get_running_loop().create_task(reading)
+        if self.mirror is not None:
+            self.mirror.start()
 
     def state(self) -> str:
         """Return the state of the upstream in one line."""
@@ -86,7 +117,7 @@ class Upstream:
 
     def metric_sources(self) -> dict[str, Source]:
         """Return the sources of the metrics, by the name of each."""
-        traffic = self._by_broker
+        traffic, adoption, mirror = self._by_broker, self.adoption, self.mirror
         return {
             "upstream_up": lambda: traffic(lambda each: float(each.is_up)),
             "upstream_metadata_age_seconds": lambda: self.gateway.age_s or 0.0,
@@ -98,6 +129,9 @@ class Upstream:
                 for broker_id, target in self.gateway.targets.items()
                 for reason, count in target.traffic.failures.items()
             },
+            "upstream_adopted_groups": lambda: adoption.adopted if adoption else 0,
+            "upstream_mirror_lag_seconds": lambda: mirror.lag_s if mirror else 0.0,
+            "upstream_mirror_refused": lambda: mirror.refused if mirror else 0,
         }
 
     def _by_broker(self, value: Callable[[Traffic], float]) -> Series:
@@ -107,4 +141,9 @@ class Upstream:
     async def stop(self) -> None:
         """Stop looking at the upstream."""
         await self.gateway.stop()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+        if self.mirror is not None:
+            await self.mirror.stop()
         await self.brokers.stop()

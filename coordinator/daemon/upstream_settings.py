@@ -106,6 +106,17 @@ class UpstreamSettings(Section):
         "daemon should be able to read it.",
     )
 
+    adopt: bool = Field(
+        default=False,
+        description="true: a group that is not known here is looked up in the upstream at its "
+        "first request. It waits as long as it has members there; then its offsets come over.",
+    )
+    mirror: bool = Field(
+        default=False,
+        description="true: every commit here is also committed in the upstream, merged, within "
+        "about a second, so that there is a way back.",
+    )
+
     @model_validator(mode="after")
     def _login_is_complete(self) -> UpstreamSettings:
         if self.sasl and not (self.user and self.password_file):

@@ -54,7 +54,7 @@ from groupkeeper.coordinator.runtime.tickets import Closed, Many, Place, Ticket
 from groupkeeper.storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
 
 if TYPE_CHECKING:
-    pass
+    from groupkeeper.coordinator.core.events import Event
 
 MAX_ROUTED_GROUPS: Final = 100_000
 """The most groups whose shard is cached. Without the cache, the hash of the group's id costs more
@@ -190,6 +190,12 @@ class GroupCoordinator(HostCalls):
 
     def _check_started(self) -> None:
         self._life.check_started()
+
+    def add_cluster_events(self, events: list[Event]) -> bool:
+        """Write events that belong to no group. Return False if the cluster shard is not loaded, or
+        there is none."""
+        slot = self._owner.slots.get(CLUSTER_SHARD)
+        return slot is not None and slot.add_events(events)
 
     def next_deadline(self) -> int | None:
         """Return the time of the next session, rebalance or retention deadline (monotonic ms), or

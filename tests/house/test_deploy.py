@@ -6,10 +6,13 @@ import configparser
 import re
 import shutil
 import subprocess
+import textwrap
 
+from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.config import Settings
 from groupkeeper.coordinator.daemon.config_load import load_settings
 from groupkeeper.coordinator.daemon.process import SPARE_FILES
+from groupkeeper.coordinator.daemon.upstream_settings import parse_ports
 from tests.helpers.printed.printed_docs import ROOT
 
 UNIT = ROOT / "deploy" / "groupkeeper.service"
@@ -92,3 +95,16 @@ def test_the_image_is_built_from_files_that_are_there_and_sent_to_the_engine():
 def test_the_image_runs_as_nobody_special_and_checks_itself_with_our_own_command():
     assert re.findall(r"^USER (\w+)$", DOCKERFILE, re.MULTILINE) == ["groupkeeper"]
     assert '"groupkeeper", "health"' in DOCKERFILE
+
+
+def test_the_manifest_of_a_gateway_has_valid_settings_and_a_port_for_each_broker(tmp_path):
+    manifest = (ROOT / "deploy" / "gateway.yaml").read_text()
+    block = re.search(r"  config\.toml: \|\n((?:    .*\n|\n)+)", manifest)[1]
+    path = tmp_path / "config.toml"
+    path.write_text(textwrap.dedent(block))
+    settings = load_settings(path).settings
+    ports = [parse_address(settings.kafka.listen).port, *parse_ports(settings.upstream.ports)]
+    ports.append(parse_address(settings.http.listen).port)
+    assert re.findall(r"- \{name: [\w-]+, port: (\d+)\}", manifest) == [str(p) for p in ports]
+    assert re.findall(r"- containerPort: (\d+)", manifest) == [str(port) for port in ports]
+    assert "replicas: 1\n" in manifest  # one process serves a store
