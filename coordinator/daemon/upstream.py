@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.process import StartFailed
 from groupkeeper.coordinator.daemon.upstream_settings import parse_ports
@@ -24,6 +26,8 @@ from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 
 MAX_REQUEST_ELEMENTS = 20_000
+
+_log = structlog.get_logger("groupkeeper.gateway")
 
 if TYPE_CHECKING:
     import socket
@@ -78,6 +82,7 @@ class Upstream:
         """Read the files of the settings. Raises StartFailed."""
         assert isinstance(topics, GatewayTopics), "those of another mode"
         config = gateway_settings(settings)
+        self._user = settings.upstream.user if settings.upstream.sasl else ""
         record = coordinator.upstream_record
         observed = ObservedTopics(topics)
         self.brokers = brokers = UpstreamBrokers(config, observed, record)
@@ -101,6 +106,13 @@ class Upstream:
 
     def start(self, server: KafkaServer, own_sock: socket.socket) -> None:
         """Look at the upstream, and open the listeners: our own node's is the bound socket."""
+        if self._user:
+            _log.warning(
+                "upstream_rights_are_shared",
+                user=self._user,
+                consequence="every client that reaches our ports has the rights of this user at "
+                "the upstream, and its ACLs about groups have no effect here",
+            )
         self.brokers.start()
         self.gateway.start(server, own_sock)
         reading = self._ends.run(self._refresh_ms)
