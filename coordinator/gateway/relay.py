@@ -43,6 +43,7 @@ from groupkeeper.coordinator.server.stats import (
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import HeaderReader
 from groupkeeper.protocol.last_requests import LastRequests
+from groupkeeper.protocol.versions import ApiKey
 
 if TYPE_CHECKING:
     import asyncio
@@ -365,6 +366,8 @@ class RelayConnection:
     # --- From the client to us or to the broker ---------------------------------------------------
 
     def _treatment(self, key: int, version: int) -> Treatment | None:
+        if key == ApiKey.API_VERSIONS:
+            return Treatment.OURS  # in any version, so that a newer client learns ours
         return self._rules.treatments().get((key, version))
 
     def _turn(self) -> None:

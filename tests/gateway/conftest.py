@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.daemon.gateways import a_gateway
+from tests.helpers.daemon.recorded_gateway import UPSTREAM_HOST, RecordedGateway
 from tests.helpers.daemon.servers import Groupkeeper
 
 SETTINGS = {"message.max.bytes": 30_000_000, "replica.fetch.max.bytes": 30_000_000}
@@ -17,6 +18,7 @@ SETTINGS = {"message.max.bytes": 30_000_000, "replica.fetch.max.bytes": 30_000_0
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
     """An Apache Kafka with one broker."""
     server = RealKafka(tmp_path_factory.mktemp("kafka"), {}, SETTINGS)
+    server.settings["advertised.listeners"] = f"PLAINTEXT://{UPSTREAM_HOST}:{server.port}"
     try:
         yield server.start()  # type: ignore[misc]
     finally:
@@ -31,3 +33,15 @@ def gateway(kafka: RealKafka, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield daemon.start()  # type: ignore[misc]
     finally:
         daemon.stop()
+
+
+@pytest.fixture(scope="module")
+def recorded(
+    kafka: RealKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RecordedGateway]:
+    """The daemon in front of it, with a record of every reply."""
+    gateway = RecordedGateway(tmp_path_factory.mktemp("recorded"), kafka)
+    try:
+        yield gateway.start()
+    finally:
+        gateway.stop()

@@ -23,10 +23,11 @@ class Frame(NamedTuple):
 
 
 class RecordingProxy:
-    """Listens on one loopback port and forwards to another, in a thread of its own."""
+    """Listens on a loopback address and forwards to a port of 127.0.0.1, in its own thread."""
 
-    def __init__(self, port: int, target_port: int) -> None:
+    def __init__(self, port: int, target_port: int, host: str = "127.0.0.1") -> None:
         self.frames: list[Frame] = []
+        self._host = host
         self._port = port
         self._target_port = target_port
         self._started = threading.Event()
@@ -48,7 +49,7 @@ class RecordingProxy:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(
-            asyncio.start_server(self._connected, "127.0.0.1", self._port)
+            asyncio.start_server(self._connected, self._host, self._port)
         )
         self._started.set()
         self._loop.run_forever()
