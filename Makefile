@@ -141,7 +141,7 @@ test-storage: .venv/installed-for-tests ## The contract of storage on a real Pos
 test-storage-long: .venv/installed-for-tests ## A store in PostgreSQL or ZooKeeper that is away for two minutes, while members commit, one of three ZooKeepers and one of two Kafka brokers killed; OUTAGE_S=30 for less
 	$(PYTEST) -q -s -m storage_long tests/storage
 
-test-gateway: .venv/installed-for-tests ## Clients of a real Kafka through the daemon in gateway mode; needs Java and Maven
+test-gateway: .venv/installed-for-tests ## Clients of a real Kafka through the daemon in gateway mode; needs Java, Maven, Go, Node.js
 	$(PYTEST) -q -m gateway tests/gateway
 
 test-poolers: .venv/installed-for-tests ## That PostgreSQL's poolers are refused with the reason; needs Debian's postgresql and pgbouncer
