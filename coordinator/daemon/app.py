@@ -296,6 +296,7 @@ class Daemon:
                 lambda: topics.image.by_name.values(),
                 topics.end_offset,
                 metrics.groups,
+                has_records=self._settings.is_gateway,
             )
         exposition = Exposition(sources, metrics.max_series, walk)
         state = str if self._upstream is None else self._upstream.state

@@ -67,7 +67,7 @@ FAMILIES: Final = (
     Family(
         "kafka_topic_partition_oldest_offset",
         PARTITION,
-        "Always 0: there are no records here.",
+        "Always 0: there are no records here. Gateway mode does not have it.",
         "partitions",
     ),
     Family(
@@ -115,8 +115,13 @@ class MetricsWalk:
         topics: Callable[[], Iterable[TopicInfo]],
         end_offset: Callable[[str, int], int],
         detail: Detail,
+        *,
+        has_records: bool = False,
     ) -> None:
-        """``shards`` returns the groups of each loaded shard."""
+        """``shards`` returns the groups of each loaded shard. ``has_records``: an upstream cluster
+        has records of the topics, so a partition need not begin at 0.
+        """
+        self._has_records = has_records
         self._shards = shards
         self._topics = topics
         self._end_offset = end_offset
@@ -151,7 +156,8 @@ class MetricsWalk:
                 end = self._end_offset(info.topic_id, partition)
                 if end >= 0:
                     snapshot.add("kafka_topic_partition_current_offset", labels, end)
-                    snapshot.add("kafka_topic_partition_oldest_offset", labels, 0)
+                    if not self._has_records:
+                        snapshot.add("kafka_topic_partition_oldest_offset", labels, 0)
                 yield 2
 
     def _add_groups(self, snapshot: Snapshot) -> Iterator[int]:

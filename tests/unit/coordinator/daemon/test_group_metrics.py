@@ -92,6 +92,27 @@ async def test_a_lag_is_never_negative() -> None:
     assert 'kafka_consumergroup_lag_sum{consumergroup="billing",topic="orders"} 6.0' in shown
 
 
+async def test_in_front_of_a_cluster_an_end_that_is_not_known_gives_no_series() -> None:
+    driver = a_driver()
+    ends = {("orders-id", 0): 10}
+    shown = Exposition(
+        {},
+        1_000,
+        MetricsWalk(
+            lambda: [driver.shard.groups],
+            lambda: driver.image.by_name.values(),
+            lambda topic_id, partition: ends.get((topic_id, partition), -1),
+            "partitions",
+            has_records=True,
+        ),
+    )
+    lines = (await shown.page()).decode().splitlines()
+    assert not [line for line in lines if line.startswith("kafka_topic_partition_oldest")]
+    known = [line for line in lines if line.startswith(("kafka_consumergroup_lag{", "kafka_topic"))]
+    assert [line for line in known if 'partition="1"' in line] == []
+    assert len([line for line in known if 'partition="0"' in line]) == 2
+
+
 async def test_series_beyond_the_cap_are_left_out_and_counted() -> None:
     driver = ShardDriver(image=TopicImage.of(ORDERS))
     for number in range(10):
