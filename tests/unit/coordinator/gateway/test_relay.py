@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.gateway.request_stream import MAX_HEAD_BYTES
 from groupkeeper.coordinator.gateway.splitting import Division
 from groupkeeper.coordinator.server.stats import CloseReason
 from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from tests.helpers.runtime.virtual_loop import turns, virtual_time
 from tests.helpers.wire.connections import fake, heartbeat, join, make_server
 from tests.helpers.wire.handling import decode
@@ -69,6 +71,18 @@ async def test_a_reply_goes_on_before_its_end_has_arrived() -> None:
     assert peer.received == whole
     assert peer.passed == [FETCH]
     assert peer.connection.owes == 0
+
+
+@virtual_time
+async def test_a_client_that_is_newer_than_we_learns_our_versions() -> None:
+    """franz-go asks for ApiVersions in its newest version first."""
+    peer = RelayPeer(make_server())
+    newest = API_BY_KEY[ApiKey.API_VERSIONS].max_version
+    frame = encode_request("api_versions", newest, {}, 7, "app")
+    peer.send(frame[:6] + struct.pack(">h", newest + 1) + frame[8:])
+    correlation_id, error = struct.unpack_from(">ih", peer.received, 4)
+    assert (correlation_id, error) == (7, ErrorCode.UNSUPPORTED_VERSION)
+    assert peer.links == []
 
 
 @virtual_time
