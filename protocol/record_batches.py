@@ -1,12 +1,12 @@
-"""Batches of records as Produce and Fetch carry them (format 2), by aiokafka's codecs."""
+"""Batches of records as Produce and Fetch carry them (format 2), by aiokafka's codecs.
+
+The codecs are imported when they are first used. They take 40 ms to load, and only a gateway needs
+them.
+"""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
-
-from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from aiokafka.record.memory_records import MemoryRecords
 
 from groupkeeper.protocol.errors import ProtocolError
 
@@ -39,6 +39,8 @@ class BatchRecord(NamedTuple):
 
 def write_batch(sender: Sender, sequence: int, now_ms: int, key: bytes, value: bytes) -> bytes:
     """Return a batch with one record, in a transaction of the sender."""
+    from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
     builder = DefaultRecordBatchBuilder(
         _MAGIC,
         _NOT_COMPRESSED,
@@ -59,6 +61,9 @@ def read_transactional(data: bytes, position: int) -> tuple[list[BatchRecord], i
     The first batch may begin before ``position``, and the last one may be cut off. Raises
     ProtocolError if the bytes are damaged.
     """
+    from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
+    from aiokafka.record.memory_records import MemoryRecords
+
     found: list[BatchRecord] = []
     following = position
     try:

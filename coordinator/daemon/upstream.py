@@ -10,6 +10,7 @@ import structlog
 
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.process import StartFailed
+from groupkeeper.coordinator.daemon.upstream_journal import UpstreamJournal
 from groupkeeper.coordinator.daemon.upstream_settings import parse_ports
 from groupkeeper.coordinator.gateway.adoption import Adoption
 from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers
@@ -21,7 +22,6 @@ from groupkeeper.coordinator.gateway.mirror import UpstreamMirror
 from groupkeeper.coordinator.gateway.observed_topics import ObservedTopics
 from groupkeeper.coordinator.gateway.security import SecurityError, read_security
 from groupkeeper.coordinator.gateway.settings import GatewaySettings
-from groupkeeper.coordinator.gateway.splitting import divide
 from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 
@@ -66,6 +66,7 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
         metadata_refresh_ms=upstream.metadata_refresh_ms,
         window_bytes=upstream.window_bytes,
         max_frame_bytes=upstream.max_frame_bytes,
+        journal_topic=upstream.journal_topic,
     )
 
 
@@ -102,7 +103,10 @@ class Upstream:
         self._refresh_ms = config.metadata_refresh_ms
         gate = GroupGate(coordinator, lambda: topics.image, observed, self.adoption)
         services = replace(services, coordinator=gate)
-        self.gateway = Gateway(config, services, record, brokers, divide)
+        self._journal = journal = UpstreamJournal(config, coordinator, brokers)
+        self.gateway = Gateway(
+            config, services, record, brokers, journal.divide, transactions=journal.routes
+        )
 
     def start(self, server: KafkaServer, own_sock: socket.socket) -> None:
         """Look at the upstream, and open the listeners: our own node's is the bound socket."""
@@ -115,6 +119,7 @@ class Upstream:
             )
         self.brokers.start()
         self.gateway.start(server, own_sock)
+        self._journal.start()
         reading = self._ends.run(self._refresh_ms)
         self._reading = asyncio.get_running_loop().create_task(reading)
         if self.mirror is not None:
@@ -158,4 +163,5 @@ class Upstream:
             await asyncio.wait([self._reading])
         if self.mirror is not None:
             await self.mirror.stop()
+        await self._journal.stop()
         await self.brokers.stop()

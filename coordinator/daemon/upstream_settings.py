@@ -83,6 +83,14 @@ class UpstreamSettings(Section):
         description="The longest request or reply that passes (Kafka's socket.request.max.bytes). "
         "It is not held in memory. Requests for groups have the limit kafka.max_frame_bytes.",
     )
+    journal_topic: str = Field(
+        default="__groupkeeper_transactions",
+        min_length=1,
+        max_length=249,
+        description="The topic of the upstream in which offsets of transactions are recorded until "
+        "their transaction ends. It is created with a partition for each shard, and hidden from "
+        "clients. Name another one for each gateway in front of one cluster.",
+    )
     tls: bool = Field(default=False, description="true: our connections to the brokers use TLS.")
     ca_file: str = Field(
         default="",

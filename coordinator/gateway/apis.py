@@ -205,7 +205,7 @@ def _is_ours(key: int, upstream: Mapping[int, VersionRange]) -> bool:
 
 
 def _own_range(key: int, upstream: Mapping[int, VersionRange]) -> VersionRange | None:
-    if key in (ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT) and not _has_transactions(upstream):
+    if key in (ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT) and not has_transactions(upstream):
         return None
     if key == ADD_OFFSETS_TO_TXN:
         return TABLE[key].min_version, TABLE[key].max_version
@@ -219,7 +219,7 @@ def _own_range(key: int, upstream: Mapping[int, VersionRange]) -> VersionRange |
     return own.advertised_min, own.max_version
 
 
-def _has_transactions(upstream: Mapping[int, VersionRange]) -> bool:
+def has_transactions(upstream: Mapping[int, VersionRange]) -> bool:
     """Return True if offsets can be committed in transactions of a broker with these versions."""
     return TXN_OFFSET_COMMIT in KNOWN_API_BY_KEY and upstream.keys() >= _TRANSACTIONS
 

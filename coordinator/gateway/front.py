@@ -56,7 +56,7 @@ def list_no_groups(exchange: Exchange, services: Services) -> None:
 class Front:
     """One broker with its listener."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts that it connects
         self,
         target: LinkTarget,
         services: Services,
@@ -64,9 +64,10 @@ class Front:
         settings: GatewaySettings,
         divide: Divide,
         passed: Callable[[int], None],
+        served: Mapping[ApiKey, Route] = APIS_SERVED,
     ) -> None:
         """``services`` are those of our own node. ``passed`` is called with the key of each passed
-        request that was answered."""
+        request that was answered. ``served`` are the APIs that we answer ourselves."""
         self.target = target
         self._addresses = addresses
         self._divide = divide
@@ -91,7 +92,7 @@ class Front:
             max_passed_bytes=settings.max_frame_bytes,
             window_bytes=settings.window_bytes,
         )
-        routes = {**APIS_SERVED, ApiKey.LIST_GROUPS: Route(list_no_groups)}
+        routes = {**served, ApiKey.LIST_GROUPS: Route(list_no_groups)}
         self.listener = Listener(f"BROKER-{target.broker_id}", Routes(routes), self._services)
 
     def learn(self, versions: Versions, upstream: Mapping[str, int]) -> None:

@@ -2,6 +2,8 @@
 
 Each upstream broker has a listener, at a port that is durable before anybody listens there. If a
 port is taken or none is left, this is logged and tried again.
+
+Long because it connects all parts of a gateway.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from groupkeeper.coordinator.gateway.request_stream import acks_of
 from groupkeeper.coordinator.gateway.settings import GatewaySettings
 from groupkeeper.coordinator.handlers import find_coordinator
 from groupkeeper.coordinator.handlers.offer import OURS
-from groupkeeper.coordinator.handlers.routes import Handle, Routes, not_served
+from groupkeeper.coordinator.handlers.routes import Handle, Route, Routes, not_served
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 from groupkeeper.coordinator.handlers.table import APIS_SERVED
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 RETRY_S: Final = 5.0
 """The time until a listener that could not be opened is tried again."""
 LOG_EVERY_S: Final = 60.0
+
+NO_ROUTES: Final[Mapping[ApiKey, Route]] = {}
 
 CHANGES_TOPICS: Final = frozenset(
     {ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS}
@@ -75,7 +79,7 @@ def bind_port(host: str, port: int) -> socket.socket | None:
 class Gateway:
     """The listeners of a gateway: our own node, and one in front of each broker."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts that it connects
         self,
         settings: GatewaySettings,
         services: Services,
@@ -83,8 +87,12 @@ class Gateway:
         brokers: UpstreamBrokers,
         divide: Divide,
         bind: Bind = bind_port,
+        transactions: Mapping[ApiKey, Route] = NO_ROUTES,
     ) -> None:
-        """``services`` are those of our own node. ``start`` opens the listeners of brokers."""
+        """``services`` are those of our own node. ``start`` opens the listeners of brokers.
+
+        ``transactions`` are the routes of the APIs that only a gateway serves.
+        """
         self._bind = bind
         self._settings = settings
         self._record = record
@@ -100,7 +108,10 @@ class Gateway:
         self._own_host = services.advertised.host if services.advertised is not None else ""
         self._advertised = services.advertised
         self.addresses = Addresses(
-            services.node_id, self._own, settings.advertised_host or self._own_host
+            services.node_id,
+            self._own,
+            settings.advertised_host or self._own_host,
+            hidden_topics=(settings.journal_topic,),
         )
         self._offer = OURS
         self._treatments: Mapping[tuple[int, int], Treatment] = {}
@@ -121,9 +132,10 @@ class Gateway:
                 max_reply_bytes=services.max_reply_bytes,
             )
         )
+        self._served = {**APIS_SERVED, **transactions}
         own = {
             key: route
-            for key, route in APIS_SERVED.items()
+            for key, route in self._served.items()
             if TABLE[key].treatment is Treatment.OURS
         }
         self._parts = Routes(APIS_SERVED)
@@ -274,7 +286,13 @@ class Gateway:
             )
         target.endpoint = endpoint
         front = Front(
-            target, self._services, self.addresses, self._settings, self._divide, self._passed
+            target,
+            self._services,
+            self.addresses,
+            self._settings,
+            self._divide,
+            self._passed,
+            self._served,
         )
         front.learn(cluster.versions.get(broker_id, {}), cluster.features)
         await self._server.start(sock, front.listener, front.connection)

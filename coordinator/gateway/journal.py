@@ -75,6 +75,7 @@ class Journal:
         self.opened = asyncio.Event()
         """Set when the journal is open."""
         self._found: FoundTopic | None = None
+        self._is_started = False
         self._in_flight: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._readers: dict[int, asyncio.Task[None]] = {}
@@ -87,8 +88,12 @@ class Journal:
     # --- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open the journal in the background. Until it is open, clients are told to try again."""
-        self._spawn(self._run())
+        """Open the journal in the background. Until it is open, clients are told to try again.
+        Later calls do nothing.
+        """
+        if not self._is_started:
+            self._is_started = True
+            self._spawn(self._run())
 
     async def stop(self) -> None:
         """Stop. Whatever is not decided is decided after the next start."""

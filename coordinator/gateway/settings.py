@@ -26,3 +26,4 @@ class GatewaySettings:
     metadata_refresh_ms: int = 5_000
     window_bytes: int = 262_144
     max_frame_bytes: int = 104_857_600
+    journal_topic: str = "__groupkeeper_transactions"

@@ -1,0 +1,95 @@
+"""The journal of transactions in the daemon: when it opens, and the requests that lead to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from groupkeeper.coordinator.gateway import add_offsets, txn_offset_commit
+from groupkeeper.coordinator.gateway.apis import has_transactions
+from groupkeeper.coordinator.gateway.client import BrokerClient
+from groupkeeper.coordinator.gateway.journal import Journal, JournalSettings
+from groupkeeper.coordinator.gateway.journal_links import JournalLinks
+from groupkeeper.coordinator.gateway.splitting import Division, divide
+from groupkeeper.coordinator.handlers.routes import Operation, Resource, Route
+from groupkeeper.protocol.versions import ApiKey
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+    from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers
+    from groupkeeper.coordinator.gateway.rewriting import View
+    from groupkeeper.coordinator.gateway.settings import GatewaySettings
+    from groupkeeper.coordinator.handlers.services import Endpoint
+
+LOOK_S: Final = 0.2
+"""How often to look whether the journal can be opened."""
+TIMEOUT_S: Final = 30.0
+"""How long the journal waits for an answer of a broker. Produce has 10 s in the broker."""
+
+
+class UpstreamJournal:
+    """The journal of a gateway."""
+
+    def __init__(
+        self, config: GatewaySettings, coordinator: GroupCoordinator, brokers: UpstreamBrokers
+    ) -> None:
+        self._brokers = brokers
+        self.journal = Journal(
+            JournalSettings(config.journal_topic, coordinator.config.shards),
+            coordinator,
+            JournalLinks(self._endpoints, partial(_client, config)),
+        )
+        handle = txn_offset_commit.handler(lambda: self.journal)
+        self.routes = {
+            ApiKey.TXN_OFFSET_COMMIT: Route(handle, Operation.READ, Resource.GROUP),
+        }
+        self._opening: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Open the journal as soon as the upstream is known to be ours and to have transactions."""
+        self._opening = asyncio.get_running_loop().create_task(self._open())
+
+    async def stop(self) -> None:
+        """Stop the journal. Whatever is not decided is decided after the next start."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        await self.journal.stop()
+
+    def divide(self, key: int, version: int, frame: bytes, view: View) -> Division:
+        """Divide a request as ``splitting.divide``. AddOffsetsToTxn becomes another request."""
+        if key != ApiKey.ADD_OFFSETS_TO_TXN:
+            return divide(key, version, frame, view)
+        added = add_offsets.to_add_partitions(frame, self.journal.topic)
+
+        def merge(_: bytes | None, reply: bytes) -> bytes:
+            return add_offsets.from_add_partitions(reply, version)
+
+        return Division(None, added, merge)
+
+    async def _open(self) -> None:
+        while not self._has_transactions():  # noqa: ASYNC110 - it depends on three parts
+            await asyncio.sleep(LOOK_S)
+        self.journal.start()
+
+    def _has_transactions(self) -> bool:
+        cluster = self._brokers.cluster
+        if cluster is None or not self._brokers.is_ours:
+            return False
+        known = [cluster.versions.get(broker_id, {}) for broker_id in cluster.brokers]
+        return bool(known) and all(map(has_transactions, known))
+
+    def _endpoints(self) -> Mapping[int, Endpoint]:
+        cluster = self._brokers.cluster
+        return {} if cluster is None else cluster.brokers
+
+
+def _client(config: GatewaySettings, endpoint: Endpoint) -> BrokerClient:
+    return BrokerClient(
+        endpoint,
+        config.security,
+        connect_timeout_s=config.connect_timeout_ms / 1000,
+        request_timeout_s=TIMEOUT_S,
+    )
