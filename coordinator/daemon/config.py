@@ -479,6 +479,8 @@ class Settings(BaseModel):
             if parse_address(text).port in ports:
                 found = self.upstream.ports
                 return f"upstream.ports ({found}) must not have the port of {name}.listen"
+        if parse_address(self.kafka.listen) in self.upstream.addresses:
+            return f"upstream.bootstrap has kafka.listen ({self.kafka.listen}): name the brokers"
         return ""
 
 

@@ -466,7 +466,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "upstream_up",
         "gauge",
-        "Gateway mode: 1 if the last connection to this broker could be opened, else 0.",
+        "Gateway mode: 0 if a client's last connection to this broker could not be opened, else 1.",
         "Alert when it is 0 for minutes: clients of this broker cannot connect either.",
         labels=("broker",),
     ),
@@ -504,6 +504,12 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Gateway mode: failed connections of clients to this broker, by reason.",
         "connect: it could not be reached. Other reasons: it sent bytes that are no reply.",
         labels=("broker", "reason"),
+    ),
+    Definition(
+        "upstream_journal_lost_shards",
+        "gauge",
+        "Gateway mode: shards that refuse offsets in transactions, as their journal is lost.",
+        "Alert when it is not 0: journal_lost in the log says what happened to the topic.",
     ),
     Definition(
         "upstream_adopted_groups",

@@ -130,7 +130,8 @@ class Upstream:
         age_s = self.gateway.age_s
         if age_s is None:
             return "the upstream has not answered since the start; groups are served"
-        return f"the upstream answered {age_s:.0f} s ago"
+        answered = f"the upstream answered {age_s:.0f} s ago"
+        return "; ".join(filter(None, [answered, self._journal.state()]))
 
     def metric_sources(self) -> dict[str, Source]:
         """Return the sources of the metrics, by the name of each."""
@@ -146,6 +147,7 @@ class Upstream:
                 for broker_id, target in self.gateway.targets.items()
                 for reason, count in target.traffic.failures.items()
             },
+            "upstream_journal_lost_shards": lambda: len(self._journal.journal.lost()),
             "upstream_adopted_groups": lambda: adoption.adopted if adoption else 0,
             "upstream_mirror_lag_seconds": lambda: mirror.lag_s if mirror else 0.0,
             "upstream_mirror_refused": lambda: mirror.refused if mirror else 0,

@@ -58,6 +58,10 @@ class UpstreamJournal:
             await asyncio.wait([self._opening])
         await self.journal.stop()
 
+    def state(self) -> str:
+        """Return what an operator must know of the journal; "" if it is as it should be."""
+        return _shown(self.journal.lost())
+
     def divide(self, key: int, version: int, frame: bytes, view: View) -> Division:
         """Divide a request as ``splitting.divide``. AddOffsetsToTxn becomes another request."""
         if key != ApiKey.ADD_OFFSETS_TO_TXN:
@@ -84,6 +88,14 @@ class UpstreamJournal:
     def _endpoints(self) -> Mapping[int, Endpoint]:
         cluster = self._brokers.cluster
         return {} if cluster is None else cluster.brokers
+
+
+def _shown(lost: Mapping[int, str]) -> str:
+    """Return which shards of transactions are lost, and why the first one is."""
+    if not lost:
+        return ""
+    reason = lost[min(lost)]
+    return f"offsets in transactions are refused in {len(lost)} shards (journal_lost): {reason}"
 
 
 def _client(config: GatewaySettings, endpoint: Endpoint) -> BrokerClient:

@@ -6,11 +6,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from groupkeeper.coordinator.core.cluster.names import RESERVED_TOPICS, topic_name_error
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.setting_fields import Section
 
 GATEWAY_NODE_ID: Final = 1_000_000
 """``kafka.node_id`` in gateway mode, unless it is set. Clusters number their brokers from below."""
+
+_TOPICS_OF_BROKERS: Final = RESERVED_TOPICS | {"__transaction_state", "__share_group_state"}
 
 
 def _check_bootstrap(text: str) -> str:
@@ -35,6 +38,14 @@ def parse_ports(text: str) -> range:
     if not 1 <= low <= high <= 65_535:
         raise ValueError(f"{text!r}: ports are numbers from 1 to 65535, the smaller one first")
     return range(low, high + 1)
+
+
+def _check_journal_topic(text: str) -> str:
+    if problem := topic_name_error(text):
+        raise ValueError(problem)
+    if text in _TOPICS_OF_BROKERS:
+        raise ValueError(f"{text} belongs to the brokers")
+    return text
 
 
 class UpstreamSettings(Section):
@@ -83,10 +94,8 @@ class UpstreamSettings(Section):
         description="The longest request or reply that passes (Kafka's socket.request.max.bytes). "
         "It is not held in memory. Requests for groups have the limit kafka.max_frame_bytes.",
     )
-    journal_topic: str = Field(
+    journal_topic: Annotated[str, AfterValidator(_check_journal_topic)] = Field(
         default="__groupkeeper_transactions",
-        min_length=1,
-        max_length=249,
         description="The topic of the upstream in which offsets of transactions are recorded until "
         "their transaction ends. It is created with a partition for each shard, and hidden from "
         "clients. Name another one for each gateway in front of one cluster.",

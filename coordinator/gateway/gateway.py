@@ -236,10 +236,11 @@ class Gateway:
     async def _check(self, cluster: UpstreamCluster) -> str:
         """Return why this upstream must not be served; "" if it may be."""
         node_id = self._services.node_id
-        if node_id in cluster.brokers:
+        if at := cluster.brokers.get(node_id):
             return (
                 f"kafka.node_id is {node_id}, which is the id of the upstream broker at "
-                f"{cluster.brokers[node_id].host}:{cluster.brokers[node_id].port}: set another one"
+                f"{_text(at)}: set another one. If that is this daemon itself, correct "
+                "upstream.bootstrap instead"
             )
         if not self._record.cluster_id:
             await self._store(ChangeUpstream(OURSELVES, cluster_id=cluster.cluster_id))

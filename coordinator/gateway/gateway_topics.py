@@ -20,6 +20,9 @@ class GatewayTopics(Topics):
         """Return the end that the upstream told last; ``UNKNOWN_END`` if it told none."""
         return self.observed_end(topic_id, partition)
 
+    def _log_differences(self) -> None:
+        """Write nothing: no topic of the upstream is in the configuration, and none should be."""
+
     def committed(self, record: OffsetsCommitted) -> None:
         """Pass a durable commit on to the mirror."""
         super().committed(record)

@@ -36,6 +36,7 @@ from groupkeeper.coordinator.gateway.journal_writer import (
     JournalWriter,
     produce_versions,
 )
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
 from groupkeeper.protocol.record_batches import Sender
 
 log = structlog.get_logger(__name__)
@@ -45,6 +46,9 @@ REFRESH_S: Final = 30.0
 """How often the leaders are asked for, if nobody says that they have changed."""
 SWEEP_S: Final = 10.0
 """How often pending offsets are looked for that nobody is writing."""
+
+LOG_EVERY_S: Final = 60.0
+"""How often it is logged that the leaders are unknown. They are asked for much more often."""
 
 ANSWER_S: Final = 15.0
 """After this time a client is told to try again. The record is still written or given up."""
@@ -80,6 +84,7 @@ class Journal:
         self._tasks: set[asyncio.Task[None]] = set()
         self._readers: dict[int, asyncio.Task[None]] = {}
         self._leaders_changed = asyncio.Event()
+        self._lines = LineLimit(lambda: asyncio.get_running_loop().time(), LOG_EVERY_S, 1)
         self._writer = JournalWriter(
             links, settings.topic, self._leader_of, self._leaders_changed.set
         )
@@ -183,7 +188,8 @@ class Journal:
         try:
             found = await self._finder.find()
         except (BrokerError, JournalRefused) as error:
-            log.info("journal_leaders_unknown", reason=str(error))
+            if self._lines.allow("leaders") is not None:
+                log.info("journal_leaders_unknown", reason=str(error))
             self._leaders_changed.set()
             return
         before = self._found

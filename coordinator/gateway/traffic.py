@@ -20,5 +20,5 @@ class Traffic:
         self.failures: Counter[str] = Counter()
         """Failed connections by reason: ``connect``, ``closed`` while a reply was owed, or the
         label of a ProtocolError."""
-        self.is_up = False
-        """True if the last attempt to connect succeeded."""
+        self.is_up = True
+        """False if the last attempt to connect failed."""

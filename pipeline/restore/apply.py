@@ -141,7 +141,7 @@ def make_sealed(
             created_ms=purpose.created_ms,
             source=purpose.source,
             server=server,
-            data=data or "no records are kept: not clamped",
+            data=data or "not clamped: no cluster with the records was named",
             groups=tuple(groups),
             as_of_ms=purpose.as_of_ms,
             topics=dict(purpose.topics),

@@ -142,6 +142,18 @@ def test_a_wrong_file_is_refused_in_one_line_that_names_file_and_key(write, text
             "upstream.ports (9000-9999) must not have the port of kafka.listen",
         ),
         (
+            '[kafka]\nlisten = "h:1"\n[upstream]\nbootstrap = "g:1,h:1"\n',
+            "upstream.bootstrap has kafka.listen (h:1): name the brokers",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\njournal_topic = "a b"\n',
+            "upstream.journal_topic: Topic name is invalid: only ASCII letters",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\njournal_topic = "__consumer_offsets"\n',
+            "upstream.journal_topic: __consumer_offsets belongs to the brokers",
+        ),
+        (
             '[upstream]\nbootstrap = "h:1"\nsasl = "PLAIN"\n',
             "upstream: upstream.sasl needs upstream.user and upstream.password_file",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
@@ -193,6 +194,16 @@ async def test_client_is_told_to_try_again_while_the_broker_is_down() -> None:
         assert await site.commit(P, 11) is NONE
         site.broker.end(P, commit=True)
         assert await site.stable_offset() == 11
+
+
+@virtual_time
+async def test_outage_is_logged_once_a_minute() -> None:
+    async with a_journal() as site:
+        site.broker.is_down = True
+        with capture_logs() as lines:
+            await asyncio.sleep(150)
+        said = [each for each in lines if each["event"] == "journal_leaders_unknown"]
+        assert len(said) in (2, 3)
 
 
 @virtual_time
