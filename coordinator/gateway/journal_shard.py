@@ -192,8 +192,9 @@ class JournalShard:
         ``end`` returns the end of the partition. A process that died before this one may have left
         such offsets. Their client was not answered.
         """
-        before = frozenset(in_flight)
-        pending = await self.read_pending() - before
+        # First the answer: while the shard loads, it takes long, and has offsets of later commits.
+        pending = await self.read_pending()
+        pending -= in_flight
         if all(self.partition.has(each) for each in pending):
             return []
         # Nobody writes these any more. So a record of them lies before the end, if there is one.

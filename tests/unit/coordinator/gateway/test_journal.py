@@ -20,7 +20,7 @@ from tests.helpers.gateway.journals import (
     groups_of_one_partition,
 )
 from tests.helpers.runtime.virtual_loop import virtual_time
-from tests.helpers.storage.faulty_storage import FaultyStorage, fail
+from tests.helpers.storage.faulty_storage import FaultyStorage, Gate, fail, slow
 
 NONE = ErrorCode.NONE
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -352,6 +352,29 @@ async def test_offsets_that_are_being_written_are_not_swept() -> None:
         await asyncio.sleep(60)
         site.broker.end(P, commit=True)
         assert await site.stable_offset() == 10, "it was written in the end"
+
+
+@virtual_time
+async def test_offsets_that_come_after_a_load_are_not_swept_before_they_are_written() -> None:
+    """The sweep waits for a shard that is loading. The first answer has offsets of later commits."""
+    (group_id,) = groups_of_one_partition(1)  # the first shard that is swept
+    async with a_journal() as site:
+        assert isinstance(site.storage, FaultyStorage)
+        site.broker.add_producer(P)
+        load = Gate()
+        site.storage.script("append", fail())
+        site.storage.script("load", slow(load))
+        refused = site.send(P, 5, group_id=group_id, epoch=0)  # the shards are loaded again
+        await load.reached.wait()
+        await asyncio.sleep(1.5 * journal_module.SWEEP_S)
+        assert error_of(await refused) is not NONE
+        site.broker.faults += ["dropped"] * 8
+        load.open()
+        while error := await site.commit(P, 10, group_id=group_id):
+            assert error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            await asyncio.sleep(0.01)
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset(group_id) == 10
 
 
 # --- the topic ----------------------------------------------------------------------------------
