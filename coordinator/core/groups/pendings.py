@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Final
 
 from groupkeeper.coordinator.core.groups.group import (
@@ -32,6 +33,8 @@ class Pendings:
         self.last_arrival = 0
         """The largest ``arrival`` since the load."""
         self._of_group: dict[str, dict[str, PendingOffsets]] = {}
+        self._unordered: set[str] = set()
+        """The groups whose pending offsets may not be in the order of their arrival."""
         self._unstable: dict[str, dict[str, Counter[int]]] = {}
         """Group -> topic -> partition -> the number of its pending offsets."""
         self._bytes_of_group: Counter[str] = Counter()
@@ -52,6 +55,8 @@ class Pendings:
     def _add(self, record: PendingOffsets) -> None:
         pending_id, group_id = record.pending_id, record.group_id
         self.by_id[pending_id] = record
+        if record.arrival < self.last_arrival:
+            self._unordered.add(group_id)
         self.last_arrival = max(self.last_arrival, record.arrival)
         self._of_group.setdefault(group_id, {})[pending_id] = record
         topics = self._unstable.setdefault(group_id, {})
@@ -65,6 +70,7 @@ class Pendings:
         del self._of_group[group_id][pending_id]
         if not self._of_group[group_id]:
             del self._of_group[group_id], self._unstable[group_id], self._bytes_of_group[group_id]
+            self._unordered.discard(group_id)
             return
         self._bytes_of_group[group_id] -= pending_bytes(record)
         topics = self._unstable[group_id]
@@ -77,9 +83,22 @@ class Pendings:
             if not counts:
                 del topics[topic.topic]
 
-    def of_group(self, group_id: str) -> list[PendingOffsets]:
-        """Return the pending offsets of a group, in the order of their arrival."""
-        return sorted(self._of_group.get(group_id, {}).values(), key=_arrival)
+    def of_group(self, group_id: str, before: int | None = None) -> list[PendingOffsets]:
+        """Return the pending offsets of a group, in the order of their arrival.
+
+        With ``before``, return those that arrived before this arrival. A group may have thousands,
+        and this is called for each of them when it ends, so it does not look at the others.
+        """
+        records = self._of_group.get(group_id)
+        if records is None:
+            return []
+        if group_id in self._unordered:
+            records = {each.pending_id: each for each in sorted(records.values(), key=_arrival)}
+            self._of_group[group_id] = records
+            self._unordered.discard(group_id)
+        if before is None:
+            return [*records.values()]
+        return [*takewhile(lambda each: each.arrival < before, records.values())]
 
     def has_group(self, group_id: str) -> bool:
         """Return whether a group has pending offsets."""

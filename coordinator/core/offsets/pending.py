@@ -31,11 +31,18 @@ def overtake(
     """
     if not shard.pendings.has_group(group_id):
         return
-    keys = {(topic.topic, row[0]) for topic in topics for row in topic.partitions}
-    for pending in shard.pendings.of_group(group_id):
-        if before is None or pending.arrival < before:
-            marked = [_overtaken(topic, keys) for topic in pending.topics]
-            _replace(shard, pending, marked)
+    unstable = shard.pendings.unstable(group_id)
+    keys = {
+        (topic.topic, row[0])
+        for topic in topics
+        for row in topic.partitions
+        if row[0] in unstable.get(topic.topic, ())
+    }
+    if not keys:
+        return
+    for pending in shard.pendings.of_group(group_id, before):
+        marked = [_overtaken(topic, keys) for topic in pending.topics]
+        _replace(shard, pending, marked)
 
 
 def _overtaken(topic: PendingTopic, keys: set[OffsetKey]) -> PendingTopic:

@@ -56,6 +56,9 @@ from groupkeeper.coordinator.core.step import Ticket
 
 NO_RETENTION: Final = -1
 
+MAX_ENDED: Final = 500
+"""The most pending offsets that one step ends. They take about 20 ms."""
+
 PENDING_SHARE: Final = 4
 """The pending offsets of one group use at most this part of ``max_step_bytes``: a quarter."""
 
@@ -209,16 +212,18 @@ def end_transactions(
     """End pending offsets, and move the position in the same step. If their transaction committed,
     they become offsets.
 
-    If they are too large for one step, some of them end, and the answer is
+    If they are too many or too large for one step, some of them end, and the answer is
     COORDINATOR_LOAD_IN_PROGRESS. The same request then ends the others.
     """
+    ended = 0
     for pending_id, is_commit in _each(request):
-        if 2 * shard.step.record_bytes > shard.limits.max_step_bytes:
+        if ended == MAX_ENDED or 2 * shard.step.record_bytes > shard.limits.max_step_bytes:
             shard.reply(ticket, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
         pending = shard.pendings.by_id.get(pending_id)
         if pending is None:
             continue  # it was ended, or dropped with its group or topic
+        ended += 1
         shard.record(PendingEnded(pending_id))
         group = shard.groups.get(pending.group_id)
         if is_commit and group is not None:

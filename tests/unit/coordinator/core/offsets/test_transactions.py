@@ -8,6 +8,8 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import CommitRejected, GroupCreated
+from groupkeeper.coordinator.core.groups.pendings import Pendings
+from groupkeeper.coordinator.core.offsets.transactions import MAX_ENDED
 from groupkeeper.coordinator.core.records import (
     JournalPosition,
     OffsetsCommitted,
@@ -345,6 +347,53 @@ def test_large_transaction_ends_in_several_steps():
     assert set(answers[:-1]) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
     assert [offset(driver, group_id=f"g{n}") for n in range(30)] == [*range(30)]
     driver.check_replay()
+
+
+def test_transaction_with_many_commits_ends_in_several_steps():
+    driver = ShardDriver()
+    ids = [f"p{number}" for number in range(MAX_ENDED + 1)]
+    for number, pending_id in enumerate(ids):
+        driver.txn_commit(pending_id, topics={"orders": {0: number}})
+    assert driver.end_transactions(*ids, position=9) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert len(driver.shard.pendings.by_id) == 1
+    assert driver.end_transactions(*ids, position=9) is NONE
+    assert offset(driver) == MAX_ENDED
+    driver.check_replay()
+
+
+def test_pending_offsets_of_a_group_stay_in_the_order_of_their_arrival():
+    """A changed or loaded record comes after later ones."""
+    driver = ShardDriver()
+    for number in range(1, 5):
+        driver.txn_commit(f"p{number}", topics={"orders": {number: 1}})
+    driver.commit(topics={"orders": {2: 7}})  # overtakes p2, which is recorded again
+    pendings = driver.shard.pendings
+    assert [each.pending_id for each in pendings.of_group("g")] == ["p1", "p2", "p3", "p4"]
+    before = pendings.by_id["p3"].arrival
+    assert [each.pending_id for each in pendings.of_group("g", before)] == ["p1", "p2"]
+    loaded = Pendings()
+    for record in reversed([*pendings.records()]):
+        loaded.apply(record)
+    assert [each.pending_id for each in loaded.of_group("g", before)] == ["p1", "p2"]
+
+
+def test_end_of_many_pending_offsets_looks_at_each_once(monkeypatch):
+    """The time must not grow with the square of their number."""
+    driver = ShardDriver()
+    ids = [f"p{number}" for number in range(100)]
+    for number, pending_id in enumerate(ids):
+        driver.txn_commit(pending_id, topics={"orders": {0: number}})
+    pendings, found = driver.shard.pendings, []
+    of_group = pendings.of_group
+
+    def counted(*asked):
+        records = of_group(*asked)
+        found.extend(records)
+        return records
+
+    monkeypatch.setattr(pendings, "of_group", counted)
+    assert driver.end_transactions(*ids) is NONE
+    assert len(found) <= len(ids)
 
 
 # --- deletions ----------------------------------------------------------------------
