@@ -17,8 +17,8 @@ from groupkeeper.coordinator.handlers.routes import Operation, Resource, Route
 from groupkeeper.protocol.versions import ApiKey
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
     from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers
+    from groupkeeper.coordinator.gateway.gate import GroupGate
     from groupkeeper.coordinator.gateway.rewriting import View
     from groupkeeper.coordinator.gateway.settings import GatewaySettings
     from groupkeeper.coordinator.handlers.services import Endpoint
@@ -33,12 +33,13 @@ class UpstreamJournal:
     """The journal of a gateway."""
 
     def __init__(
-        self, config: GatewaySettings, coordinator: GroupCoordinator, brokers: UpstreamBrokers
+        self, config: GatewaySettings, gate: GroupGate, shards: int, brokers: UpstreamBrokers
     ) -> None:
+        """Commits pass through the gate, as those without a transaction do."""
         self._brokers = brokers
         self.journal = Journal(
-            JournalSettings(config.journal_topic, coordinator.config.shards),
-            coordinator,
+            JournalSettings(config.journal_topic, shards),
+            gate,
             JournalLinks(self._endpoints, partial(_client, config)),
         )
         handle = txn_offset_commit.handler(lambda: self.journal)

@@ -356,7 +356,7 @@ async def test_offsets_that_are_being_written_are_not_swept() -> None:
 
 @virtual_time
 async def test_offsets_that_come_after_a_load_are_not_swept_before_they_are_written() -> None:
-    """The sweep waits for a shard that is loading. The first answer has offsets of later commits."""
+    """The sweep waits while a shard loads, and its first answer has offsets of later commits."""
     (group_id,) = groups_of_one_partition(1)  # the first shard that is swept
     async with a_journal() as site:
         assert isinstance(site.storage, FaultyStorage)
