@@ -176,6 +176,8 @@ def _move(asked: _Asked, source: ClusterEndpoint | None, target: ClusterEndpoint
         if asked.plan is None:
             if source is None or target is None:
                 fail("name --upstream HOST:PORT, or an existing plan with --plan FILE", USAGE)
+            if source.address == target.address:
+                fail("--upstream and --server are the same address: nothing can be copied", USAGE)
             made = _planned(asked, source, target)
             path = asked.out or Path(f"upstream-{asked.name}-{made.id}.json")
             plan_view.write_plan(made, path)

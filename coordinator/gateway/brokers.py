@@ -75,6 +75,8 @@ class UpstreamBrokers:
         """The last answer of each broker."""
         self._up: set[int] = set()
         self._turn = 0
+        self._is_silent = False
+        """True if the last poll failed."""
         self._polling: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._lines = LineLimit(lambda: asyncio.get_running_loop().time(), LOG_EVERY_S, 1)
@@ -137,11 +139,15 @@ class UpstreamBrokers:
             try:
                 await self.poll()
             except (BrokerError, ProtocolError) as error:
+                self._is_silent = True
                 if self._lines.allow("poll") is not None:
                     _log.warning("upstream_does_not_answer", problem=str(error))
             except Exception:  # noqa: BLE001 - a poll must not be the last one
                 _log.exception("upstream_poll_failed")
             else:
+                if self._is_silent:
+                    self._is_silent = False
+                    _log.info("upstream_answers_again")
                 if not self._stored.cluster_id:
                     wait_s = min(wait_s, FIRST_RETRY_S)
             with suppress(TimeoutError):

@@ -56,6 +56,12 @@ def test_groups_are_imported_after_a_look_at_the_plan(servers) -> None:
     assert server.committed("billing-a") == {}
 
 
+def test_groups_are_not_copied_to_where_they_are(servers) -> None:
+    theirs, _, _ = servers
+    told = run("import", "--upstream", theirs, "--server", theirs, code=2)
+    assert "are the same address" in told
+
+
 def test_groups_go_back_to_the_upstream(servers) -> None:
     theirs, ours, server = servers
     where = ("--upstream", theirs, "--server", ours)

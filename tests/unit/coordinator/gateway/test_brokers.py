@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers, UpstreamCluster
 from groupkeeper.coordinator.gateway.client import BrokerError, NotSent
@@ -15,6 +16,7 @@ from groupkeeper.coordinator.gateway.settings import GatewaySettings
 from groupkeeper.coordinator.handlers.services import Endpoint
 from groupkeeper.protocol.codec import write_response
 from groupkeeper.protocol.writer import Row
+from tests.helpers.runtime.virtual_loop import turns
 from tests.helpers.wire.loop_server import serving
 
 API_VERSIONS, METADATA = 18, 3
@@ -43,11 +45,15 @@ class FakeCluster:
         self.brokers: dict[int, Endpoint] = {}
         self.produce = (3, 13)
         self.transactions = 2
+        self.is_silent = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             size = int.from_bytes(await reader.readexactly(4), "big")
             key, version, number = struct.unpack_from(">hhi", await reader.readexactly(size))
+            if self.is_silent:
+                writer.close()
+                return
             answer = self._versions() if key == API_VERSIONS else self._metadata()
             writer.write(write_response(key, version, number, 0, answer))
 
@@ -175,3 +181,25 @@ async def test_an_upstream_that_does_not_answer_changes_nothing() -> None:
             await brokers.poll()
         assert (brokers.cluster, brokers.answered_s) == before
         assert brokers.pick() is not None  # nobody has tried these brokers since
+
+
+async def test_the_end_of_an_outage_is_logged_once() -> None:
+    async with two_brokers() as (fake, one, _), polling(one) as brokers:
+        fake.is_silent = True
+        with capture_logs() as lines:
+            brokers.start()
+            await _until(brokers, lambda: bool(lines))
+            assert brokers.answered_s is None
+            fake.is_silent = False
+            await _until(brokers, lambda: looks(brokers) > 2)
+        assert [each["event"] for each in lines] == [
+            "upstream_does_not_answer",
+            "upstream_answers_again",
+        ]
+
+
+async def _until(brokers: UpstreamBrokers, holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            brokers.ask_now()
+            await turns()
