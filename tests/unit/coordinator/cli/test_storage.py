@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from groupkeeper.coordinator.cli.main import app
-from groupkeeper.storage import open as stores
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.tools import by_url
 from tests.helpers.core.records import commit, group_record
 from tests.helpers.storage.fake_driver import DriverWithLeftovers, FakeServer
 from tests.helpers.storage.storage_owner import Owner
@@ -123,8 +123,8 @@ def test_a_repair_tells_what_it_would_mend_and_mends_it_only_when_told_to(
     server = FakeServer()
     server.leftovers.append("an old part")
     monkeypatch.setenv("GROUPKEEPER_STORAGE__URL", "postgresql://me@h/db")
-    monkeypatch.setattr(stores, "url_error", lambda url: None)
-    monkeypatch.setattr(stores, "journal_driver", lambda *_: DriverWithLeftovers(server))
+    monkeypatch.setattr(by_url, "url_error", lambda url: None)
+    monkeypatch.setattr(by_url, "journal_driver", lambda *_: DriverWithLeftovers(server))
     told = run("check", "--repair")
     assert told.exit_code == 0, told.output
     assert "to mend: an old part\nnothing was changed: --apply mends it\n" in told.output
