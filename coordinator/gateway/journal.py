@@ -279,6 +279,8 @@ class Journal:
         error = await self._writer.write(shard, write)
         if error:
             await shard.drop([write.pending_id])
+        else:
+            error = await shard.confirm(write.pending_id)
         self._in_flight.discard(write.pending_id)
         answer(_with_error(result, error) if error else result)
 

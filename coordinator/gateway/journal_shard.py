@@ -12,6 +12,7 @@ import structlog
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.transactions import (
+    ConfirmPending,
     DropPending,
     EndedTransaction,
     EndTransactions,
@@ -184,6 +185,18 @@ class JournalShard:
     async def drop(self, pending_ids: Sequence[str]) -> None:
         """Drop pending offsets that the journal does not have."""
         await ask_shard(self._coordinator, DropPending(self.shard_id, tuple(pending_ids)))
+
+    async def confirm(self, pending_id: str) -> ErrorCode:
+        """Return NONE if these offsets are still pending, and no other process can have dropped
+        them: the store has confirmed that the shard is ours. Otherwise return the error for the
+        client.
+        """
+        ticket = Awaited()
+        self._coordinator.submit(ConfirmPending(self.shard_id, pending_id), ticket)
+        result = await ticket.future
+        if result.error is ErrorCode.NONE:
+            return ErrorCode.NONE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def drop_unwritten(self, end: Callable[[], Any], in_flight: set[str]) -> list[str]:
         """Drop pending offsets that nobody is writing and that the journal does not have. Return

@@ -42,6 +42,7 @@ from groupkeeper.coordinator.core.records import (
 from groupkeeper.coordinator.core.request_events import add_created_event, add_refused_event
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from groupkeeper.coordinator.core.requests.transactions import (
+    ConfirmPending,
     DropPending,
     EndTransactions,
     MoveJournal,
@@ -287,6 +288,20 @@ def drop(shard: ShardState, _group: None, request: DropPending, ticket: Ticket) 
     for pending_id in request.pending_ids:
         if pending_id in shard.pendings.by_id:
             shard.record(PendingEnded(pending_id))
+    shard.reply(ticket, ErrorCode.NONE)
+
+
+@handles(ConfirmPending)
+def confirm(shard: ShardState, _group: None, request: ConfirmPending, ticket: Ticket) -> None:
+    """Answer NONE if offsets are still pending, and this process still owns the shard.
+
+    The position is written again as it is, because the store checks the lease with each write.
+    """
+    journal = shard.pendings.journal
+    if journal is None or request.pending_id not in shard.pendings.by_id:
+        shard.reply(ticket, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return
+    shard.record(journal)
     shard.reply(ticket, ErrorCode.NONE)
 
 

@@ -28,6 +28,7 @@ from groupkeeper.coordinator.core.requests.topics import (
     ChangeUpstream,
 )
 from groupkeeper.coordinator.core.requests.transactions import (
+    ConfirmPending,
     DropPending,
     EndTransactions,
     MoveJournal,
@@ -55,6 +56,7 @@ Request: TypeAlias = (
     | ConsumerGroupDescribe
     | TxnOffsetCommit
     | EndTransactions
+    | ConfirmPending
     | DropPending
     | MoveJournal
     | ReadPending

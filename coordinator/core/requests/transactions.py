@@ -87,6 +87,14 @@ class DropPending(ShardRequest, frozen=True):
     pending_ids: tuple[str, ...]
 
 
+class ConfirmPending(ShardRequest, frozen=True):
+    """Answer NONE if offsets are still pending. Only the owner of the shard can answer that: the
+    answer waits for a write, which the store refuses to anybody else.
+    """
+
+    pending_id: str
+
+
 class MoveJournal(ShardRequest, frozen=True):
     """Set the position in the journal."""
 

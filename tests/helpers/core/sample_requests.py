@@ -27,6 +27,7 @@ from groupkeeper.coordinator.core.requests.topics import (
     ChangeUpstream,
 )
 from groupkeeper.coordinator.core.requests.transactions import (
+    ConfirmPending,
     DropPending,
     EndedTransaction,
     EndTransactions,
@@ -62,6 +63,7 @@ REQUESTS: dict[type, Request] = {
         "g", -1, "", None, [("orders", "", [(0, 7, -1, "")])], 9, 0, "pending-1", CLIENT
     ),
     EndTransactions: EndTransactions(0, (EndedTransaction(("pending-1",), True),), "journal-id", 5),
+    ConfirmPending: ConfirmPending(0, "pending-1"),
     DropPending: DropPending(0, ("pending-1",)),
     MoveJournal: MoveJournal(0, "journal-id", 5),
     ReadPending: ReadPending(0),

@@ -8,8 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.records import PendingEnded
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.gateway import journal as journal_module
+from groupkeeper.storage.base import Batch, ShardAppend
 from tests.helpers.core.shard_driver import CLIENT
 from tests.helpers.gateway.journal_broker import JournalBroker
 from tests.helpers.gateway.journals import (
@@ -310,6 +312,22 @@ async def test_record_that_arrives_after_the_restart_does_not_hide_another_one()
         site.broker.end(P, commit=True)
         assert await site.stable_offset() == 20
         assert await site.pending() == 0
+
+
+@virtual_time
+async def test_commit_whose_offsets_another_process_has_dropped_is_not_acknowledged() -> None:
+    """The other process takes over the store, and drops the offsets before they are written."""
+    async with a_journal() as site:
+        assert isinstance(site.storage, FaultyStorage)
+        site.broker.add_producer(P)
+        site.broker.faults += ["dropped"] * 4
+        late = site.send(P, 10, epoch=0)
+        await asyncio.sleep(0.1)
+        number = site.partition()
+        (lease,) = site.storage.inner.take_over([number], "thief").values()
+        swept = ShardAppend(number, lease.epoch, [Batch([PendingEnded("p1")], [])], lambda _: None)
+        assert not await site.storage.inner.append([swept])
+        assert error_of(await late) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @virtual_time

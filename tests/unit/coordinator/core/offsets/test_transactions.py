@@ -19,6 +19,7 @@ from groupkeeper.coordinator.core.records import (
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
 from groupkeeper.coordinator.core.requests.transactions import (
+    ConfirmPending,
     DropPending,
     MoveJournal,
     ReadPending,
@@ -465,6 +466,16 @@ def test_dropped_offsets_never_count(driver):
     assert driver.send(DropPending(0, ("p1", "unknown"))).error is NONE
     driver.end_transactions("p1")
     assert driver.fetch().offsets() == {}
+
+
+def test_pending_offsets_are_confirmed_with_a_write(driver):
+    driver.txn_commit("p1")
+    driver.send(MoveJournal(0, JOURNAL_ID, 4))
+    assert driver.send(ConfirmPending(0, "p1")).error is NONE
+    assert driver.steps[-1].records, "a write, with which the store checks the lease"
+    assert driver.send(ReadPending(0)).result.journal == JournalPosition(JOURNAL_ID, 4)
+    driver.send(DropPending(0, ("p1",)))
+    assert driver.send(ConfirmPending(0, "p1")).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_the_reader_learns_what_is_pending_and_where_it_was(driver):
