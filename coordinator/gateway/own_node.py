@@ -59,6 +59,8 @@ class OwnNodeRequests:
         self._frame = b""
         self._change: Change | None = None
         self._failed: frozenset[int] = frozenset()
+        self._was_sent = False
+        """True from the moment at which the request is sent until the next one is asked."""
 
     def ask(
         self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
@@ -67,7 +69,7 @@ class OwnNodeRequests:
         assert self._exchange is None, "an exchange that did not block"
         self._exchange, self._services = exchange, services
         self._frame, self._change = frame, change
-        self._failed = frozenset()
+        self._failed, self._was_sent = frozenset(), False
         exchange.on_closed = self._closed
         self._try()
 
@@ -111,13 +113,12 @@ class OwnNodeRequests:
 
     def link_lost(self, error: str) -> None:
         link, self._link = self._link, None
-        was_sent = self._replies.owes > 0
         self._replies = self._new_replies()
         exchange = self._exchange
         if exchange is None or link is None:
             return
         self._failed |= {link.target.broker_id}
-        if was_sent and exchange.key not in _READS:
+        if self._was_sent and exchange.key not in _READS:
             self._refuse(UPSTREAM_LOST)
         else:
             self._try()
@@ -139,6 +140,7 @@ class OwnNodeRequests:
         self._replies.expect(
             ReplySlot(exchange.key, exchange.version, exchange.correlation_id, _as_it_is)
         )
+        self._was_sent = True
         link.write(self._frame)
 
     def _answer_offline(self) -> None:

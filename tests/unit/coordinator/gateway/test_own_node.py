@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
+from groupkeeper.coordinator.gateway import own_node
 from groupkeeper.coordinator.gateway.addresses import Addresses
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner
 from groupkeeper.coordinator.gateway.own_node import Asking, OwnNode
@@ -113,6 +116,24 @@ async def test_a_change_is_not_sent_twice() -> None:
     assert len(world.links) == 1
     assert world.peer.transport.is_closed
     assert world.server.stats.closed["upstream_lost"] == 1
+
+
+@virtual_time
+async def test_a_change_is_not_sent_twice_if_its_answer_cannot_be_rewritten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(own_node, "rewrite", broken)
+    world = World(1, 2)
+    world.peer.send(request(CREATE_ACLS, 3, 1))
+    world.link.open()
+    with pytest.raises(ZeroDivisionError):
+        world.link.answer(reply(1))
+    world.link.lose("the loop has ended the connection after the exception")
+    assert len(world.links) == 1
+    assert world.peer.transport.is_closed
 
 
 @virtual_time
