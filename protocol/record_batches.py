@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from groupkeeper.protocol.errors import ProtocolError
 
@@ -58,8 +58,10 @@ def read_transactional(data: bytes, position: int) -> tuple[list[BatchRecord], i
     """Return the records and markers of transactions from ``position`` on, and the offset after the
     last batch. Other records are left out.
 
-    The first batch may begin before ``position``, and the last one may be cut off. Raises
-    ProtocolError if the bytes are damaged.
+    The first batch may begin before ``position``, and the last one may be cut off. A batch that is
+    compressed is left out, and so is one whose checksum is right and whose records cannot be read:
+    ``write_batch`` makes neither. So nobody else's batch can fill the memory. Raises ProtocolError
+    if the bytes are damaged.
     """
     from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
     from aiokafka.record.memory_records import MemoryRecords
@@ -72,12 +74,23 @@ def read_transactional(data: bytes, position: int) -> tuple[list[BatchRecord], i
             batch = records.next_batch()
             if not batch.validate_crc():
                 raise ProtocolError("bad_records", "a batch has a wrong checksum")
-            if batch.is_transactional:
-                for record in batch:
-                    key = record.key or b""
-                    marker = int.from_bytes(key[2:4], "big") if batch.is_control_batch else None
-                    found.append(BatchRecord(record.offset, batch.producer_id, key, marker))
+            if batch.is_transactional and batch.compression_type == _NOT_COMPRESSED:
+                found += _records_of(batch)
             following = max(following, batch.next_offset)
     except (CorruptRecordException, UnsupportedCodecError, ValueError, IndexError) as error:
         raise ProtocolError("bad_records", f"records cannot be read: {error}") from error
     return [each for each in found if each.offset >= position], following
+
+
+def _records_of(batch: Any) -> list[BatchRecord]:
+    from aiokafka.errors import CorruptRecordException
+
+    found: list[BatchRecord] = []
+    try:
+        for record in batch:
+            key = record.key or b""
+            marker = int.from_bytes(key[2:4], "big") if batch.is_control_batch else None
+            found.append(BatchRecord(record.offset, batch.producer_id, key, marker))
+    except (CorruptRecordException, ValueError, IndexError):
+        return []
+    return found

@@ -21,6 +21,8 @@ _CREATE_TOPICS: Final = 19, range(5, 8)
 _DESCRIBE_CONFIGS: Final = 32, range(1, 5)
 _TOPIC: Final = 2
 """The type of a resource (ConfigResource.Type.TOPIC)."""
+_UNCOMPRESSED: Final = ("producer", "uncompressed")
+"""The values of compression.type with which a broker does not compress our records."""
 _CREATE_TIMEOUT_MS: Final = 15_000
 
 
@@ -59,7 +61,7 @@ class TopicFinder:
             found = await self.find()
             if found is None:
                 raise JournalRefused(f"the topic {self.name} was created, and does not exist")
-        await self._check_cleanup()
+        await self._check_configs()
         return found
 
     async def find(self) -> FoundTopic | None:
@@ -93,7 +95,11 @@ class TopicFinder:
             )
 
     async def _create(self) -> None:
-        configs = {"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS)}
+        configs = {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "retention.ms": str(RETENTION_MS),
+        }
         topic = Row(
             name=self.name,
             num_partitions=self._partitions,
@@ -111,9 +117,11 @@ class TopicFinder:
                 f"{_name(created.error_code)}: {created.error_message}"
             )
 
-    async def _check_cleanup(self) -> None:
+    async def _check_configs(self) -> None:
         resource = Row(
-            resource_type=_TOPIC, resource_name=self.name, configuration_keys=["cleanup.policy"]
+            resource_type=_TOPIC,
+            resource_name=self.name,
+            configuration_keys=["cleanup.policy", "compression.type"],
         )
         answer = await self._links.ask_any(
             *_DESCRIBE_CONFIGS,
@@ -122,11 +130,18 @@ class TopicFinder:
             include_documentation=False,
         )
         (described,) = answer.results
-        policies = [each.value for each in described.configs if each.name == "cleanup.policy"]
-        if policies and policies != ["delete"]:
+        found = {each.name: each.value for each in described.configs}
+        policy = found.get("cleanup.policy", "delete")
+        if policy != "delete":
             raise JournalRefused(
-                f"the topic {self.name} has cleanup.policy={policies[0]}, which removes markers of "
+                f"the topic {self.name} has cleanup.policy={policy}, which removes markers of "
                 "transactions; set it to delete, or name another topic in upstream.journal_topic"
+            )
+        compression = found.get("compression.type", "producer")
+        if compression not in _UNCOMPRESSED:
+            raise JournalRefused(
+                f"the topic {self.name} has compression.type={compression}, and compressed records "
+                "are not read; set it to producer, or name another topic in upstream.journal_topic"
             )
 
 

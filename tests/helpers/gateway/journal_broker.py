@@ -58,6 +58,7 @@ class JournalBroker:
         self.logs: dict[int, Partition] | None = None
         """None: the topic does not exist."""
         self.policy = "delete"
+        self.compression = "producer"
         self.faults: deque[str | int] = deque()
         """For each Produce: "" is none, "lost" the answer, "dropped" the request, "late" is written
         after its answer is given up; a number is an error."""
@@ -137,8 +138,9 @@ class JournalBroker:
         return Row(topics=[Row(error_code=0, error_message=None)])
 
     async def _describe_configs(self, _version: int, **_: Any) -> Any:
-        config = Row(name="cleanup.policy", value=self.policy)
-        return Row(results=[Row(configs=[config])])
+        values = {"cleanup.policy": self.policy, "compression.type": self.compression}
+        configs = [Row(name=name, value=value) for name, value in values.items()]
+        return Row(results=[Row(configs=configs)])
 
     async def _list_offsets(self, _version: int, topics: Any, **_: Any) -> Any:
         number = topics[0].partitions[0].partition_index

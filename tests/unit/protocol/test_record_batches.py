@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
 
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.record_batches import (
@@ -55,3 +57,46 @@ def test_damaged_batch_is_refused(position: int) -> None:
     damaged[position] ^= 1
     with pytest.raises(ProtocolError):
         read_transactional(bytes(damaged), 0)
+
+
+GZIP = 1
+
+
+def compressed() -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        2,
+        GZIP,
+        is_transactional=1,
+        producer_id=9,
+        producer_epoch=3,
+        base_sequence=0,
+        batch_size=100_000,
+    )
+    builder.append(0, timestamp=1, key=KEY, value=bytes(50_000), headers=[])
+    return bytes(builder.build())
+
+
+def resealed(batch: bytearray) -> bytes:
+    """The batch with the right checksum for what it has now."""
+    batch[17:21] = calc_crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def broken_gzip() -> bytes:
+    batch = bytearray(compressed())
+    batch[61:71] = bytes(10)
+    return resealed(batch)
+
+
+def broken_records() -> bytes:
+    batch = bytearray(write_batch(Sender(9, 3), 0, 1, KEY, b"value"))
+    batch[61:65] = b"\x7e\x7e\x7e\x7e"
+    return resealed(batch)
+
+
+@pytest.mark.parametrize("make", [compressed, broken_gzip, broken_records])
+def test_batch_that_is_not_ours_is_left_out(make) -> None:
+    data = LOG + at(7, make()) + at(8, write_batch(Sender(9, 4), 0, 1, b"next", b""))
+    found, following = read_transactional(data, 0)
+    assert [each.offset for each in found] == [5, 6, 8]
+    assert following == 9

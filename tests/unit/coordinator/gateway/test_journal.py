@@ -414,6 +414,19 @@ async def test_compacted_topic_is_refused_until_it_is_changed() -> None:
 
 
 @virtual_time
+async def test_topic_that_compresses_records_is_refused_until_it_is_changed() -> None:
+    site = JournalSite(JournalBroker(SHARDS), FaultyStorage())
+    site.broker.compression = "gzip"
+    await site.begin(waits=False)
+    await asyncio.sleep(5)
+    assert "compression.type=gzip" in site.journal.problem
+    site.broker.compression = "uncompressed"
+    await asyncio.sleep(5)
+    assert site.journal.problem == ""
+    await site.die()
+
+
+@virtual_time
 async def test_topic_with_another_number_of_partitions_is_refused() -> None:
     site = JournalSite(JournalBroker(SHARDS), FaultyStorage())
     site.broker.partitions = SHARDS + 1
