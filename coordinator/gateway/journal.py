@@ -50,6 +50,8 @@ SWEEP_S: Final = 10.0
 LOG_EVERY_S: Final = 60.0
 """How often it is logged that the leaders are unknown. They are asked for much more often."""
 
+FAILED: Final = "a task of the journal has failed, and begins again"
+
 ANSWER_S: Final = 15.0
 """After this time a client is told to try again. The record is still written or given up."""
 
@@ -98,7 +100,7 @@ class Journal:
         """
         if not self._is_started:
             self._is_started = True
-            self._spawn(self._run())
+            self._spawn(self._again(self._run))
 
     async def stop(self) -> None:
         """Stop. Whatever is not decided is decided after the next start."""
@@ -119,17 +121,27 @@ class Journal:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("journal_failed", exc_info=task.exception())
+            if self._lines.allow("failed") is not None:
+                log.error("journal_failed", exc_info=task.exception())
             self._leaders_changed.set()  # a reader that failed is started again
 
+    async def _again(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do work of the journal, and begin again if it fails."""
+        while True:
+            try:
+                return await work()
+            except Exception as error:
+                self.problem = FAILED
+                if self._lines.allow("failed") is not None:
+                    log.error("journal_failed", exc_info=error)
+            await asyncio.sleep(5 * RETRY_S)
+            if self.opened.is_set() and self.problem == FAILED:
+                self.problem = ""
+
     async def _run(self) -> None:
-        found = await self._open()
-        opening = [self._open_shard(number, found) for number in range(self.topic.partitions)]
-        await asyncio.gather(*opening)
-        self.problem = ""
-        self.opened.set()
-        log.info("journal_open", topic=self.topic.name, topic_id=found.topic_id)
-        self._spawn(self._sweep())
+        """Open the journal once, and then follow its leaders."""
+        if not self.opened.is_set():
+            await self._open_all()
         while True:
             self._start_readers()
             with suppress(TimeoutError):
@@ -137,6 +149,15 @@ class Journal:
             await asyncio.sleep(RETRY_S)  # many may say so at once
             self._leaders_changed.clear()
             await self._refresh()
+
+    async def _open_all(self) -> None:
+        found = await self._open()
+        opening = [self._open_shard(number, found) for number in range(self.topic.partitions)]
+        await asyncio.gather(*opening)
+        self.problem = ""
+        self.opened.set()
+        log.info("journal_open", topic=self.topic.name, topic_id=found.topic_id)
+        self._spawn(self._again(self._sweep))
 
     async def _open(self) -> FoundTopic:
         """Find or create the topic; try again until it is there."""
@@ -276,12 +297,14 @@ class Journal:
         result: TxnOffsetCommitResult,
         answer: _Once,
     ) -> None:
-        error = await self._writer.write(shard, write)
-        if error:
-            await shard.drop([write.pending_id])
-        else:
-            error = await shard.confirm(write.pending_id)
-        self._in_flight.discard(write.pending_id)
+        try:
+            error = await self._writer.write(shard, write)
+            if error:
+                await shard.drop([write.pending_id])
+            else:
+                error = await shard.confirm(write.pending_id)
+        finally:
+            self._in_flight.discard(write.pending_id)
         answer(_with_error(result, error) if error else result)
 
     # --- for metrics ------------------------------------------------------------------------------

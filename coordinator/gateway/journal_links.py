@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from groupkeeper.coordinator.gateway.client import NotSent
+from groupkeeper.coordinator.gateway.client import BrokerError, NotSent
 from groupkeeper.coordinator.handlers.services import Endpoint
 
 WRITE_LANES: Final = 8
@@ -17,6 +17,18 @@ WRITE_LANES: Final = 8
 
 READ_LANE: Final = -1
 ADMIN_LANE: Final = -2
+
+
+class BadAnswer(BrokerError):
+    """The answer is not to what was asked."""
+
+
+def only(rows: Any) -> Any:
+    """Return the one element of an array in an answer. Raises BadAnswer if there is not one."""
+    if rows is None or len(rows) != 1:
+        count = 0 if rows is None else len(rows)
+        raise BadAnswer(f"a broker answered with {count} elements where one was asked for")
+    return rows[0]
 
 
 class JournalClient(Protocol):

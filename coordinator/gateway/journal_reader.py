@@ -9,7 +9,7 @@ from typing import Any, Final
 import structlog
 
 from groupkeeper.coordinator.gateway.client import BrokerError
-from groupkeeper.coordinator.gateway.journal_links import READ_LANE, JournalLinks
+from groupkeeper.coordinator.gateway.journal_links import READ_LANE, BadAnswer, JournalLinks
 from groupkeeper.coordinator.gateway.journal_records import read_entries
 from groupkeeper.coordinator.gateway.journal_shard import RETRY_S, JournalShard
 from groupkeeper.coordinator.gateway.journal_topic import FoundTopic
@@ -105,7 +105,9 @@ class JournalReader:
 
     async def _take(self, fetched: Any) -> bool:
         """Take what was read of one partition. Return False if there is an error."""
-        shard = self.shards[fetched.partition_index]
+        shard = self.shards.get(fetched.partition_index)
+        if shard is None:
+            raise BadAnswer(f"partition {fetched.partition_index} was not asked for")
         if fetched.error_code == _OFFSET_OUT_OF_RANGE:
             await self._out_of_range(shard)
             return False

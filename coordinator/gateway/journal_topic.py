@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.gateway.journal_links import JournalLinks
+from groupkeeper.coordinator.gateway.journal_links import JournalLinks, only
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.writer import Row
 
@@ -76,7 +76,7 @@ class TopicFinder:
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
-        (topic,) = answer.topics
+        topic = only(answer.topics)
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return None
         if topic.error_code:
@@ -110,7 +110,7 @@ class TopicFinder:
         answer = await self._links.ask_any(
             *_CREATE_TOPICS, topics=[topic], timeout=_CREATE_TIMEOUT_MS, validate_only=False
         )
-        (created,) = answer.topics
+        created = only(answer.topics)
         if created.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise JournalRefused(
                 f"the upstream refuses to create the topic {self.name}: "
@@ -129,7 +129,7 @@ class TopicFinder:
             include_synonyms=False,
             include_documentation=False,
         )
-        (described,) = answer.results
+        described = only(answer.results)
         found = {each.name: each.value for each in described.configs}
         policy = found.get("cleanup.policy", "delete")
         if policy != "delete":

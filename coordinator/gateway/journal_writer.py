@@ -17,7 +17,12 @@ import structlog
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.gateway.client import BrokerError, NotSent, UnsupportedApi
-from groupkeeper.coordinator.gateway.journal_links import ADMIN_LANE, WRITE_LANES, JournalLinks
+from groupkeeper.coordinator.gateway.journal_links import (
+    ADMIN_LANE,
+    WRITE_LANES,
+    JournalLinks,
+    only,
+)
 from groupkeeper.coordinator.gateway.journal_records import encode_batch
 from groupkeeper.coordinator.gateway.journal_shard import JournalShard
 from groupkeeper.protocol.record_batches import Sender
@@ -249,7 +254,7 @@ class JournalWriter:
             timeout=PRODUCE_TIMEOUT_MS,
             topic_data=[Row(name=self._topic, partition_data=[partition])],
         )
-        ((result,),) = [topic.partition_responses for topic in answer.responses]
+        result = only(only(answer.responses).partition_responses)
         return result.error_code, result.base_offset
 
     def _leader(self, shard: JournalShard) -> int:
@@ -287,7 +292,7 @@ class JournalWriter:
                 isolation_level=0,
                 topics=topics,
             )
-            ((result,),) = [topic.partitions for topic in answer.topics]
+            result = only(only(answer.topics).partitions)
             return None if result.error_code else result.offset
 
         return int(await self._until_answered(ask))
@@ -307,7 +312,7 @@ class JournalWriter:
                 *DESCRIBE_PRODUCERS,
                 topics=[Row(name=self._topic, partition_indexes=[shard.shard_id])],
             )
-            ((result,),) = [topic.partitions for topic in answer.topics]
+            result = only(only(answer.topics).partitions)
             if result.error_code:
                 return None
             return [

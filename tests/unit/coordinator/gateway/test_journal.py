@@ -504,3 +504,54 @@ async def test_deleted_group_has_no_offsets_after_the_marker() -> None:
         site.broker.end(P, commit=True)
         await asyncio.sleep(2)
         assert await site.offset() == -1
+
+
+# --- faults of brokers and of our own ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("api_key", [0, 2, 3, 19, 32, 61])
+def test_answer_of_another_shape_ends_nothing(api_key: int) -> None:
+    @virtual_time
+    async def run() -> None:
+        site = JournalSite(JournalBroker(SHARDS), FaultyStorage())
+        site.broker.empty = {api_key}
+        await site.begin(waits=False)
+        await asyncio.sleep(5)
+        site.broker.add_producer(P)
+        assert await site.commit(P, 10) is not NONE
+        site.broker.empty = set()
+        await asyncio.sleep(100)
+        assert await site.commit(P, 11) is NONE
+        site.broker.empty = {api_key}
+        await asyncio.sleep(60)
+        site.broker.empty = set()
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 11
+        await site.die()
+
+    run()
+
+
+@virtual_time
+async def test_task_that_fails_begins_again_and_is_a_problem_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_journal() as site:
+        find = site.journal._finder.find
+
+        async def broken() -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(site.journal._finder, "find", broken)
+        with capture_logs() as lines:
+            await asyncio.sleep(journal_module.REFRESH_S + 0.5)
+            assert site.journal.problem == journal_module.FAILED
+            await asyncio.sleep(20)
+        assert len([each for each in lines if each["event"] == "journal_failed"]) == 1
+        monkeypatch.setattr(site.journal._finder, "find", find)
+        await asyncio.sleep(journal_module.REFRESH_S)
+        assert site.journal.problem == ""
+        site.broker.add_producer(P)
+        assert await site.commit(P, 10) is NONE
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 10
