@@ -103,7 +103,9 @@ class Upstream:
         self._refresh_ms = config.metadata_refresh_ms
         gate = GroupGate(coordinator, lambda: topics.image, observed, self.adoption)
         services = replace(services, coordinator=gate)
-        self._journal = journal = UpstreamJournal(config, gate, coordinator.config.shards, brokers)
+        self._journal = journal = UpstreamJournal(
+            config, gate, coordinator.config.shards, brokers, lambda: topics.image
+        )
         self.gateway = Gateway(
             config, services, record, brokers, journal.divide, transactions=journal.routes
         )

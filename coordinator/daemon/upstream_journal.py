@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from groupkeeper.coordinator.handlers.routes import Operation, Resource, Route
 from groupkeeper.protocol.versions import ApiKey
 
 if TYPE_CHECKING:
+    from groupkeeper.coordinator.core.cluster.image import TopicImage
     from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers
     from groupkeeper.coordinator.gateway.gate import GroupGate
     from groupkeeper.coordinator.gateway.rewriting import View
@@ -33,10 +34,17 @@ class UpstreamJournal:
     """The journal of a gateway."""
 
     def __init__(
-        self, config: GatewaySettings, gate: GroupGate, shards: int, brokers: UpstreamBrokers
+        self,
+        config: GatewaySettings,
+        gate: GroupGate,
+        shards: int,
+        brokers: UpstreamBrokers,
+        image: Callable[[], TopicImage],
     ) -> None:
-        """Commits pass through the gate, as those without a transaction do."""
+        """Commits pass through the gate, as those without a transaction do. ``image`` returns the
+        topics of the upstream."""
         self._brokers = brokers
+        self._image = image
         self.journal = Journal(
             JournalSettings(config.journal_topic, shards),
             gate,
@@ -66,13 +74,18 @@ class UpstreamJournal:
     def divide(self, key: int, version: int, frame: bytes, view: View) -> Division:
         """Divide a request as ``splitting.divide``. AddOffsetsToTxn becomes another request."""
         if key != ApiKey.ADD_OFFSETS_TO_TXN:
-            return divide(key, version, frame, view)
+            return divide(key, version, frame, view._replace(hidden_topic_ids=self._ids()))
         added = add_offsets.to_add_partitions(frame, self.journal.topic)
 
         def merge(_: bytes | None, reply: bytes) -> bytes:
             return add_offsets.from_add_partitions(reply, version)
 
         return Division(None, added, merge)
+
+    def _ids(self) -> frozenset[str]:
+        """Return the id of the topic, if it has been seen."""
+        topic = self._image().by_name.get(self.journal.topic.name)
+        return frozenset() if topic is None else frozenset({topic.topic_id})
 
     async def _open(self) -> None:
         while not self._has_transactions():  # noqa: ASYNC110 - it depends on three parts

@@ -92,7 +92,8 @@ class UpstreamSettings(Section):
         ge=1_024,
         le=268_435_456,
         description="The longest request or reply that passes (Kafka's socket.request.max.bytes). "
-        "It is not held in memory. Requests for groups have the limit kafka.max_frame_bytes.",
+        "It is not held in memory. Requests that are read here, such as those for groups, have "
+        "the limit kafka.max_frame_bytes.",
     )
     journal_topic: Annotated[str, AfterValidator(_check_journal_topic)] = Field(
         default="__groupkeeper_transactions",

@@ -71,6 +71,7 @@ def _rewritten(
 
 
 _CONFIGS = "Groups and our own node are answered here."
+_KEPT = "The journal is refused."
 _CONSUMER_GROUPS = "UNSUPPORTED_VERSION if group.rebalance_protocols lacks consumer."
 
 TABLE: Final[Mapping[int, GatewayApi]] = {
@@ -92,8 +93,8 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
     17: _passed("SaslHandshake", 1),
     18: _ours("ApiVersions", 4, "The broker's versions, as far as this table goes."),
     19: _passed("CreateTopics", 7),
-    20: _passed("DeleteTopics", 6),
-    21: _passed("DeleteRecords", 2),
+    20: _split("DeleteTopics", 6, _KEPT, 1),
+    21: _split("DeleteRecords", 2, _KEPT),
     22: _passed("InitProducerId", 6),
     23: _passed("OffsetForLeaderEpoch", 4),
     24: _passed("AddPartitionsToTxn", 5),
@@ -105,18 +106,18 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
     30: _passed("CreateAcls", 3),
     31: _passed("DeleteAcls", 3),
     32: _split("DescribeConfigs", 4, f"{_CONFIGS} Addresses of brokers are blank.", 1),
-    33: _split("AlterConfigs", 2, f"{_CONFIGS} Those can be changed only incrementally."),
+    33: _split("AlterConfigs", 2, f"{_CONFIGS} Those can be changed only incrementally. {_KEPT}"),
     34: _passed("AlterReplicaLogDirs", 2),
     35: _passed("DescribeLogDirs", 5),
     36: _passed("SaslAuthenticate", 2),
-    37: _passed("CreatePartitions", 3),
+    37: _split("CreatePartitions", 3, _KEPT),
     38: _passed("CreateDelegationToken", 3),
     39: _passed("RenewDelegationToken", 2),
     40: _passed("ExpireDelegationToken", 2),
     41: _passed("DescribeDelegationToken", 3),
     42: _ours("DeleteGroups", 2),
     43: _passed("ElectLeaders", 2),
-    44: _split("IncrementalAlterConfigs", 1, _CONFIGS),
+    44: _split("IncrementalAlterConfigs", 1, f"{_CONFIGS} {_KEPT}"),
     45: _passed("AlterPartitionReassignments", 1),
     46: _passed("ListPartitionReassignments", 0),
     47: _ours("OffsetDelete", 0),

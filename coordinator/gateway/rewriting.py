@@ -50,7 +50,9 @@ class View(NamedTuple):
     brokers: Mapping[int, Endpoint]
     """The address of the listener in front of each upstream broker."""
     hidden_topics: frozenset[str] = frozenset()
-    """Topics of ours in the upstream cluster that clients do not see."""
+    """Topics of ours in the upstream cluster that clients do not see, and cannot change."""
+    hidden_topic_ids: frozenset[str] = frozenset()
+    """The ids of those that are known, for a request that names a topic by id."""
 
 
 def rewrite(key: int, version: int, reply: bytes, view: View) -> bytes:

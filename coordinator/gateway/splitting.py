@@ -1,4 +1,5 @@
-"""Requests that may name groups beside other things: a part is ours, and a part is the broker's.
+"""Requests that may name groups, or topics of ours, beside other things: a part is ours, and a part
+is the broker's.
 
 | API | ours |
 | --- | --- |
@@ -6,14 +7,16 @@
 | DescribeConfigs, IncrementalAlterConfigs | groups, and our own node |
 | AlterConfigs | the same, refused: it would reset every config that it does not name |
 | ListConfigResources | groups, and our own node |
+| AlterConfigs, IncrementalAlterConfigs | also hidden topics, refused |
+| DeleteTopics, DeleteRecords, CreatePartitions | hidden topics, refused |
 
 Each part is a whole frame with the header of the request. The two replies become one: the results
-of the broker, then ours.
+of the broker, then ours. What is refused has no part: its results are added to the broker's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -22,13 +25,17 @@ from groupkeeper.coordinator.gateway import rewriting
 from groupkeeper.coordinator.gateway.message import WireMessage, checked, reply_of, request_of
 from groupkeeper.coordinator.gateway.rewriting import View, rewrite
 from groupkeeper.coordinator.handlers.configs.resources import ResourceType
-from groupkeeper.protocol.codec import write_elements
+from groupkeeper.protocol.codec import read_request, uuid_to_topic_id, write_elements
+from groupkeeper.protocol.packing import raw_topic_id
 from groupkeeper.protocol.spans import Excerpt
 from groupkeeper.protocol.writer import Row
 
 FIND_COORDINATOR: Final = 10
+DELETE_TOPICS: Final = 20
+DELETE_RECORDS: Final = 21
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
+CREATE_PARTITIONS: Final = 37
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 LIST_CONFIG_RESOURCES: Final = 74
 
@@ -42,6 +49,14 @@ NOT_INCREMENTAL: Final = (
     "AlterConfigs would reset every config that it does not name. Change configs of groups with "
     "IncrementalAlterConfigs."
 )
+
+HIDDEN: Final = (
+    "Offsets in transactions are recorded in this topic, and their loss cannot be mended. So no "
+    "client may change it through groupkeeper. An administrator can do it at the brokers."
+)
+
+NO_WATERMARK: Final = -1
+"""DeleteRecordsResponse.INVALID_LOW_WATERMARK."""
 
 Merge = Callable[[bytes | None, bytes], bytes]
 """Returns the reply for the client, from our reply (None if no part was ours) and the broker's."""
@@ -81,17 +96,26 @@ def _resources(key: int, version: int, frame: bytes, view: View) -> Division:
     start = request.skip_to("resources")
     ours: list[Excerpt] = []
     theirs: list[Excerpt] = []
+    refused: list[Row] = []
     for resource in request.excerpts("resources"):
-        (ours if _is_ours(resource, view) else theirs).append(resource)
-    if not ours:
+        if _is_ours(resource, view):
+            if key == ALTER_CONFIGS:
+                refused.append(_refused(resource, ErrorCode.INVALID_REQUEST, NOT_INCREMENTAL))
+            else:
+                ours.append(resource)
+        elif key != DESCRIBE_CONFIGS and _is_hidden_topic(resource, view):
+            refused.append(_refused(resource, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN))
+        else:
+            theirs.append(resource)
+    if not ours and not refused:
         return Division(None, frame)
-    rest = _with_only(request, start, theirs)
-    if key == ALTER_CONFIGS:
-        return Division(None, rest, _refusing(version, ours, view))
-    if not theirs:
+    if not theirs and not refused:
         return Division(frame, None)
-    merge = partial(_merged_results, key, version, view)
-    return Division(_with_only(request, start, ours), rest, merge)
+    return Division(
+        _with_only(request, start, ours) if ours else None,
+        _with_only(request, start, theirs),
+        _merging(key, version, view, refused),
+    )
 
 
 def _is_ours(resource: Excerpt, view: View) -> bool:
@@ -101,45 +125,52 @@ def _is_ours(resource: Excerpt, view: View) -> bool:
     return kind == ResourceType.GROUP
 
 
-def _with_only(request: WireMessage, start: int, resources: list[Excerpt]) -> bytes:
-    array = request.shape.array([resource.raw for resource in resources])
+def _is_hidden_topic(resource: Excerpt, view: View) -> bool:
+    kind = resource.int8("resource_type")
+    return kind == ResourceType.TOPIC and resource.text("resource_name") in view.hidden_topics
+
+
+def _refused(resource: Excerpt, error: ErrorCode, why: str) -> Row:
+    return Row(
+        error_code=error,
+        error_message=why,
+        resource_type=resource.int8("resource_type"),
+        resource_name=resource.text("resource_name") or "",
+    )
+
+
+def _with_only(request: WireMessage, start: int, elements: Iterable[Excerpt]) -> bytes:
+    array = request.shape.array([element.raw for element in elements])
     return request.replaced([(start, request.source.position, array)])
 
 
-def _merged_results(key: int, version: int, view: View, ours: bytes | None, theirs: bytes) -> bytes:
-    assert ours is not None, "a merge without our part"
-    mine = reply_of(key, version, ours, rewriting.MAX_ELEMENTS)
-    count, raw = checked(lambda: mine.elements(_RESULTS[key]), "a reply of ours")
-    return _with_more(key, version, rewrite(key, version, theirs, view), count, raw)
+# --- replies with more results --------------------------------------------------------------------
+
+
+def _merging(key: int, version: int, view: View, refused: list[Row]) -> Merge:
+    """Return the merge that adds our results, if there are any, and then these."""
+    refusals = write_elements(key, version, _RESULTS[key], refused)
+
+    def merge(ours: bytes | None, theirs: bytes) -> bytes:
+        count, raw = 0, b""
+        if ours is not None:
+            mine = reply_of(key, version, ours, rewriting.MAX_ELEMENTS)
+            count, raw = checked(lambda: mine.elements(_RESULTS[key]), "a reply of ours")
+        reply = rewrite(key, version, theirs, view)
+        return _with_more(key, version, reply, count + len(refused), raw + refusals)
+
+    return merge
 
 
 _RESULTS: Final[Mapping[int, str]] = {
+    DELETE_TOPICS: "responses",
+    DELETE_RECORDS: "topics",
     DESCRIBE_CONFIGS: "results",
     ALTER_CONFIGS: "responses",
+    CREATE_PARTITIONS: "results",
     INCREMENTAL_ALTER_CONFIGS: "responses",
 }
 """The array of results in the reply of an API."""
-
-
-def _refusing(version: int, ours: list[Excerpt], view: View) -> Merge:
-    """Return the merge that adds a refusal for each of these resources."""
-    rows = [
-        Row(
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message=NOT_INCREMENTAL,
-            resource_type=resource.int8("resource_type"),
-            resource_name=resource.text("resource_name") or "",
-        )
-        for resource in ours
-    ]
-    raw = write_elements(ALTER_CONFIGS, version, "responses", rows)
-
-    def merge(_ours: bytes | None, theirs: bytes) -> bytes:
-        return _with_more(
-            ALTER_CONFIGS, version, rewrite(ALTER_CONFIGS, version, theirs, view), len(rows), raw
-        )
-
-    return merge
 
 
 def _with_more(key: int, version: int, reply: bytes, count: int, raw: bytes) -> bytes:
@@ -154,6 +185,69 @@ def _with_more(key: int, version: int, reply: bytes, count: int, raw: bytes) -> 
         return message.replaced([(start, message.source.position, array)])
 
     return checked(added, f"a reply of API {key} v{version}")
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+def _topics(key: int, version: int, frame: bytes, view: View) -> Division:
+    """Refuse changes of hidden topics. Nearly all requests name none. They are not walked."""
+    names = [name.encode() for name in view.hidden_topics]
+    ids = [raw_topic_id(topic_id) for topic_id in view.hidden_topic_ids]
+    if not any(name in frame for name in names + ids):
+        return Division(None, frame)
+    request = request_of(key, version, frame, MAX_ELEMENTS)
+    if "topic_names" in request.shape.fields:
+        return _names_of_topics(version, request, view)
+    start = request.skip_to("topics")
+    theirs: list[Excerpt] = []
+    refused: list[Row] = []
+    for topic in request.excerpts("topics"):
+        name, topic_id = topic.text("name"), uuid_to_topic_id(topic.uuid("topic_id"))
+        if name in view.hidden_topics or topic_id in view.hidden_topic_ids:
+            refused.append(_refused_topic(name, topic_id, _refused_partitions(key, topic)))
+        else:
+            theirs.append(topic)
+    if not refused:
+        return Division(None, frame)
+    rest = _with_only(request, start, theirs)
+    return Division(None, rest, _merging(key, version, view, refused))
+
+
+def _names_of_topics(version: int, request: WireMessage, view: View) -> Division:
+    """Divide a DeleteTopics below 6, which has only names."""
+    start = request.source.position
+    asked = read_request(DELETE_TOPICS, version, request.frame, start, MAX_ELEMENTS)
+    refused = [_refused_topic(name) for name in asked.topic_names if name in view.hidden_topics]
+    if not refused:
+        return Division(None, request.frame)
+    rest = [request.shape.text(n) for n in asked.topic_names if n not in view.hidden_topics]
+    request.elements("topic_names")
+    frame = request.replaced([(start, request.source.position, request.shape.array(rest))])
+    return Division(None, frame, _merging(DELETE_TOPICS, version, view, refused))
+
+
+def _refused_topic(name: str | None, topic_id: str = "", partitions: Iterable[Row] = ()) -> Row:
+    return Row(
+        name=name,
+        topic_id=topic_id,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message=HIDDEN,
+        partitions=partitions,
+    )
+
+
+def _refused_partitions(key: int, topic: Excerpt) -> list[Row]:
+    if key != DELETE_RECORDS:
+        return []
+    return [
+        Row(
+            partition_index=partition.int32("partition_index"),
+            low_watermark=NO_WATERMARK,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
+        for partition in topic.excerpts("partitions", MAX_ELEMENTS)
+    ]
 
 
 # --- ListConfigResources --------------------------------------------------------------------------
@@ -212,8 +306,11 @@ def _is_hidden(resource: Excerpt, view: View) -> bool:
 
 _DIVIDE: Final[Mapping[int, Callable[[int, bytes, View], Division]]] = {
     FIND_COORDINATOR: _find_coordinator,
+    DELETE_TOPICS: partial(_topics, DELETE_TOPICS),
+    DELETE_RECORDS: partial(_topics, DELETE_RECORDS),
     DESCRIBE_CONFIGS: partial(_resources, DESCRIBE_CONFIGS),
     ALTER_CONFIGS: partial(_resources, ALTER_CONFIGS),
+    CREATE_PARTITIONS: partial(_topics, CREATE_PARTITIONS),
     INCREMENTAL_ALTER_CONFIGS: partial(_resources, INCREMENTAL_ALTER_CONFIGS),
     LIST_CONFIG_RESOURCES: _list_config_resources,
 }

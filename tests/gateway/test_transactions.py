@@ -11,11 +11,20 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 from tests.gateway.test_clients import a_topic, committed_here, committed_upstream
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.daemon.servers import Groupkeeper
+from tests.helpers.wire.raw_client import RawClient
 
 pytestmark = [pytest.mark.gateway, pytest.mark.slow, pytest.mark.java]
 
@@ -23,6 +32,7 @@ RECORDS = 400
 AT_ONCE = 20
 LIMIT_S = 150
 KILLS = 2
+JOURNAL = "__groupkeeper_transactions"
 
 
 class Copier:
@@ -178,3 +188,28 @@ def test_each_record_is_copied_once_although_the_daemon_is_killed(
     assert committed_upstream(kafka, group) == []
     assert found == Counter(str(n).encode() for n in range(RECORDS)), copier.failures
     assert copier.transactions > RECORDS / AT_ONCE
+
+
+def test_no_client_can_delete_the_journal_through_us(
+    kafka: RealKafka, gateway: Groupkeeper
+) -> None:
+    upstream = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    end = time.monotonic() + LIMIT_S
+    while JOURNAL not in upstream.list_topics(timeout=LIMIT_S).topics:
+        assert time.monotonic() < end, "no journal"
+        time.sleep(0.1)
+    first, second = a_topic(gateway.bootstrap), a_topic(gateway.bootstrap)
+
+    admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
+    deleted = admin.delete_topics([JOURNAL, first])
+    deleted[first].result(LIMIT_S)
+    with pytest.raises(KafkaException) as refused:
+        deleted[JOURNAL].result(LIMIT_S)
+    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    with RawClient(gateway.port) as raw:  # our own node
+        for names in ([JOURNAL], [JOURNAL, second]):
+            reply = raw.call("delete_topics", 5, topic_names=names, timeout=30_000)
+            codes = {each["name"]: each["error_code"] for each in reply["responses"]}
+            assert codes == {name: 29 if name == JOURNAL else 0 for name in names}
+    assert JOURNAL in upstream.list_topics(timeout=LIMIT_S).topics

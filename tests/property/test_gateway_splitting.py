@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.gateway.apis import TABLE, Treatment
 from groupkeeper.coordinator.gateway.rewriting import rewrite
-from groupkeeper.coordinator.gateway.splitting import NOT_INCREMENTAL, divide
+from groupkeeper.coordinator.gateway.splitting import HIDDEN, NOT_INCREMENTAL, divide
 from groupkeeper.protocol.codec import request_class, response_class
 from groupkeeper.protocol.errors import ProtocolError
 from tests.helpers.wire.gateway_frames import (
+    HIDDEN_ID,
     VIEW,
     decoded,
     decoded_request,
@@ -35,6 +37,8 @@ SPLIT = [
     if api.treatment is Treatment.SPLIT
 ]
 OF_RESOURCES = [api for api in SPLIT if api[0] in (32, 33, 44)]
+OF_TOPICS = [api for api in SPLIT if api[0] in (20, 21, 37)]
+CHANGES_CONFIGS = [api for api in SPLIT if api[0] in (33, 44)]
 LISTING = (74, 1)
 
 
@@ -51,6 +55,13 @@ def request_of(api: tuple[int, int], data: st.DataObject) -> Any:
                 for r in entity.resources
             ),
         )
+    if hasattr(entity, "topics"):
+        some = st.sampled_from(["orders", "orders2", "payments"])
+        ids = st.sampled_from([HIDDEN_ID, UUID(int=78)])
+        return replace(entity, topics=tuple(named(t, data, some, ids) for t in entity.topics))
+    if hasattr(entity, "topic_names"):
+        some = st.sampled_from(["orders", "orders2", "payments"])
+        return replace(entity, topic_names=tuple(data.draw(some) for _ in entity.topic_names))
     if hasattr(entity, "key_type"):
         return replace(entity, key_type=data.draw(st.sampled_from([0, 1, 2])))
     if hasattr(entity, "resource_types"):
@@ -58,10 +69,119 @@ def request_of(api: tuple[int, int], data: st.DataObject) -> Any:
     return entity
 
 
+def named(topic: Any, data: st.DataObject, names: Any, ids: Any) -> Any:
+    """The topic with a name, or with an id in versions that have ids."""
+    if hasattr(topic, "topic_id") and data.draw(st.booleans()):
+        return replace(topic, name=None, topic_id=data.draw(ids))
+    without_id = {"topic_id": None} if hasattr(topic, "topic_id") else {}
+    return replace(topic, name=data.draw(names), **without_id)
+
+
 def is_ours(resource: Any) -> bool:
     if resource.resource_type in (BROKER, LOGGER):
         return bool(resource.resource_name == str(VIEW.node_id))
     return bool(resource.resource_type == GROUP)
+
+
+def is_hidden(resource: Any) -> bool:
+    return (resource.resource_type, resource.resource_name) == (TOPIC, "orders")
+
+
+def names_of(entity: Any) -> list[Any]:
+    """The topics of a request or of the results in its reply, by name and id."""
+    for field in ("topic_names", "topics", "responses", "results"):
+        if hasattr(entity, field):
+            return [
+                (each, None)
+                if isinstance(each, str)
+                else (each.name, getattr(each, "topic_id", None))
+                for each in getattr(entity, field)
+            ]
+    raise AssertionError(entity)
+
+
+@pytest.mark.parametrize("api", OF_TOPICS, ids=served_id)
+@FEW
+@given(data=st.data())
+def test_a_hidden_topic_cannot_be_changed_and_all_others_can(
+    api: tuple[int, int], data: st.DataObject
+) -> None:
+    request = request_of(api, data)
+    frame = framed_request(api, kio_bytes(request))
+    ours, theirs, merge = divide(*api, frame, VIEW)
+
+    field = "topic_names" if hasattr(request, "topic_names") else "topics"
+    hidden = [("orders", None), (None, HIDDEN_ID)]
+    asked = list(zip(getattr(request, field), names_of(request), strict=True))
+    others = tuple(topic for topic, pair in asked if pair not in hidden)
+    refused = [(topic, pair) for topic, pair in asked if pair in hidden]
+    assert ours is None
+    assert theirs is not None
+    if not refused:
+        assert (theirs, merge) == (frame, None)
+        return
+    assert merge is not None
+    assert plain(decoded_request(api, theirs)) == plain(replace(request, **{field: others}))
+
+    their_reply = data.draw(entities(response_class(*api)))
+    merged = decoded(api, unframed(api, merge(None, framed(api, kio_bytes(their_reply)))))
+    results = next(f for f in ("responses", "results", "topics") if hasattr(merged, f))
+    count, found = len(getattr(their_reply, results)), getattr(merged, results)
+    assert plain(replace(merged, **{results: found[:count]})) == plain(their_reply)
+    added = found[count:]
+    assert [pair for _, pair in refused] == [
+        (each.name, getattr(each, "topic_id", None)) for each in added
+    ]
+    for (topic, _), result in zip(refused, added, strict=True):
+        assert getattr(result, "error_message", HIDDEN) == HIDDEN
+        if hasattr(result, "partitions"):
+            assert [
+                (p.partition_index, p.low_watermark, p.error_code) for p in result.partitions
+            ] == [
+                (p.partition_index, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                for p in topic.partitions
+            ]
+        else:
+            assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("api", CHANGES_CONFIGS, ids=served_id)
+@FEW
+@given(data=st.data())
+def test_configs_of_a_hidden_topic_cannot_be_changed(
+    api: tuple[int, int], data: st.DataObject
+) -> None:
+    sample = data.draw(entities(request_class(*api)).filter(lambda request: request.resources))
+    first = replace(sample.resources[0], resource_type=TOPIC, resource_name="orders")
+    request = request_of(api, data)
+    request = replace(request, resources=(first, *request.resources))
+    divided = divide(*api, framed_request(api, kio_bytes(request)), VIEW)
+    assert divided.merge is not None
+    replies = entities(response_class(*api))
+    theirs = data.draw(replies)
+    mine = None if divided.ours is None else data.draw(replies)
+    merged = decoded(
+        api,
+        unframed(
+            api,
+            divided.merge(
+                None if mine is None else framed(api, kio_bytes(mine)),
+                framed(api, kio_bytes(theirs)),
+            ),
+        ),
+    )
+    before = [*theirs.responses, *(() if mine is None else mine.responses)]
+    assert plain(merged.responses[: len(before)]) == plain(before)
+    refused = [r for r in request.resources if is_hidden(r) or (api[0] == 33 and is_ours(r))]
+    assert [
+        (r.resource_type, r.resource_name, r.error_code, r.error_message)
+        for r in merged.responses[len(before) :]
+    ] == [
+        (TOPIC, "orders", ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
+        if is_hidden(r)
+        else (r.resource_type, r.resource_name, ErrorCode.INVALID_REQUEST, NOT_INCREMENTAL)
+        for r in refused
+    ]
 
 
 @pytest.mark.parametrize("api", OF_RESOURCES, ids=served_id)
@@ -73,13 +193,16 @@ def test_every_resource_goes_to_exactly_one_side(api: tuple[int, int], data: st.
     ours, theirs, merge = divide(*api, frame, VIEW)
 
     mine = tuple(r for r in request.resources if is_ours(r))
-    others = tuple(r for r in request.resources if not is_ours(r))
+    refused = api[0] != 32 and any(map(is_hidden, request.resources))
+    others = tuple(
+        r for r in request.resources if not is_ours(r) and (api[0] == 32 or not is_hidden(r))
+    )
     if api[0] == 33:
         assert ours is None
-        assert (merge is not None) == bool(mine)
+        assert (merge is not None) == (bool(mine) or refused)
     else:
         assert (ours is not None) == bool(mine)
-        assert (merge is not None) == bool(mine and others)
+        assert (merge is not None) == (bool(mine and others) or refused)
     if ours is not None:
         assert plain(decoded_request(api, ours)) == plain(replace(request, resources=mine))
     if theirs is not None:
@@ -100,7 +223,7 @@ def test_the_results_of_both_sides_become_one_reply(
         sample,
         resources=(
             replace(first, resource_type=GROUP, resource_name="app"),
-            replace(second, resource_type=TOPIC),
+            replace(second, resource_type=TOPIC, resource_name="payments"),
         ),
     )
     ours, theirs, merge = divide(*api, framed_request(api, kio_bytes(request)), VIEW)

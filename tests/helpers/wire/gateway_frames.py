@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from groupkeeper.coordinator.gateway.rewriting import View
 from groupkeeper.coordinator.handlers.services import Endpoint
-from groupkeeper.protocol.codec import request_class, response_class
+from groupkeeper.protocol.codec import request_class, response_class, uuid_to_topic_id
 from groupkeeper.protocol.frames import read_request_header
 from groupkeeper.protocol.reader import read_entity
 
+HIDDEN_ID = UUID(int=77)
 HERE = Endpoint("gateway.example", 9092)
 VIEW = View(
     node_id=1_000_000,
     here=HERE,
     brokers={node: Endpoint("gateway.example", 9100 + node) for node in (0, 1, 7)},
     hidden_topics=frozenset({"orders", "é"}),
+    hidden_topic_ids=frozenset({uuid_to_topic_id(HIDDEN_ID)}),
 )
 """Ids and names that random content has often (``wire_entities``)."""
 

@@ -47,7 +47,7 @@ async def test_commit_in_a_transaction_waits_for_the_adoption_of_its_group(
         admission = Adopting()
         gate = GroupGate(site.coordinator, lambda: topics.image, ObservedTopics(topics), admission)
         monkeypatch.setattr(upstream_journal, "BrokerClient", lambda *_, **__: site.broker)
-        upstream = UpstreamJournal(_settings(), gate, SHARDS, _brokers())
+        upstream = UpstreamJournal(_settings(), gate, SHARDS, _brokers(), lambda: topics.image)
         upstream.start()
         site.journal = upstream.journal
         await site.journal.opened.wait()

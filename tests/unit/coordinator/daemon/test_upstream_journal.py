@@ -1,13 +1,25 @@
-"""What the daemon says about the journal of a gateway."""
+"""What the daemon says about the journal of a gateway, and what clients may do to it."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.daemon.upstream_journal import UpstreamJournal
 from groupkeeper.coordinator.gateway.journal import Journal
+from groupkeeper.coordinator.gateway.security import Security
+from groupkeeper.coordinator.gateway.settings import GatewaySettings
+from groupkeeper.coordinator.handlers.services import Endpoint
+from groupkeeper.protocol.asking import write_request
+from groupkeeper.protocol.writer import Row
+from tests.helpers.gateway.journal_broker import TOPIC
 from tests.helpers.gateway.journals import SHARDS, a_journal
 from tests.helpers.runtime.virtual_loop import virtual_time
+from tests.helpers.wire.gateway_frames import VIEW
+
+DELETE_TOPICS = 20, 6
+JOURNAL_ID, OTHER_ID = "AAAAAAAAAAAAAAAAAAAABQ", "AAAAAAAAAAAAAAAAAAAABg"
 
 
 class OpenedJournal(UpstreamJournal):
@@ -28,3 +40,28 @@ async def test_state_says_that_a_journal_is_lost_and_why() -> None:
             f"offsets in transactions are refused in {SHARDS} shards (journal_lost): "
             f"the topic {site.journal.topic.name} was deleted"
         )
+
+
+def deletion(*topic_ids: str) -> bytes:
+    topics = [Row(name=None, topic_id=each) for each in topic_ids]
+    return write_request(*DELETE_TOPICS, 1, "app", topics=topics, timeout=1000)
+
+
+def test_journal_cannot_be_deleted_by_its_id_once_it_has_been_seen() -> None:
+    image = TopicImage.of(TopicInfo("other", OTHER_ID, 1))
+    settings = GatewaySettings(
+        bootstrap=(Endpoint("broker", 1),),
+        ports=range(1, 2),
+        listen_host="127.0.0.1",
+        security=Security(),
+        journal_topic=TOPIC,
+    )
+    unused: Any = None
+    journal = UpstreamJournal(settings, unused, 3, unused, lambda: image)
+    both = deletion(JOURNAL_ID, OTHER_ID)
+    assert journal.divide(*DELETE_TOPICS, both, VIEW) == (None, both, None)
+
+    image = TopicImage.of(TopicInfo("other", OTHER_ID, 1), TopicInfo(TOPIC, JOURNAL_ID, 3))
+    ours, theirs, merge = journal.divide(*DELETE_TOPICS, both, VIEW)
+    assert (ours, theirs) == (None, deletion(OTHER_ID))
+    assert merge is not None
