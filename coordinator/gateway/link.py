@@ -7,7 +7,7 @@ may flow.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
 import structlog
@@ -94,12 +94,12 @@ class BrokerLink(asyncio.Protocol):
             _log.exception("link_not_opened", broker=target.broker_id)
             self._end(f"a bug of ours: {error!r}")
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Send bytes to the broker. The link must be open."""
         assert self._transport is not None
         if not self._transport.is_closing():
-            self.target.traffic.bytes_out += len(data)
-            self._transport.write(data)
+            self.target.traffic.bytes_out += sum(map(len, pieces))
+            self._transport.writelines(pieces)
 
     def read(self, wanted: bool) -> None:
         """Read from the broker, or stop."""

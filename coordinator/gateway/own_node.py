@@ -141,7 +141,7 @@ class OwnNodeRequests:
             ReplySlot(exchange.key, exchange.version, exchange.correlation_id, _as_it_is)
         )
         self._was_sent = True
-        link.write(self._frame)
+        link.write((self._frame,))
 
     def _answer_offline(self) -> None:
         exchange = self._exchange

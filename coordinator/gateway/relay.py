@@ -118,6 +118,7 @@ class RelayConnection:
         "_link",
         "_listener",
         "_merge",
+        "_outgoing",
         "_owed",
         "_pending",
         "_reading",
@@ -130,6 +131,7 @@ class RelayConnection:
         "_shared",
         "_transport",
         "_turning",
+        "_unsent",
         "memory",
         "requests",
         "session",
@@ -152,6 +154,10 @@ class RelayConnection:
         self._link: BrokerLink | None = None
         self._pending: list[tuple[Bytes, ReplySlot | None]] = []
         """What is sent once the link is open: bytes, and the slot of a request that they begin."""
+        self._unsent: list[Bytes] = []
+        """Bytes for the broker that leave in one write at the end of this turn."""
+        self._outgoing: list[Bytes] = []
+        """The same for the client."""
         self._blocked_by: Exchange | None = None
         self._merge: Callable[[bytes], None] | None = None
         """What happens with the reply of the exchange that blocks, if it is only a part."""
@@ -291,6 +297,7 @@ class RelayConnection:
                 merge(exchange.reply)
         self._write_ready()
         if not self._turning:
+            self._flush()
             self._continue_later()  # the caller may be in the middle of answering others
             self._balance()
             self._end_if_done()
@@ -372,24 +379,15 @@ class RelayConnection:
 
     def _turn(self) -> None:
         """Take as many pieces as may be taken in this turn."""
-        if self._turning or self._closed:
+        if self._turning or self._closed or not self._link_has_room():
             return
         self._turning = True
-        read_s = self._shared.watch.read_s
-        left = self._limits.max_turn_requests
-        until_s = read_s() + self._limits.max_turn_s
         try:
-            while left and self._may_take() and (piece := self._requests.take()) is not None:
-                left -= 1
-                self.requests += 1
-                if isinstance(piece, Passed):
-                    self._pass(piece)
-                else:
-                    self._begin(piece)
-                if read_s() >= until_s:
-                    left = 0
-            if not left and self._requests.untaken_bytes:
-                self._continue_later()
+            try:
+                self._take()
+            finally:
+                self._flush_link()
+                self._flush()
         except ProtocolError as error:
             self._refuse(error.reason, error=error.message)
         except Exception as error:  # noqa: BLE001 - it must not affect other connections
@@ -398,12 +396,27 @@ class RelayConnection:
         finally:
             self._turning = False
 
+    def _take(self) -> None:
+        read_s = self._shared.watch.read_s
+        left = self._limits.max_turn_requests
+        until_s = read_s() + self._limits.max_turn_s
+        while left and self._may_take() and (piece := self._requests.take()) is not None:
+            left -= 1
+            self.requests += 1
+            if isinstance(piece, Passed):
+                self._pass(piece)
+            else:
+                self._begin(piece)
+            if read_s() >= until_s:
+                left = 0
+        if not left and self._requests.untaken_bytes:
+            self._continue_later()
+
     def _may_take(self) -> bool:
         return (
             not self._closed
             and self._blocked_by is None
             and not self._pending
-            and self._link_has_room()
             and len(self._owed) < self._limits.max_waiting_requests
             and (self._doomed is None or self._requests.is_passing)
         )
@@ -434,7 +447,16 @@ class RelayConnection:
             return
         if slot is not None:
             self._replies.expect(slot)
-        link.write(data)
+        self._unsent.append(data)
+        if not self._turning:
+            self._flush_link()
+
+    def _flush_link(self) -> None:
+        """Write the bytes for the broker, in one call of the kernel if it takes them."""
+        if self._unsent:
+            unsent, self._unsent = self._unsent, []
+            if self._link is not None:
+                self._link.write(unsent)
 
     def _begin(self, piece: WholeRequest) -> None:
         if piece.treatment is Treatment.OURS:
@@ -507,26 +529,33 @@ class RelayConnection:
 
     def _hand_on(self) -> None:
         """Write the replies that have arrived, changed where they must be."""
-        while not self._closed and (piece := self._replies.take()) is not None:
-            slot, data, is_last = piece
-            assert self._owed[0] is slot, "a reply that overtakes an earlier one"
-            self._write(data if slot.change is None else slot.change(bytes(data)))
-            if is_last:
-                self._owed.popleft()
-                self._rules.passed(slot.key)
-                self._write_ready()
+        try:
+            while (piece := self._replies.take()) is not None:
+                slot, data, is_last = piece
+                assert self._owed[0] is slot, "a reply that overtakes an earlier one"
+                self._outgoing.append(data if slot.change is None else slot.change(bytes(data)))
+                if is_last:
+                    self._owed.popleft()
+                    self._rules.passed(slot.key)
+                    self._write_ready()
+        finally:
+            self._flush()
 
     def _write_ready(self) -> None:
         """Write the answers of exchanges to which no earlier reply is missing."""
         owed = self._owed
         while owed and isinstance(first := owed[0], Exchange) and first.reply is not None:
             owed.popleft()
-            self._write(first.reply)
+            self._outgoing.append(first.reply)
 
-    def _write(self, data: Bytes) -> None:
-        if not self._transport.is_closing():
-            self._shared.stats.bytes_out += len(data)
-            self._transport.write(data)
+    def _flush(self) -> None:
+        """Write the bytes for the client, in one call of the kernel if it takes them."""
+        if not self._outgoing:
+            return
+        outgoing, self._outgoing = self._outgoing, []
+        if not self._closed and not self._transport.is_closing():
+            self._shared.stats.bytes_out += sum(map(len, outgoing))
+            self._transport.writelines(outgoing)
 
     # --- The flow of bytes ------------------------------------------------------------------------
 
@@ -625,7 +654,7 @@ class RelayConnection:
         """
         self._requests.forget()
         self._replies = self._new_replies()
-        self._pending = []
+        self._pending, self._unsent, self._outgoing = [], [], []
         self._blocked_by = self._merge = None
         self.memory.waits = bool
         link, self._link = self._link, None

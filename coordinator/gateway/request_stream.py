@@ -25,6 +25,8 @@ _MIN_BYTES: Final = 10
 MAX_HEAD_BYTES: Final = 131_072
 """The longest beginning of a Produce up to its acks. A client id and a transactional id have at
 most 32,767 bytes each. The rest is room for tagged fields, of which clients send none."""
+COMMON_HEAD_BYTES: Final = 1_024
+"""Nearly all Produce requests have their acks within these. So a large one is not copied."""
 _FLEXIBLE_PRODUCE: Final = API_BY_KEY[ApiKey.PRODUCE].first_flexible
 _WITH_TRANSACTIONAL_ID: Final = 3
 """The first version of Produce that has one."""
@@ -173,8 +175,12 @@ class RequestStream:
 
     def _acks(self, start: int, head_bytes: int, version: int) -> int | None:
         """Return the acks of a Produce; None if more bytes are needed."""
-        head = self._data[start : start + head_bytes]
+        data = self._data
+        head = data[start : start + min(head_bytes, COMMON_HEAD_BYTES)]
         acks = acks_of(head, version)
+        if acks is None and head_bytes > COMMON_HEAD_BYTES:
+            head = data[start : start + head_bytes]
+            acks = acks_of(head, version)
         if acks is None and len(head) == head_bytes:
             raise ProtocolError("bad_header", "a Produce without acks")
         return acks

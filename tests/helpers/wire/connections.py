@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from groupkeeper.coordinator.core.requests.request import Request
@@ -43,6 +43,9 @@ class FakeTransport:
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
         self.high, self.low = high, low
+
+    def writelines(self, pieces: Sequence[bytes | memoryview]) -> None:
+        self.write(b"".join(pieces))
 
     def write(self, data: bytes) -> None:
         assert not self.is_closed, "written after closing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from groupkeeper.coordinator.gateway.addresses import Addresses
@@ -53,15 +53,17 @@ class FakeLink:
         self.owner: LinkOwner | None = owner
         self.target = LinkTarget(1, UPSTREAM, Security(), 5.0)
         self.sent = bytearray()
+        self.writes = 0
         self.is_open = False
         self.is_writable = True
         self.is_reading = True
         self.is_closed = False
         self.unsent_bytes = 0
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
         assert self.is_open, "written to a link that is not open"
-        self.sent += data
+        self.writes += 1
+        self.sent += b"".join(pieces)
 
     def read(self, wanted: bool) -> None:
         self.is_reading = wanted

@@ -117,6 +117,25 @@ async def test_requests_that_arrive_byte_by_byte_are_the_same() -> None:
 
 
 @virtual_time
+async def test_what_arrives_together_leaves_in_one_write() -> None:
+    peer = RelayPeer(make_server())
+    peer.send(request(FETCH, 12, 1), request(FETCH, 12, 2), produce(3, acks=0), heartbeat(4))
+    assert peer.link.writes == 1
+    peer.link.answer(reply(1) + reply(2))
+    assert len(peer.transport.writes) == 1
+    assert peer.replies()[:2] == [1, 2]
+
+
+@virtual_time
+async def test_requests_before_a_bad_one_still_leave() -> None:
+    peer = RelayPeer(make_server())
+    before = produce(1, acks=0)
+    peer.send(before, b"\xff" * 12)
+    assert peer.link.sent == before
+    assert peer.transport.is_closed
+
+
+@virtual_time
 async def test_a_produce_without_acks_gets_no_slot() -> None:
     peer = RelayPeer(make_server())
     peer.send(produce(1, acks=0), produce(2, acks=0, version=3), request(FETCH, 12, 3))
