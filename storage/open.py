@@ -50,6 +50,8 @@ KAFKA: Final = "kafka"
 _NO_DATABASE = "storage.url: use postgresql://USER@HOST/DATABASE?schema=SCHEMA"
 JOURNALS: Final = (*_POSTGRES, _ZOOKEEPER, _CONSUL)
 """The schemes of stores with a journal."""
+READ_TIMEOUT_MS: Final = 10_000
+"""The time limit of a call that reads events. A reader may wait longer than a commit."""
 _MASKED_PARAMETER: Final = r"(?i)(?<=[?&])(\w*(?:pass|pwd|token|secret)\w*=)[^&#]*"
 _BACKENDS: Final = "groupkeeper.storage.backends"
 _IMPORTED_FIRST: Final = {
@@ -82,6 +84,9 @@ def open_storage(  # noqa: PLR0913 - each is a setting
     seals. Otherwise a separate process seals a store on disk. A store without an EventSource cannot
     be sealed: it is refused, or, with ``seal_if_possible``, its events stay in the store.
 
+    With ``seal_if_possible`` the events of PostgreSQL stay there too: it keeps all of them, where
+    users can query them.
+
     ``node_id`` and ``lease_ttl_ms`` are for stores that several processes share: the id of this
     process, and the time after which another process may end its leases. ``password`` belongs to
     the user in the URL. Without it, the password comes from the environment, or from the URL.
@@ -91,8 +96,10 @@ def open_storage(  # noqa: PLR0913 - each is a setting
     """
     if problem := url_error(url):
         raise StoreRefused(problem)
+    keeps_events = False
     if scheme_of(url) in JOURNALS:
         driver = journal_driver(url, append_timeout_ms, lease_ttl_ms, password)
+        keeps_events = driver.keeps_events
         kept_ms = FOR_EVER if seal is None else seal.retention_ms
         store = _journal_store(driver, clock, node_id, lease_ttl_ms, kept_ms)
     elif scheme_of(url) == KAFKA:
@@ -101,7 +108,7 @@ def open_storage(  # noqa: PLR0913 - each is a setting
         store = _kafka_store(place, clock, append_timeout_ms, lease_ttl_ms, node_id, kept_ms)
     else:
         store = _store(url, append_timeout_ms, clock)
-    if seal is None:
+    if seal is None or (seal_if_possible and keeps_events):
         return store
     from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 
@@ -188,9 +195,7 @@ def _require(package: str, extra: str) -> None:
 def _journal_store(
     driver: JournalDriver, clock: Callable[[], int], node_id: int, lease_ttl_ms: int, kept_ms: int
 ) -> OffsetStorage:
-    """Return a store on a server. Its events stay in the store for ``kept_ms``, and are not written
-    to files.
-    """
+    """Return a store on a server. Its events stay there for ``kept_ms``, if there is room."""
     from groupkeeper.storage.backends.journal.store import JournalStorage
 
     return JournalStorage(
@@ -260,16 +265,23 @@ def _added_store(
     return store
 
 
-def rows_of(store: str | Path) -> OpenRows:
+def rows_of(store: str | Path, password: str | None = None) -> OpenRows:
     """Return a function that opens the event log of a store for reading, as rows. It works even
     while another process uses the store.
 
-    ``store`` is a path, or a URL as in ``storage.url``. Raises StoreRefused for a URL whose rows no
-    other process can read.
+    ``store`` is a path, or a URL as in ``storage.url``. ``password`` belongs to the user in the
+    URL, as for ``open_storage``. If several nodes have used the store, the rows are those of the
+    node that wrote last. Raises StoreRefused for a URL whose rows no other process can read.
     """
     url = f"{SQLITE}{store}" if isinstance(store, Path) or ":" not in store else store
     if problem := url_error(url):
         raise StoreRefused(problem)
+    if scheme_of(url) in JOURNALS:
+        from groupkeeper.storage.backends.journal.read_store import open_rows
+
+        return partial(
+            open_rows, partial(journal_driver, url, READ_TIMEOUT_MS, DEFAULT_LEASE_TTL_MS, password)
+        )
     if not url.startswith(SQLITE):
         raise StoreRefused(f"{scheme_of(url)}: keeps no log that can be read from here")
     from groupkeeper.storage.backends.sqlite.rows import SqliteRows
@@ -278,17 +290,18 @@ def rows_of(store: str | Path) -> OpenRows:
 
 
 def read_events(
-    store: str | Path, after_seq: int = 0, **asked: Unpack[Asked]
+    store: str | Path, after_seq: int = 0, password: str | None = None, **asked: Unpack[Asked]
 ) -> Generator[EventDict, None, None]:
     """Yield the events of a store above a sequence number, oldest first. The events are those of
     the moment of the call. Blocks.
 
-    Any process of the same user may call this at any time. ``storage.event_log.reader.read_events``
+    Any process of the same user may call this at any time. ``store`` and ``password`` are as for
+    ``rows_of``. ``storage.event_log.reader.read_events``
     describes the other arguments and the errors.
     """
     from groupkeeper.storage.event_log import reader
 
-    return reader.read_events(rows_of(store), after_seq, **asked)
+    return reader.read_events(rows_of(store, password), after_seq, **asked)
 
 
 def url_error(url: str) -> str | None:

@@ -167,9 +167,10 @@ def move_command(
 ) -> None:
     """Copy all groups, topics and configs to another store, and compare them at the end.
 
-    Stop the daemon first. The old store stays as it is, and so does its event log. The command can
-    be repeated if it was interrupted. Then set storage.url to the new store. A new SQLite file also
-    needs a log.dir of its own.
+    Stop the daemon first. The old store stays as it is. The command can be repeated if it was
+    interrupted. Then set storage.url to the new store. Events are not copied: they stay in the old
+    store and in its log.dir. The new store begins a log with numbers of its own, so it needs a
+    log.dir of its own, unless it keeps events on its server.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
     from groupkeeper.storage.password_file import read_password

@@ -33,7 +33,7 @@ class StoredEvents:
     """The events to read, and the problems found."""
 
     store: Path | str
-    """A file, or a URL as in ``storage.url``."""
+    """A file, or a URL without its password, for messages."""
     open_rows: OpenRows
     group_id: str | None
     gaps: set[tuple[int, int]] = field(default_factory=set)
@@ -86,8 +86,13 @@ def stored_events(store: Path | None, config: Path | None, group: str | None) ->
     """Open the events of ``store``, or of the store in the settings; with ``group``, only its
     events.
     """
-    place = store or settings_of(config).storage.url
-    return StoredEvents(place, _rows_of(place), group)
+    if store is not None:
+        return StoredEvents(store, _rows_of(store, ""), group)
+    from groupkeeper.storage.open import without_password
+
+    place = settings_of(config).storage
+    open_rows = _rows_of(place.url, place.password_file)
+    return StoredEvents(without_password(place.url), open_rows, group)
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -98,11 +103,12 @@ def settings_of(config: Path | None) -> Settings:
         fail(str(error), USAGE)
 
 
-def _rows_of(store: Path | str) -> OpenRows:
+def _rows_of(store: Path | str, password_file: str) -> OpenRows:
     from groupkeeper.storage.base import StoreRefused
     from groupkeeper.storage.open import rows_of
+    from groupkeeper.storage.password_file import read_password
 
     try:
-        return rows_of(store)
+        return rows_of(store, read_password(password_file))
     except StoreRefused as error:
         fail(f"{error}; name a --store FILE", USAGE)

@@ -245,9 +245,11 @@ class LogSettings(Section):
     )
     sealing: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="auto: events of a store on disk are moved to files in log.dir, and a memory: "
-        "store keeps its newest 100,000 events and writes no files. on: a memory: store is sealed "
-        "too. off: events stay in the store, which grows with every commit.",
+        description="auto: events of a store in SQLite, ZooKeeper or Consul are moved to files in "
+        "log.dir. PostgreSQL and topics of Kafka keep them, and a memory: store keeps its newest "
+        "100,000 events. on: those of PostgreSQL and memory: are written to files too. off: no "
+        "files are written. Then SQLite grows with every commit, and ZooKeeper and Consul keep "
+        "only the newest 16 MiB.",
     )
     segment_bytes: int = Field(
         default=67_108_864,

@@ -23,11 +23,14 @@ from groupkeeper.storage.event_log.segments import (
     read_segment,
 )
 from groupkeeper.storage.event_log.snapshot_logs import parse_snapshot_log
-from groupkeeper.storage.event_log.source import EventRows, OpenRows
+from groupkeeper.storage.event_log.source import EventRows, EventsMoved, OpenRows
 from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
 
 _CHUNK_EVENTS = 200
+
+READ_TRIES = 5
+"""How often a read is repeated without progress, if events are moved into files meanwhile."""
 
 OnGap: TypeAlias = Callable[[int, int], None]
 """Called with the first and the last sequence number of events that are neither in the store nor in
@@ -85,21 +88,40 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     unless the last two arguments handle it. Raises StoreRefused if there is no store.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
-    with closing(open_rows()) as rows:
-        rows.hold()  # rows that are trimmed after this stay visible
-        directory = log_dir or rows.note().log_dir
-        # A reader that follows the log finds all its events in rows.
-        follows = after_seq + 1 >= rows.ends().first_seq
-        if directory is not None and not live_only and not follows:
-            lost = _Lost(on_gap, passes_absent, on_damage)
-            files = _Files(rows, Path(directory), wanted, lost)
-            yield from files.events()
-            after_seq = files.done_seq
-        for row in rows.rows(after_seq, wanted.group_bytes):
-            if row.last_seq > after_seq:
-                for event in row.events(since_ms):
-                    if event["seq"] > after_seq and wanted.takes(event):
-                        yield event
+    lost = _Lost(on_gap, passes_absent, on_damage)
+    tries = 0
+    while True:
+        began_seq = wanted.after_seq
+        with closing(open_rows()) as rows:
+            try:
+                yield from _read_once(rows, wanted, lost, log_dir, live_only)
+            except EventsMoved:
+                # They are in files now, so this goes on behind the last event.
+                tries = 0 if wanted.after_seq > began_seq else tries + 1
+                if tries == READ_TRIES:
+                    raise
+            else:
+                return
+
+
+def _read_once(
+    rows: EventRows, wanted: _Wanted, lost: _Lost, log_dir: str | Path | None, live_only: bool
+) -> Iterator[EventDict]:
+    """Yield the wanted events. ``wanted.after_seq`` grows with what is done."""
+    rows.hold()  # rows that are trimmed after this stay visible
+    directory = log_dir or rows.note().log_dir
+    # A reader that follows the log finds all its events in rows.
+    follows = wanted.after_seq + 1 >= rows.ends().first_seq
+    if directory is not None and not live_only and not follows:
+        files = _Files(rows, Path(directory), wanted, lost)
+        yield from files.events()
+        wanted.after_seq = files.done_seq
+    for row in rows.rows(wanted.after_seq, wanted.group_bytes):
+        if row.last_seq > wanted.after_seq:
+            for event in row.events(wanted.since_ms):
+                if event["seq"] > wanted.after_seq and wanted.takes(event):
+                    yield event
+            wanted.after_seq = row.last_seq
 
 
 def last_seq(open_rows: OpenRows) -> int:
@@ -118,15 +140,15 @@ class _Wanted:
         self.group_bytes = b"" if group_id is None else msgspec.json.encode(group_id)
         """Bytes that every line and every row with an event of the group contains."""
         self.after_seq = after_seq
+        self.since_ms = since_ms
         self._group_id = group_id
-        self._since_ms = since_ms
 
     def takes(self, event: EventDict) -> bool:
         is_of_group = self._group_id is None or event["group"] == self._group_id
-        return bool(is_of_group and event["ts_ms"] >= self._since_ms)
+        return bool(is_of_group and event["ts_ms"] >= self.since_ms)
 
     def may_be_in(self, directory: Path, segment: Segment) -> bool:
-        if segment.last_ts_ms < self._since_ms:
+        if segment.last_ts_ms < self.since_ms:
             return False
         return self._group_id is None or has_group(directory, segment.name, self._group_id)
 

@@ -12,10 +12,16 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from groupkeeper.storage.base import OffsetStorage
+from groupkeeper.storage.base import OffsetStorage, StorageError
 from groupkeeper.storage.event_log.lines import RowLines
 from groupkeeper.storage.event_log.log_clock import LogClock
 from groupkeeper.storage.segment_lines import EventDict
+
+
+class EventsMoved(StorageError):
+    """Events were moved into files, or deleted, while they were read. To read again finds them, or
+    finds out that they are nowhere.
+    """
 
 
 class LogNote(NamedTuple):
@@ -76,7 +82,7 @@ class EventRows(Protocol):
 
     def hold(self) -> None:
         """Keep the present view for this reader: all later calls return it, whatever is written or
-        deleted.
+        deleted. The store may be on a server. Then ``rows`` raises EventsMoved for deleted events.
         """
 
     def note(self) -> LogNote:

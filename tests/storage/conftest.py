@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from groupkeeper import read_events
+from groupkeeper.storage.backends.journal.read_store import open_rows
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.kafka_topic.store import KafkaTopicStorage
 from groupkeeper.storage.backends.kafka_topic.url import parse_url
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
+from groupkeeper.storage.event_log.reader import read_events as read_rows
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.segment_lines import EventDict
@@ -111,6 +113,23 @@ def journal_store() -> Store:
         return JournalStorage(driver, node_id=1, name="test:1", lease_ttl_ms=200, clock=clock)
 
     return Store(make=make, events=server.events, clock=clock)
+
+
+def sealed_journal_store(tmp_path: Path) -> Store:
+    """A store over a fake server that deletes each event when it is in a file."""
+    clock = WallClock()
+    server = FakeServer()
+    settings = SealSettings(directory=tmp_path / "log", segment_bytes=1)
+
+    def make() -> SealedStorage:
+        driver = FakeDriver(server)
+        plain = JournalStorage(driver, node_id=1, name="test:1", lease_ttl_ms=200, clock=clock)
+        return SealedStorage(plain, settings, clock=clock, poll_s=0.001)
+
+    def events() -> list[EventDict]:
+        return [*read_rows(lambda: open_rows(lambda: FakeDriver(server)))]
+
+    return Store(make=make, events=events, clock=clock)
 
 
 @pytest.fixture(scope="session")
@@ -256,6 +275,7 @@ def kafka_store(server: RealKafka, topic: str) -> Store:
         "memory-sealed",
         "sqlite-sealed",
         "journal",
+        "journal-sealed",
         "fake-kafka-topic",
         pytest.param("postgres", marks=pytest.mark.postgres),
         pytest.param("zookeeper", marks=pytest.mark.zookeeper),
@@ -290,6 +310,7 @@ WITHOUT_SERVER: dict[str, Callable[[Path], Store]] = {
     "memory-sealed": sealed_memory_store,
     "sqlite-sealed": sealed_sqlite_store,
     "journal": lambda _: journal_store(),
+    "journal-sealed": sealed_journal_store,
     "fake-kafka-topic": lambda _: fake_kafka_store(),
 }
 

@@ -53,6 +53,8 @@ from groupkeeper.storage.backends.journal.driver import (
     JournalEnd,
     JournalEntry,
     LifeOver,
+    LoggedEvent,
+    LogSpan,
     OwnedShard,
     SeqMoved,
     StoreLook,
@@ -73,6 +75,7 @@ from groupkeeper.storage.backends.journal.stored import (
     parts_of_entry,
     shards_data,
 )
+from groupkeeper.storage.backends.journal.stored_chunks import StoredChunks
 from groupkeeper.storage.backends.mirror.mirror import Mirror
 from groupkeeper.storage.base import (
     LeaseEpoch,
@@ -124,6 +127,7 @@ class ConsulDriver:
     """One store: all keys with one beginning."""
 
     max_entry_bytes = 16 * 1024 * 1024
+    keeps_events = False
 
     def __init__(self, url: ConsulUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
         """Raises ValueError if a file of TLS cannot be read."""
@@ -142,6 +146,7 @@ class ConsulDriver:
         self._own: ConsulLife | None = None
         self._chunks: EventChunks | None = None
         """None before the chunks are listed, and after a fold whose outcome is unknown."""
+        self._stored = StoredChunks(partial(self._event_names, "events"), self._read_chunks)
         self._parts: Parts | None = None
         """None as for the chunks."""
 
@@ -161,16 +166,28 @@ class ConsulDriver:
                     replace(self._keys.shards, 0, shards_data({})),
                 )
                 return
-            format_version, stored = identity_of(found.value)
-            if format_version > FORMAT_VERSION:
-                raise StoreRefused(f"{self.name}: was written by a newer groupkeeper")
-            refuse_other_identity(self.name, stored, identity)
+            refuse_other_identity(self.name, self._identity(found.value), identity)
 
         try:
             await self._calls.run("open", prepare)
         except BaseException:
             await self.close()
             raise
+
+    def _identity(self, data: bytes) -> StoreIdentity:
+        format_version, stored = identity_of(data)
+        if format_version > FORMAT_VERSION:
+            raise StoreRefused(f"{self.name}: was written by a newer groupkeeper")
+        return stored
+
+    async def open_to_read(self) -> None:
+        async def look(client: ConsulClient) -> None:
+            found = await client.get(self._keys.identity)
+            if found is None:
+                raise StoreRefused(f"{self.name}: there is no store")
+            self._identity(found.value)
+
+        await self._calls.run("open", look)
 
     async def close(self) -> None:
         self._forget()
@@ -544,9 +561,11 @@ class ConsulDriver:
         return self._chunks
 
     async def delete_events(self, life_id: str, before_ms: int) -> None:
-        own = self._own_life(life_id)
         chunks = await self._event_chunks()
-        names = chunks.older_than(before_ms)
+        await self._delete_chunks("delete_events", life_id, chunks.older_than(before_ms))
+
+    async def _delete_chunks(self, call: str, life_id: str, names: Sequence[str]) -> None:
+        own = self._own_life(life_id)
 
         async def delete_old(client: ConsulClient) -> None:
             for at in range(0, len(names), MOST_OPERATIONS - 1):
@@ -555,8 +574,39 @@ class ConsulDriver:
                     self._goes_on(own), *(delete(self._keys.events + name) for name in some)
                 )
 
-        await self._calls.run("delete_events", delete_old, self._over(life_id))
-        chunks.forget(names)
+        await self._calls.run(call, delete_old, self._over(life_id))
+        if self._chunks is not None:
+            self._chunks.forget(names)
+
+    async def _read_chunks(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        found = await self._values([self._keys.events + name for name in names])
+        return {key.removeprefix(self._keys.events): data for key, data in found.items()}
+
+    async def event_logs(self) -> Sequence[LogSpan]:
+        return await self._stored.logs()
+
+    async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
+        return await self._stored.events(log_id, after_seq)
+
+    async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
+        names = self._stored.sealed(sealed)
+        await self._delete_chunks("trim_events", life_id, names)
+        self._stored.forget(names)
+        return len(names)
+
+    async def seal_notes(self) -> Mapping[int, bytes]:
+        keys = await self._calls.run("seal_notes", partial(_names, prefix=self._keys.sealed))
+        found = await self._values(keys)
+        return {int(key.removeprefix(self._keys.sealed)): data for key, data in found.items()}
+
+    async def write_seal_note(self, life_id: str, node_id: int, note: bytes) -> None:
+        own = self._own_life(life_id)
+        key = f"{self._keys.sealed}{node_id}"
+
+        async def write_note(client: ConsulClient) -> None:
+            await client.execute(self._goes_on(own), write(key, note))
+
+        await self._calls.run("write_seal_note", write_note, self._over(life_id))
 
     async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
         last_seqs: dict[str, int] = {}

@@ -15,6 +15,8 @@ Below the prefix of the store::
     keyed/SHARD/NAME                 the folded value of a keyed record: a topic, a config or an end
     parts/groups/SHARD/NAME/V.N      part N of a large value. V names one version of the value
     events/TIME-SEQ-ID               events, compressed
+    sealed/NODE_ID                   where the files of events of a node are, and which logs they
+                                     have
 """
 
 from __future__ import annotations
@@ -73,6 +75,10 @@ class StoreKeys(NamedTuple):
     @property
     def events(self) -> str:
         return f"{self.prefix}/events/"
+
+    @property
+    def sealed(self) -> str:
+        return f"{self.prefix}/sealed/"
 
     @property
     def parts(self) -> str:

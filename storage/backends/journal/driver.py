@@ -119,6 +119,17 @@ class Fold(NamedTuple):
     once."""
 
 
+class LogSpan(NamedTuple):
+    """The events of one log that are in the event log of the store. None is missing in between."""
+
+    log_id: str
+    previous_log_id: str | None
+    """The log that this one continues. None if its first event here does not name any."""
+    first_seq: int
+    last_seq: int
+    last_ts_ms: int
+
+
 @runtime_checkable
 class HasFigures(Protocol):
     """A driver with figures of its own for ``stats`` of the store."""
@@ -151,10 +162,19 @@ class JournalDriver(Protocol):
     round_trips: Counter[str]
     """The number of messages sent to the store so far, by the name of the call: the statements of
     PostgreSQL, or the calls of ZooKeeper and Consul."""
+    keeps_events: bool
+    """True: the event log has every event for the whole retention time. False: it has room for few
+    events, so they have to be moved into files."""
 
     async def open(self, identity: StoreIdentity) -> None:
         """Connect to the store, and create the tables or nodes that are missing. Raises
         StoreRefused or StoreBusy.
+        """
+        ...
+
+    async def open_to_read(self) -> None:
+        """Connect to a store without creating or changing anything. Raises StoreRefused if there is
+        none.
         """
         ...
 
@@ -250,4 +270,33 @@ class JournalDriver(Protocol):
 
     def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
         """Yield the events of a group in the event log, oldest first."""
+        ...
+
+    async def event_logs(self) -> Sequence[LogSpan]:
+        """Return the logs in the event log, of all nodes, in any order. Events of entries that are
+        still in a journal may be missing.
+        """
+        ...
+
+    async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
+        """Return the next events of a log above ``after_seq`` in the event log, in order: some of
+        them, or none if there are no more. Call ``event_logs`` first.
+        """
+        ...
+
+    async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
+        """Delete old events that are in files. Return how many values were deleted; always 0 if
+        the store keeps its events.
+
+        ``sealed`` has for each log the last event that is in a file. No event of another log is
+        deleted, and never the newest events.
+        """
+        ...
+
+    async def seal_notes(self) -> Mapping[int, bytes]:
+        """Return what each node has recorded about its files of events."""
+        ...
+
+    async def write_seal_note(self, life_id: str, node_id: int, note: bytes) -> None:
+        """Record something about the files of events of a node."""
         ...

@@ -50,7 +50,7 @@ class EventChunks:
         writes: dict[str, bytes | None] = {}
         for part in _portions(events):
             if not self._newest or len(self._newest) > self._chunk_bytes:
-                self._names.append(_name(part[0]))
+                self._names.append(_name(part[0], self._names[-1] if self._names else ""))
                 self._newest = b""
             self._newest += gzip.compress(b"".join(event.line[1] for event in part), mtime=0)
             writes[self._names[-1]] = self._newest
@@ -95,11 +95,15 @@ def _portions(events: Sequence[LoggedEvent]) -> Iterator[list[LoggedEvent]]:
         yield portion
 
 
-def _name(first: LoggedEvent) -> str:
-    """Return a name for a chunk. Names sort by time. If a fold is repeated, its chunk gets another
-    name.
+def _name(first: LoggedEvent, last_name: str) -> str:
+    """Return a name for a chunk. Names sort by time, and after ``last_name`` even if the clock was
+    set back: readers expect new events only in the last chunk. If a fold is repeated, its chunk
+    gets another name.
     """
-    return f"{first.ts_ms:015d}-{first.seq:020d}-{uuid.uuid4().hex[:8]}"
+    name = f"{first.ts_ms:015d}-{first.seq:020d}-{uuid.uuid4().hex[:8]}"
+    if name > last_name:
+        return name
+    return f"{_ts_ms(last_name) + 1:015d}-{name.partition('-')[2]}"
 
 
 def _ts_ms(name: str) -> int:

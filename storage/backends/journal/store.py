@@ -24,10 +24,12 @@ from groupkeeper.storage.backends.journal.driver import (
     Fold,
     HasFigures,
     JournalDriver,
+    JournalEnd,
     JournalEntry,
     LifeOver,
     StoreLook,
 )
+from groupkeeper.storage.backends.journal.event_source import JournalEvents
 from groupkeeper.storage.backends.journal.succession import event_rows, fold_ended
 from groupkeeper.storage.backends.journal.unfolded import FoldPortion, Unfolded
 from groupkeeper.storage.base import (
@@ -141,7 +143,8 @@ class JournalStorage:
         """True if it is unknown whether the last append was stored: while it is in flight, and
         after an error."""
         self._epochs: dict[ShardId, LeaseEpoch] = {}
-        self._next_seq = 1
+        self._end = JournalEnd(None, 1, 0)
+        """The last durable event."""
         self._last_row = 0
         self._max_bytes = JOURNAL_ENTRIES * driver.max_entry_bytes
         self._entries: deque[JournalEntry] = deque()
@@ -155,6 +158,8 @@ class JournalStorage:
         self._fold_failures = 0
         self._beat_failures = 0
         self._set_backs = 0
+        own = _OwnJournal(self)
+        self._events = JournalEvents(driver, node_id, own, self._log_clock)
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -168,6 +173,7 @@ class JournalStorage:
             raise StoreRefused(f"{self._driver.name}: is in use by another coordinator here")
         self._is_open = True
         try:
+            self._events.opened()
             await self._driver.open(identity)
             await self._begin_life()
         except BaseException:
@@ -217,16 +223,16 @@ class JournalStorage:
         for ended in await self._driver.ended_lives():
             await fold_ended(self._driver, life.life_id, ended)
             _log.info("life_folded", store=self._driver.name, life=ended)
-        is_set_back = begun.end.next_seq < self._next_seq
+        is_set_back = begun.end.next_seq < self._end.next_seq
         if is_set_back:
             _log.error(
                 "store_set_back",
                 store=self._driver.name,
                 last_seq=begun.end.next_seq - 1,
-                expected_seq=self._next_seq - 1,
+                expected_seq=self._end.next_seq - 1,
             )
             self._set_backs += 1
-        self._next_seq = begun.end.next_seq
+        self._end = begun.end
         self._last_row = 0
         self._entries.clear()
         self._entry_bytes = 0
@@ -287,7 +293,7 @@ class JournalStorage:
         life_id = self._life_id
         if life_id is None:
             return
-        sent_ms, next_seq = self._timer_ms(), self._next_seq
+        sent_ms, next_seq = self._timer_ms(), self._end.next_seq
         try:
             look = await self._driver.beat(life_id)
         except LifeOver:
@@ -427,7 +433,9 @@ class JournalStorage:
         if self._life_id != life_id:
             raise StorageError(f"{self._driver.name}: the life ended during an append")
         self._is_in_doubt = False
-        self._next_seq += entry.event_count
+        if entry.event_count:
+            next_seq = self._end.next_seq + entry.event_count
+            self._end = JournalEnd(entry.log_id, next_seq, entry.ts_ms)
         self._last_row = entry.row
         self._entries.append(entry)
         self._entry_bytes += len(entry.payload)
@@ -439,7 +447,7 @@ class JournalStorage:
     def _encode(self, items: Sequence[ShardAppend]) -> JournalEntry:
         stamp = self._log_clock.stamp()
         first: Sequence[ShardAppend] = ()
-        if (started := self._log_clock.started(self._next_seq - 1)) is not None:
+        if (started := self._log_clock.started(self._end.next_seq - 1)) is not None:
             fence = self._epochs.get(CLUSTER_SHARD, items[0].fence)
             first = [ShardAppend(CLUSTER_SHARD, fence, [Batch([], [started])], items[0].saved)]
         written = [*first, *items]
@@ -448,7 +456,7 @@ class JournalStorage:
         self._unfolded.note(row, items)
         return JournalEntry(
             row,
-            self._next_seq,
+            self._end.next_seq,
             sum(count_events(batch.records, batch.events) for batch in batches),
             stamp.log_id,
             stamp.ts_ms,
@@ -544,8 +552,8 @@ class JournalStorage:
         figures = self._driver.figures() if isinstance(self._driver, HasFigures) else {}
         return {
             **figures,
-            "last_seq": self._next_seq - 1,
-            "rows": len(self._entries),
+            "last_seq": self._end.next_seq - 1,
+            "rows": self._end.next_seq - 1,  # a row of the event log ends with this number
             "unfolded": self._unfolded.requests,
             "fold_failures": self._fold_failures,
             "journal_bytes": self._entry_bytes,
@@ -572,9 +580,32 @@ class JournalStorage:
                 if wanted and event["seq"] > seen.get(event["log_id"], 0):
                     yield event
 
+    def event_source(self) -> JournalEvents:
+        """Return the object that reads the events, and deletes them when they are sealed."""
+        return self._events
+
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError(f"{self._driver.name}: is not open")
+
+
+class _OwnJournal:
+    """What the event source sees of a storage (``event_source.OwnJournal``)."""
+
+    def __init__(self, storage: JournalStorage) -> None:
+        self._storage = storage
+
+    def life_id(self) -> str | None:
+        return self._storage._life_id
+
+    def entries(self) -> Sequence[JournalEntry]:
+        return self._storage._entries
+
+    def end(self) -> JournalEnd:
+        return self._storage._end
+
+    def generation(self) -> int:
+        return self._storage._set_backs
 
 
 def _record_of(is_group: bool, key: str, data: bytes) -> Record:

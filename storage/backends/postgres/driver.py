@@ -19,6 +19,8 @@ from groupkeeper.storage.backends.journal.driver import (
     JournalEnd,
     JournalEntry,
     LifeOver,
+    LoggedEvent,
+    LogSpan,
     OwnedShard,
     SeqMoved,
     StoreLook,
@@ -28,7 +30,7 @@ from groupkeeper.storage.backends.postgres import tables
 from groupkeeper.storage.backends.postgres.link import POOLER, ServerLink
 from groupkeeper.storage.backends.postgres.names import escaped, key_of, unescaped
 from groupkeeper.storage.backends.postgres.url import PostgresUrl
-from groupkeeper.storage.backends.postgres.values import value_of, write_values
+from groupkeeper.storage.backends.postgres.values import logged_of, value_of, write_values
 from groupkeeper.storage.base import (
     LeaseEpoch,
     ShardId,
@@ -47,6 +49,7 @@ class PostgresDriver:
     """One store, which is a schema of a database."""
 
     max_entry_bytes = 32 * 1024 * 1024
+    keeps_events = True
 
     def __init__(self, url: PostgresUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
         """Create the driver without a connection.
@@ -121,11 +124,24 @@ class PostgresDriver:
                 ("shards", str(identity.shards)),
             ]
             await connection.executemany("INSERT INTO store VALUES ($1, $2)", rows)
+        refuse_other_identity(self.name, await self._identity(connection), identity)
+
+    async def _identity(self, connection: asyncpg.Connection) -> StoreIdentity:
         found = dict(await connection.fetch("SELECT key, value FROM store"))
         if int(found["format"]) > tables.FORMAT_VERSION:
             raise StoreRefused(f"{self.name}: was written by a newer groupkeeper")
-        stored = StoreIdentity(unescaped(found["cluster_id"]), int(found["shards"]))
-        refuse_other_identity(self.name, stored, identity)
+        return StoreIdentity(unescaped(found["cluster_id"]), int(found["shards"]))
+
+    async def open_to_read(self) -> None:
+        async def look(connection: asyncpg.Connection) -> None:
+            if not await connection.fetchval(
+                "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'store'",
+                self._url.schema,
+            ):
+                raise StoreRefused(f"{self.name}: there is no store")
+            await self._identity(connection)
+
+        await self._reads.run("open", look)
 
     async def _lock(self, connection: asyncpg.Connection) -> None:
         """Lock the store, so that only one process at a time creates tables or registers itself
@@ -385,6 +401,38 @@ class PostgresDriver:
             await connection.execute(tables.DELETE_EVENTS, before_ms)
 
         await self._write("delete_events", life_id, self._folds, delete)
+
+    async def event_logs(self) -> Sequence[LogSpan]:
+        return [
+            LogSpan(
+                row["log_id"],
+                decode_line(row["event"].encode()).get("previous_log_id"),
+                row["first_seq"],
+                row["last_seq"],
+                row["last_ts_ms"],
+            )
+            for row in await self._fetch("event_logs", tables.EVENT_LOGS)
+        ]
+
+    async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
+        return [
+            logged_of(row) for row in await self._fetch("events", tables.EVENTS, log_id, after_seq)
+        ]
+
+    async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
+        return 0
+
+    async def seal_notes(self) -> Mapping[int, bytes]:
+        return {
+            int(row["key"].partition("/")[2]): row["value"].encode()
+            for row in await self._fetch("seal_notes", tables.SEAL_NOTES)
+        }
+
+    async def write_seal_note(self, life_id: str, node_id: int, note: bytes) -> None:
+        async def write(connection: asyncpg.Connection) -> None:
+            await connection.execute(tables.WRITE_SEAL_NOTE, f"sealed/{node_id}", note.decode())
+
+        await self._write("write_seal_note", life_id, self._folds, write)
 
     async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
         seq, log_id = 0, ""

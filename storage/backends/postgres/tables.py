@@ -159,3 +159,24 @@ LOG_EVENTS: Final = """INSERT INTO event_log (log_id, seq, day, ts_ms, key, even
     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
         AS new (log_id, seq, ts_ms, key, event)
     ON CONFLICT DO NOTHING"""
+
+EVENT_LOGS: Final = """WITH RECURSIVE logs AS (
+        (SELECT log_id FROM event_log ORDER BY log_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT log_id FROM event_log WHERE log_id > logs.log_id ORDER BY log_id LIMIT 1)
+        FROM logs WHERE logs.log_id IS NOT NULL)
+    SELECT logs.log_id, begin.event, begin.seq AS first_seq, last.seq AS last_seq,
+           last.ts_ms AS last_ts_ms
+    FROM logs,
+         LATERAL (SELECT seq, event FROM event_log WHERE event_log.log_id = logs.log_id
+                  ORDER BY seq LIMIT 1) AS begin,
+         LATERAL (SELECT seq, ts_ms FROM event_log WHERE event_log.log_id = logs.log_id
+                  ORDER BY seq DESC LIMIT 1) AS last"""
+"""The logs, each found by a look into the index: nothing is scanned."""
+
+EVENTS: Final = """SELECT event FROM event_log
+    WHERE log_id = $1 AND seq > $2 ORDER BY seq LIMIT 500"""
+
+SEAL_NOTES: Final = "SELECT key, value FROM store WHERE key LIKE 'sealed/%'"
+WRITE_SEAL_NOTE: Final = """INSERT INTO store VALUES ($1, $2)
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value"""

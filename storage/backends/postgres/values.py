@@ -8,7 +8,8 @@ from typing import Final
 
 import asyncpg
 
-from groupkeeper.storage.backends.journal.driver import Value
+from groupkeeper.storage.backends.journal.driver import LoggedEvent, Value
+from groupkeeper.storage.backends.journal.stored_chunks import logged_event
 from groupkeeper.storage.backends.postgres import tables
 from groupkeeper.storage.backends.postgres.names import escaped, key_of, unescaped
 
@@ -19,6 +20,11 @@ PIECE_BYTES: Final = 1024 * 1024
 def value_of(row: asyncpg.Record, is_group: bool) -> Value:
     """Return the saved value in a row."""
     return Value(row["shard"], is_group, unescaped(row["name"]), row["state"].encode())
+
+
+def logged_of(row: asyncpg.Record) -> LoggedEvent:
+    """Return the event in a row."""
+    return logged_event(row["event"].encode())
 
 
 async def _write_in_pieces(connection: asyncpg.Connection, groups: Sequence[Value]) -> None:

@@ -22,6 +22,8 @@ from groupkeeper.storage.backends.journal.driver import (
     Fold,
     JournalEntry,
     LifeOver,
+    LoggedEvent,
+    LogSpan,
     OwnedShard,
     SeqMoved,
     StoreLook,
@@ -38,6 +40,7 @@ from groupkeeper.storage.backends.journal.stored import (
     owners_of,
     shards_data,
 )
+from groupkeeper.storage.backends.journal.stored_chunks import StoredChunks
 from groupkeeper.storage.backends.mirror.mirror import Mirror
 from groupkeeper.storage.backends.zookeeper.journal import (
     OwnLife,
@@ -112,6 +115,7 @@ class ZooKeeperDriver:
     """One store: a node, and everything below it."""
 
     max_entry_bytes = 16 * 1024 * 1024
+    keeps_events = False
 
     def __init__(self, url: ZooKeeperUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
         self.name = url.name
@@ -136,6 +140,7 @@ class ZooKeeperDriver:
         self._chunks: EventChunks | None = None
         """The nodes with the events of the store. None before they are listed, and after a fold
         whose outcome is unknown."""
+        self._stored = StoredChunks(self._chunk_names, self._read_chunks)
         self._parents: set[str] = set()
         """Nodes that exist, so that values can be created below them."""
 
@@ -155,10 +160,7 @@ class ZooKeeperDriver:
                 with contextlib.suppress(NodeExists):  # another process was faster
                     await session.create(root, identity_data(identity))
                 found = (await session.get(root)).data
-            format_version, stored = identity_of(found)
-            if format_version > FORMAT_VERSION:
-                raise StoreRefused(f"{self.name}: was written by a newer groupkeeper")
-            refuse_other_identity(self.name, stored, identity)
+            refuse_other_identity(self.name, self._identity(found), identity)
             await for_each(session.ensure, self._nodes.all_parents())
 
         try:
@@ -166,6 +168,21 @@ class ZooKeeperDriver:
         except BaseException:
             await self.close()
             raise
+
+    def _identity(self, data: bytes) -> StoreIdentity:
+        format_version, stored = identity_of(data)
+        if format_version > FORMAT_VERSION:
+            raise StoreRefused(f"{self.name}: was written by a newer groupkeeper")
+        return stored
+
+    async def open_to_read(self) -> None:
+        async def look(session: ZooKeeperSession) -> None:
+            try:
+                self._identity((await session.get(self._nodes.root)).data)
+            except NodeMissing:
+                raise StoreRefused(f"{self.name}: there is no store") from None
+
+        await self._calls.run("open", look)
 
     async def close(self) -> None:
         self._own = self._chunks = None
@@ -483,6 +500,32 @@ class ZooKeeperDriver:
     async def delete_events(self, life_id: str, before_ms: int) -> None:
         chunks = await self._event_chunks()
         names = chunks.older_than(before_ms)
+        await self._delete_chunks("delete_events", life_id, names)
+
+    async def _chunk_names(self) -> Sequence[str]:
+        return await self._calls.run("events", partial(_names_below, path=self._nodes.events))
+
+    async def _read_chunks(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        async def read(session: ZooKeeperSession) -> Mapping[str, bytes]:
+            paths = [f"{self._nodes.events}/{name}" for name in names]
+            found = await for_each(partial(read_value, session), paths)
+            return {name: data for name, data in zip(names, found, strict=True) if data is not None}
+
+        return await self._calls.run("events", read)
+
+    async def event_logs(self) -> Sequence[LogSpan]:
+        return await self._stored.logs()
+
+    async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
+        return await self._stored.events(log_id, after_seq)
+
+    async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
+        names = self._stored.sealed(sealed)
+        await self._delete_chunks("trim_events", life_id, names)
+        self._stored.forget(names)
+        return len(names)
+
+    async def _delete_chunks(self, call: str, life_id: str, names: Sequence[str]) -> None:
         paths = [f"{self._nodes.events}/{name}" for name in names]
 
         async def delete(session: ZooKeeperSession) -> None:
@@ -490,8 +533,29 @@ class ZooKeeperDriver:
             await write_values(batch, [(path, None) for path in paths])
             await batch.send()
 
-        await self._calls.run_until_done("delete_events", delete, self._over(life_id))
-        chunks.forget(names)
+        await self._calls.run_until_done(call, delete, self._over(life_id))
+        if self._chunks is not None:
+            self._chunks.forget(names)
+
+    async def seal_notes(self) -> Mapping[int, bytes]:
+        async def read(session: ZooKeeperSession) -> Mapping[int, bytes]:
+            names = await _names_below(session, self._nodes.sealed)
+            found = await for_each(
+                partial(read_value, session), [f"{self._nodes.sealed}/{name}" for name in names]
+            )
+            return {
+                int(name): data for name, data in zip(names, found, strict=True) if data is not None
+            }
+
+        return await self._calls.run("seal_notes", read)
+
+    async def write_seal_note(self, life_id: str, node_id: int, note: bytes) -> None:
+        async def write(session: ZooKeeperSession) -> None:
+            batch = FencedBatch(session, [CheckNode(self._nodes.node(life_id))])
+            await write_values(batch, [(f"{self._nodes.sealed}/{node_id}", note)])
+            await batch.send()
+
+        await self._calls.run_until_done("write_seal_note", write, self._over(life_id))
 
     async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
         last_seqs: dict[str, int] = {}

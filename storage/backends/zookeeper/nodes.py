@@ -10,6 +10,7 @@ Below ``/groupkeeper``::
     groups/SHARD/NAME        the folded value of a group. Below it are its parts, if it is large
     keyed/SHARD/NAME         the folded value of a keyed record: a topic, a config or an end
     events/TIME-SEQ-ID       events, compressed
+    sealed/NODE_ID           where the files of events of a node are, and which logs they have
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class StoreNodes(NamedTuple):
     def events(self) -> str:
         return f"{self.root}/events"
 
+    @property
+    def sealed(self) -> str:
+        return f"{self.root}/sealed"
+
     def node(self, life_id: str) -> str:
         """Return the path of the node that exists until a life ends. A life is the registration of
         a process.
@@ -84,6 +89,7 @@ class StoreNodes(NamedTuple):
             self.lives,
             self.ends,
             self.events,
+            self.sealed,
             self.shards,
             f"{self.root}/groups",
             f"{self.root}/keyed",

@@ -18,6 +18,7 @@ import structlog
 
 from groupkeeper.storage.base import (
     CanBeMoved,
+    LimitsReads,
     LoadsGroups,
     StorageError,
     StoreBusy,
@@ -79,6 +80,8 @@ class SealedStorage:
             self.load_group = store.load_group
         if isinstance(store, CanBeMoved):
             self.check_place = store.check_place
+        if isinstance(store, LimitsReads):
+            self.read_time_left_ms, self.lost = store.read_time_left_ms, store.lost
         self._source = store.event_source()
         self._settings = settings
         self._clock = clock

@@ -17,6 +17,8 @@ from groupkeeper.storage.backends.journal.driver import (
     JournalEnd,
     JournalEntry,
     LifeOver,
+    LoggedEvent,
+    LogSpan,
     OwnedShard,
     SeqMoved,
     StoreLook,
@@ -27,11 +29,12 @@ from groupkeeper.storage.base import (
     ShardId,
     StorageError,
     StoreIdentity,
+    StoreRefused,
     refuse_other_identity,
 )
 from groupkeeper.storage.codec.records import decode_payload, payload_events
 from groupkeeper.storage.leases.lives import NodeLife
-from groupkeeper.storage.segment_lines import EventDict, decode_line
+from groupkeeper.storage.segment_lines import EventDict, decode_line, encode_line
 
 Pause = Callable[[str, bool], Awaitable[None]]
 """Gets the name of the call, and whether its transaction is done."""
@@ -60,6 +63,7 @@ class FakeServer:
         self.owners: dict[ShardId, OwnedShard] = {}
         self.values: dict[tuple[ShardId, bool, str], bytes] = {}
         self.event_log: list[EventDict] = []
+        self.seal_notes: dict[int, bytes] = {}
         self.leftovers: list[str] = []
         """What ``DriverWithLeftovers`` finds and removes."""
         self.appended: Callable[[JournalEntry], None] = lambda entry: None
@@ -90,6 +94,7 @@ class FakeDriver:
 
     name = "fake:"
     max_entry_bytes = 32 * 1024 * 1024
+    keeps_events = False
 
     def __init__(self, server: FakeServer, pause: Pause = no_pause) -> None:
         self.server = server
@@ -110,6 +115,11 @@ class FakeDriver:
         if self.server.identity is not None:
             refuse_other_identity(self.name, self.server.identity, identity)
         self.server.identity = identity
+        self._is_open = True
+
+    async def open_to_read(self) -> None:
+        if self.server.identity is None:
+            raise StoreRefused("fake: there is no store")
         self._is_open = True
 
     async def close(self) -> None:
@@ -263,6 +273,54 @@ class FakeDriver:
         for event in self.server.event_log:
             if event["group"] == group_id and event["ts_ms"] >= since_ms:
                 yield event
+
+    async def event_logs(self) -> Sequence[LogSpan]:
+        def look() -> Sequence[LogSpan]:
+            logs: dict[str, list[EventDict]] = {}
+            for event in self.server.event_log:
+                logs.setdefault(event["log_id"], []).append(event)
+            return [
+                LogSpan(
+                    log_id,
+                    events[0].get("previous_log_id"),
+                    events[0]["seq"],
+                    events[-1]["seq"],
+                    events[-1]["ts_ms"],
+                )
+                for log_id, events in logs.items()
+            ]
+
+        return await self._call("event_logs", look)  # type: ignore[return-value]
+
+    async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
+        def read() -> Sequence[LoggedEvent]:
+            return [
+                LoggedEvent(log_id, each["seq"], each["ts_ms"], (each["group"], encode_line(each)))
+                for each in self.server.event_log
+                if each["log_id"] == log_id and each["seq"] > after_seq
+            ][:2]
+
+        return await self._call("events", read)  # type: ignore[return-value]
+
+    async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
+        def trim() -> int:
+            self.server.check(life_id)
+            log = self.server.event_log
+            kept = [each for each in log if each["seq"] > sealed.get(each["log_id"], 0)]
+            self.server.event_log = kept or log[-1:]
+            return len(log) - len(self.server.event_log)
+
+        return await self._call("trim_events", trim)  # type: ignore[return-value]
+
+    async def seal_notes(self) -> Mapping[int, bytes]:
+        return dict(self.server.seal_notes)
+
+    async def write_seal_note(self, life_id: str, node_id: int, note: bytes) -> None:
+        def write() -> None:
+            self.server.check(life_id)
+            self.server.seal_notes[node_id] = note
+
+        await self._call("write_seal_note", write)
 
 
 class DriverWithLeftovers(FakeDriver):

@@ -1,0 +1,168 @@
+"""Gives sealing access to the events of an open store with a journal (``event_log.source``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import msgspec
+
+from groupkeeper.storage.backends.journal.driver import JournalDriver, JournalEnd, JournalEntry
+from groupkeeper.storage.backends.journal.journal_rows import (
+    JournalRows,
+    LoopRunner,
+    SealNote,
+    note_of,
+)
+from groupkeeper.storage.backends.journal.log_view import LogView, view_of
+from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.event_log.log_clock import LogClock
+from groupkeeper.storage.event_log.source import Address, LogHead
+
+
+class OwnJournal(Protocol):
+    """The journal of this process, as far as its events matter."""
+
+    def life_id(self) -> str | None:
+        """Return the id of our registration with the store; None if it has ended."""
+
+    def entries(self) -> Sequence[JournalEntry]:
+        """Return the entries that may still be in the journal."""
+
+    def end(self) -> JournalEnd:
+        """Return the last durable event."""
+
+    def generation(self) -> int:
+        """Return a number that changes if the store has lost events."""
+
+
+class JournalEvents:
+    """The events of this process in an open store. A thread of this process seals them."""
+
+    address: Address | None = None
+
+    def __init__(
+        self, driver: JournalDriver, node_id: int, own: OwnJournal, clock: LogClock
+    ) -> None:
+        self.clock = clock
+        self._driver = driver
+        self._node_id = node_id
+        self._own = own
+        self._note: SealNote | None = None
+        """None until it is read."""
+        self._sealed_seq = 0
+        self._trimmed = 0, 0
+        """When nothing was left to delete: the last sealed seq, and the first seq that was in no
+        value of the event log yet."""
+
+    def open_rows(self) -> JournalRows:
+        run = LoopRunner(_running_loop(self._loop))
+        return JournalRows(self._driver, _OwnLook(self, self._own.generation()), run)
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    def opened(self) -> None:
+        """Remember the loop on which the store was opened."""
+        self._loop = asyncio.get_running_loop()
+        self._note = None
+        self._sealed_seq, self._trimmed = 0, (0, 0)
+
+    async def head(self) -> LogHead:
+        end = self._own.end()
+        return LogHead(end.log_id, end.next_seq - 1)
+
+    async def view(self) -> LogView:
+        """Return the events of this node. The entries come first: a fold moves them."""
+        entries = [*self._own.entries()]
+        end = self._own.end()
+        spans = await self._driver.event_logs()
+        return view_of(spans, entries, end.log_id, end.next_seq)
+
+    def newer(self, seq: int) -> LogView | None:
+        """Return the events, without those in the event log, if all above ``seq`` are in the
+        entries.
+        """
+        end = self._own.end()
+        if seq >= end.next_seq:
+            raise StorageError(f"{self._driver.name}: has lost event {seq}")
+        entries = [entry for entry in self._own.entries() if entry.event_count]
+        first_seq = entries[0].first_seq if entries else end.next_seq
+        return LogView([], entries, end.next_seq) if seq + 1 >= first_seq else None
+
+    def generation(self) -> int:
+        return self._own.generation()
+
+    async def note(self) -> SealNote:
+        if self._note is None:
+            stored = (await self._driver.seal_notes()).get(self._node_id)
+            self._note = SealNote() if stored is None else note_of(stored)
+        return self._note
+
+    async def note_place(self, log_dir: str) -> None:
+        note = await self.note()
+        if note.log_dir != log_dir:
+            await self._write(SealNote(note.log_ids, log_dir))
+
+    async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
+        note = await self.note()
+        log_ids = (note.log_ids | {*new}) - {*gone}
+        if log_ids != note.log_ids:
+            await self._write(SealNote(log_ids, note.log_dir))
+        self._sealed_seq = seq
+
+    async def _write(self, note: SealNote) -> None:
+        await self._driver.write_seal_note(
+            self._life_id(), self._node_id, msgspec.json.encode(note)
+        )
+        self._note = note
+
+    async def trim(self, sealed_row: int) -> int:
+        """Delete the oldest events whose segments are recorded, if the store has little room."""
+        sealed_seq, entries = self._sealed_seq, self._own.entries()
+        folded_to = entries[0].first_seq if entries else self._own.end().next_seq
+        trimmed_seq, trimmed_to = self._trimmed
+        was_all_folded = trimmed_to == folded_to or trimmed_to > sealed_seq
+        if self._driver.keeps_events or (trimmed_seq == sealed_seq and was_all_folded):
+            return 0
+        view = await self.view()
+        sealed = {span.log_id: min(span.last_seq, sealed_seq) for span in view.spans}
+        deleted = await self._driver.trim_events(self._life_id(), sealed)
+        if not deleted:
+            self._trimmed = sealed_seq, folded_to
+        return deleted
+
+    def _life_id(self) -> str:
+        life_id = self._own.life_id()
+        if life_id is None:
+            raise StorageError(f"{self._driver.name}: the life of this process has ended")
+        return life_id
+
+
+class _OwnLook:
+    """Looks at the events of this process, until the store loses some."""
+
+    def __init__(self, events: JournalEvents, generation: int) -> None:
+        self._events = events
+        self._generation = generation
+
+    async def view(self) -> LogView:
+        self._check()
+        return await self._events.view()
+
+    async def newer(self, seq: int) -> LogView | None:
+        self._check()
+        return self._events.newer(seq)
+
+    async def note(self, view: LogView) -> SealNote:
+        return await self._events.note()
+
+    def _check(self) -> None:
+        if self._generation != self._events.generation():
+            raise StorageError("the store was set back: its files of events are read again")
+
+
+def _running_loop(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
+    if loop is None:
+        raise StorageError("the store is not open")
+    return loop

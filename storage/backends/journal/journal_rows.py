@@ -1,0 +1,160 @@
+"""The events of a shared store as rows, for sealing and for readers (``event_log.source``).
+
+Rows are read in a thread, and the calls of the driver run on an event loop of another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from groupkeeper.storage.backends.journal.driver import JournalDriver
+from groupkeeper.storage.backends.journal.log_view import (
+    JournalRow,
+    LogView,
+    rows_of_entry,
+    rows_of_events,
+)
+from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote
+
+CALL_S: Final = 60.0
+"""How long a thread waits for a call of the driver, which has a shorter time limit of its own."""
+
+_T = TypeVar("_T")
+
+
+class SealNote(msgspec.Struct, frozen=True):
+    """What a node has recorded about its files of events."""
+
+    log_ids: frozenset[str] = frozenset()
+    log_dir: str | None = None
+
+    def as_log_note(self) -> LogNote:
+        return LogNote(self.log_ids, self.log_dir)
+
+
+_decode_note: Final = msgspec.json.Decoder(SealNote).decode
+
+
+def note_of(data: bytes) -> SealNote:
+    """Decode a note. Raises StorageError."""
+    try:
+        return _decode_note(data)
+    except msgspec.DecodeError as error:
+        raise StorageError(f"the note about files of events cannot be read: {error}") from error
+
+
+class LogLook(Protocol):
+    """Looks at the events of one node."""
+
+    async def view(self) -> LogView:
+        """Return the events at this moment."""
+
+    async def newer(self, seq: int) -> LogView | None:
+        """Return the events if all above ``seq`` are known without a call of the store. Return None
+        otherwise. Raises StorageError if the store has lost the event ``seq``.
+        """
+
+    async def note(self, view: LogView) -> SealNote:
+        """Return the note of the node."""
+
+
+class LoopRunner:
+    """Runs calls on an event loop of another thread, and waits for them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __call__(self, call: Coroutine[Any, Any, _T]) -> _T:
+        """Run a call. Raises StorageError if the loop has ended, or does not answer."""
+        assert threading.get_ident() != getattr(self._loop, "_thread_id", None), "would wait for us"
+        try:
+            future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        except RuntimeError as error:  # the loop is closed
+            call.close()
+            raise StorageError(f"the store is closed: {error}") from error
+        try:
+            return future.result(CALL_S)
+        except FutureTimeout:
+            future.cancel()
+            raise StorageError(f"the store has not answered for {CALL_S:.0f} s") from None
+
+
+class JournalRows:
+    """The rows of one node."""
+
+    def __init__(
+        self,
+        driver: JournalDriver,
+        look: LogLook,
+        run: LoopRunner,
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``end`` is called by ``close``."""
+        self._driver = driver
+        self._look = look
+        self._run = run
+        self._end = end
+        self._view: LogView | None = None
+        self._is_held = False
+
+    def hold(self) -> None:
+        self._present()
+        self._is_held = True
+
+    def close(self) -> None:
+        self._end()
+
+    def note(self) -> LogNote:
+        return self._run(self._look.note(self._present())).as_log_note()
+
+    def ends(self) -> LogEnds:
+        view = self._present()
+        return LogEnds(view.first_seq, view.next_seq - 1)
+
+    def log_id_at(self, seq: int) -> str | None:
+        view = self._view
+        if view is None or seq >= view.next_seq:
+            view = self._present()
+        return view.log_id_at(seq)
+
+    def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[JournalRow]:
+        for row in self._rows(after_seq):
+            if not containing or any(containing in each.line[1] for each in row.logged):
+                yield row
+
+    def _rows(self, after_seq: int) -> Iterator[JournalRow]:
+        view = self._view if self._is_held else self._run(self._look.newer(after_seq))
+        view = view or self._present()
+        done_seq = after_seq
+        for span in view.spans:
+            done_seq = max(done_seq, span.first_seq - 1)
+            while done_seq < span.last_seq:
+                found = self._run(_list(self._driver.events(span.log_id, done_seq)))
+                events = [event for event in found if event.seq <= span.last_seq]
+                if not events or events[0].seq != done_seq + 1:
+                    raise EventsMoved(
+                        f"{self._driver.name}: event {done_seq + 1} was moved to a file or deleted "
+                        "while it was read: read again"
+                    )
+                yield from rows_of_events(events)
+                done_seq = events[-1].seq
+        for entry in view.entries:
+            for row in rows_of_entry(entry, done_seq):
+                yield row
+                done_seq = row.last_seq
+
+    def _present(self) -> LogView:
+        if self._view is None or not self._is_held:
+            self._view = self._run(self._look.view())
+        return self._view
+
+
+async def _list(found: Awaitable[_T]) -> _T:
+    return await found

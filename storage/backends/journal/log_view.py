@@ -1,0 +1,156 @@
+"""The event log of one node in a shared store: the event log of the store, and the journal.
+
+A *node* is the identity of a process over its restarts. It has one event log, which is a chain of
+logs: each names the one before. A store that several nodes have used has several such chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from groupkeeper.storage.backends.journal.driver import JournalEntry, LoggedEvent, LogSpan
+from groupkeeper.storage.event_log.lines import RowLines, row_lines
+from groupkeeper.storage.segment_lines import EventDict, decode_line
+
+
+class LogView(NamedTuple):
+    """The events of one node at one moment."""
+
+    spans: Sequence[LogSpan]
+    """Those in the event log of the store, oldest first. No seq is there twice."""
+    entries: Sequence[JournalEntry]
+    """The entries of the journal with later events."""
+    next_seq: int
+
+    @property
+    def first_seq(self) -> int:
+        """The seq of the first event, or of the next one if there is none."""
+        if self.spans:
+            return self.spans[0].first_seq
+        return self.entries[0].first_seq if self.entries else self.next_seq
+
+    def log_id_at(self, seq: int) -> str | None:
+        """Return the log of an event; None if the event is not there."""
+        for span in self.spans:
+            if span.first_seq <= seq <= span.last_seq:
+                return span.log_id
+        for entry in self.entries:
+            if entry.first_seq <= seq < entry.first_seq + entry.event_count:
+                return entry.log_id
+        return None
+
+
+def view_of(
+    spans: Iterable[LogSpan], entries: Iterable[JournalEntry], head: str | None, next_seq: int
+) -> LogView:
+    """Return the events of the node whose last log is ``head``.
+
+    Some events of entries may already be in the event log: a fold moves them.
+    """
+    by_log = {span.log_id: span for span in spans}
+    journal = [entry for entry in entries if entry.event_count]
+    begins = _begins(journal)
+    logs: list[str] = []
+    at = head
+    while at is not None and at not in logs:
+        logs.append(at)
+        at = by_log[at].previous_log_id if at in by_log else begins.get(at)
+    chain: list[LogSpan] = []
+    below_seq: int | None = None
+    for log_id in logs:  # newest first
+        span = by_log.get(log_id)
+        own = [entry for entry in journal if entry.log_id == log_id]
+        if span is not None:
+            # What is above the begin of the next log was abandoned: the store was set back.
+            last_seq = span.last_seq if below_seq is None else min(span.last_seq, below_seq - 1)
+            if last_seq >= span.first_seq:
+                chain.insert(0, span._replace(last_seq=last_seq))
+            below_seq = span.first_seq
+        elif own:
+            below_seq = own[0].first_seq
+    done_seq = chain[-1].last_seq if chain else 0
+    later = [
+        entry
+        for entry in journal
+        if entry.log_id in logs and entry.first_seq + entry.event_count - 1 > done_seq
+    ]
+    return LogView(chain, later, next_seq)
+
+
+def newest_end(spans: Sequence[LogSpan], entries: Sequence[JournalEntry]) -> tuple[str | None, int]:
+    """Return the log of the node that wrote last, and the seq of its last event.
+
+    It is a log that no other one continues. Times alone do not say it: if the clock was set back, a
+    log has earlier times than the one before it.
+    """
+    ends = {span.log_id: (span.last_ts_ms, span.last_seq) for span in spans}
+    journal = [entry for entry in entries if entry.event_count]
+    continued = {*_begins(journal).values(), *(span.previous_log_id for span in spans)}
+    for entry in journal:
+        end = entry.ts_ms, entry.first_seq + entry.event_count - 1
+        ends[entry.log_id] = max(ends.get(entry.log_id, end), end)
+    left = [(*end, log_id) for log_id, end in ends.items() if log_id not in continued]
+    if not left:
+        return None, 0
+    _, last_seq, log_id = max(left)
+    return log_id, last_seq
+
+
+def _begins(entries: Iterable[JournalEntry]) -> Mapping[str, str | None]:
+    """Return the log that each log continues that begins in an entry."""
+    begins: dict[str, str | None] = {}
+    for entry in entries:
+        if entry.log_id not in begins:
+            _, line = next(iter(row_lines(entry.first_seq, entry.payload).lines))
+            begins[entry.log_id] = decode_line(line).get("previous_log_id")
+    return begins
+
+
+class JournalRow(NamedTuple):
+    """Events that follow each other in one log and have the same time.
+
+    The number of such a row is the seq of its last event.
+    """
+
+    logged: Sequence[LoggedEvent]
+
+    @property
+    def row(self) -> int:
+        return self.logged[-1].seq
+
+    @property
+    def first_seq(self) -> int:
+        return self.logged[0].seq
+
+    @property
+    def last_seq(self) -> int:
+        return self.logged[-1].seq
+
+    def lines(self) -> RowLines:
+        first = self.logged[0]
+        return RowLines(first.log_id, first.seq, first.ts_ms, [each.line for each in self.logged])
+
+    def events(self, since_ms: int = 0) -> Iterator[EventDict]:
+        if self.logged[0].ts_ms >= since_ms:
+            for each in self.logged:
+                yield decode_line(each.line[1])
+
+
+def rows_of_events(events: Iterable[LoggedEvent]) -> Iterator[JournalRow]:
+    """Yield events of one log as rows."""
+    for _, same in groupby(events, key=lambda event: event.ts_ms):
+        yield JournalRow([*same])
+
+
+def rows_of_entry(entry: JournalEntry, after_seq: int) -> Iterator[JournalRow]:
+    """Yield the events of an entry above a seq as a row, if there are any."""
+    found = row_lines(entry.first_seq, entry.payload)
+    logged = [
+        LoggedEvent(found.log_id, seq, found.ts_ms, line)
+        for seq, line in enumerate(found.lines, entry.first_seq)
+        if seq > after_seq
+    ]
+    if logged:
+        yield JournalRow(logged)

@@ -1,0 +1,170 @@
+"""Reads the chunks of events in a store of keys and values (``event_chunks``).
+
+It remembers which events each chunk has, and the events of the newest one. Events are only ever
+added to the newest chunk, behind the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from groupkeeper.storage.backends.journal.driver import LoggedEvent, LogSpan
+from groupkeeper.storage.base import StorageError
+
+READ_AT_ONCE: Final = 16
+"""The number of chunks that one call reads: some 1 MiB."""
+
+ListChunks = Callable[[], Awaitable[Sequence[str]]]
+"""Returns the names of all chunks."""
+ReadChunks = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]]
+"""Returns the content of those chunks that exist, by name."""
+
+
+class _Head(msgspec.Struct):
+    """The fields of an event that are needed to place it."""
+
+    log_id: str
+    seq: int
+    ts_ms: int
+    group: str
+    kind: str
+    previous_log_id: str | None = None
+
+
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+
+
+def logged_event(line: bytes) -> LoggedEvent:
+    """Return the event of a line."""
+    head = _decode_head(line)
+    return LoggedEvent(head.log_id, head.seq, head.ts_ms, (head.group, line))
+
+
+@dataclass
+class _Chunk:
+    """What is known of a chunk."""
+
+    size: int = 0
+    """The number of its bytes that were read."""
+    spans: dict[str, LogSpan] = field(default_factory=dict)
+
+
+class StoredChunks:
+    """The events in the chunks of one store."""
+
+    def __init__(self, list_chunks: ListChunks, read_chunks: ReadChunks) -> None:
+        self._list = list_chunks
+        self._read = read_chunks
+        self._chunks: dict[str, _Chunk] = {}
+        self._turn = asyncio.Lock()
+        """Sealing and readers share what is known of the chunks."""
+        self._kept_name = ""
+        self._kept: list[LoggedEvent] = []
+        """The events of the chunk that was read last."""
+
+    async def logs(self) -> Sequence[LogSpan]:
+        """Return the logs in all chunks. Reads the chunks that are new or may have grown."""
+        async with self._turn:
+            return await self._look()
+
+    async def _look(self) -> Sequence[LogSpan]:
+        names = sorted(await self._list())
+        newest = max(self._chunks, default="")
+        wanted = [name for name in names if name not in self._chunks or name == newest]
+        self._chunks = {name: self._chunks[name] for name in names if name in self._chunks}
+        for at in range(0, len(wanted), READ_AT_ONCE):
+            found = await self._read(wanted[at : at + READ_AT_ONCE])
+            for name in sorted(found):
+                await self._take(name, found[name])
+        return _merged(self._chunks[name] for name in sorted(self._chunks))
+
+    async def _take(self, name: str, data: bytes) -> None:
+        chunk = self._chunks.get(name, _Chunk())
+        is_kept = name == self._kept_name and chunk.size <= len(data)
+        if not is_kept:
+            chunk = _Chunk()
+            self._kept_name, self._kept = name, []
+        # Not on the loop: a chunk may have ten thousand events.
+        try:
+            new, spans = await asyncio.to_thread(_events, data[chunk.size :])
+        except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
+            raise StorageError(f"the events {name} cannot be read: {error}") from error
+        self._kept += new
+        chunk.spans = _joined(chunk.spans, spans)
+        chunk.size = len(data)
+        self._chunks[name] = chunk
+
+    async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
+        """Return the events of a log above a seq that one chunk has."""
+        async with self._turn:
+            return await self._next(log_id, after_seq)
+
+    async def _next(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
+        for name in sorted(self._chunks):
+            span = self._chunks[name].spans.get(log_id)
+            if span is None or span.last_seq <= after_seq:
+                continue
+            if name != self._kept_name:
+                data = (await self._read([name])).get(name)
+                if data is None:
+                    continue  # it was deleted
+                await self._take(name, data)
+            # A fold that was repeated has stored some events twice, in two chunks.
+            if found := [e for e in self._kept if e.log_id == log_id and e.seq > after_seq]:
+                return found
+        return []
+
+    def sealed(self, sealed: Mapping[str, int]) -> list[str]:
+        """Return the oldest chunks without an event that is not sealed, never the newest chunk."""
+        names = sorted(self._chunks)[:-1]
+        return [
+            name
+            for name in names
+            if all(
+                span.last_seq <= sealed.get(span.log_id, 0)
+                for span in self._chunks[name].spans.values()
+            )
+        ]
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget chunks that were deleted."""
+        for name in names:
+            self._chunks.pop(name, None)
+
+
+def _events(data: bytes) -> tuple[list[LoggedEvent], dict[str, LogSpan]]:
+    found: list[LoggedEvent] = []
+    spans: dict[str, LogSpan] = {}
+    for line in gzip.decompress(data).splitlines(keepends=True):
+        head = _decode_head(line)
+        found.append(LoggedEvent(head.log_id, head.seq, head.ts_ms, (head.group, line)))
+        span = spans.get(head.log_id)
+        first_seq = head.seq if span is None else span.first_seq
+        previous = head.previous_log_id if span is None else span.previous_log_id
+        spans[head.log_id] = LogSpan(head.log_id, previous, first_seq, head.seq, head.ts_ms)
+    return found, spans
+
+
+def _joined(before: Mapping[str, LogSpan], more: Mapping[str, LogSpan]) -> dict[str, LogSpan]:
+    joined = dict(before)
+    for log_id, span in more.items():
+        first = joined.get(log_id)
+        if first is None:
+            joined[log_id] = span
+        elif span.last_seq > first.last_seq:
+            joined[log_id] = first._replace(last_seq=span.last_seq, last_ts_ms=span.last_ts_ms)
+    return joined
+
+
+def _merged(chunks: Iterable[_Chunk]) -> list[LogSpan]:
+    spans: dict[str, LogSpan] = {}
+    for chunk in chunks:
+        spans = _joined(spans, chunk.spans)
+    return [*spans.values()]
