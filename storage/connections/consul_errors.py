@@ -17,6 +17,11 @@ class ConsulRefused(ConsulError):
     """Consul refused the request: no permission, or an invalid request."""
 
 
+def is_denied(error: ConsulRefused) -> bool:
+    """Return True if the token lacks a right."""
+    return "permission denied" in str(error)
+
+
 class SessionGone(ConsulError):
     """The session of the request does not exist any more."""
 

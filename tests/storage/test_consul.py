@@ -13,22 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from groupkeeper.coordinator.core.records import GroupRemoved
+from groupkeeper.coordinator.core.records import GroupRemoved, TopicRecord
 from groupkeeper.storage.backends.consul.driver import ConsulDriver
 from groupkeeper.storage.backends.consul.operations import replace, write
 from groupkeeper.storage.backends.consul.url import parse_url
 from groupkeeper.storage.backends.journal.driver import SeqMoved
-from groupkeeper.storage.base import Batch, StorageError, StoreRefused
+from groupkeeper.storage.backends.journal.store import JournalStorage
+from groupkeeper.storage.backends.mirror import mirror
+from groupkeeper.storage.base import CLUSTER_SHARD, Batch, StorageError, StoreRefused
 from groupkeeper.storage.connections.consul import ConsulClient
 from groupkeeper.storage.connections.consul_errors import TransactionFailed
 from groupkeeper.storage.tools.check import check_journal
 from groupkeeper.storage.tools.repair import repair
 from tests.helpers.clients.real_consul import START_LIMIT_S, RealConsul
-from tests.helpers.core.records import commit
+from tests.helpers.core.records import TOPIC_ID, commit
 from tests.helpers.storage.consul_site import ConsulSite
 from tests.helpers.storage.late_appends import TTL_MS
-from tests.helpers.storage.storage_owner import IDENTITY
+from tests.helpers.storage.sealed_store import until
+from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
 pytestmark = pytest.mark.consul
 
@@ -181,6 +185,57 @@ async def test_a_token_needs_write_for_its_prefix_and_nothing_else(tmp_path: Pat
                 assert not token or token not in str(refused.value)
     finally:
         server.stop()
+
+
+STORE_RIGHT = 'key_prefix "kafka/" { policy = "write" }'
+MIRROR_RIGHTS = """
+key_prefix "groupkeeper/readers/" { policy = "write" }
+session "one" { policy = "write" }
+"""
+
+
+async def test_without_the_rights_of_the_mirror_the_store_goes_on_and_the_log_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "PAUSE_S", 0.02)
+    server = RealConsul(tmp_path / "consul", ACLS).start()
+    try:
+        await asyncio.to_thread(wait_for_acls, server)
+        session = 'session "one" { policy = "write" }'
+        for rules in (STORE_RIGHT, f"{STORE_RIGHT}\n{session}"):
+            with capture_logs() as logs:
+                owner = await acl_owner(server, a_token(server, rules))
+                await owner.append(0, [commit("g", 7)])
+                await owner.fold_all()
+                await until(lambda: any(e["event"] == "mirror_failed" for e in logs))
+                await owner.append(0, [commit("g", 8)])
+                await owner.storage.close()
+            told = next(each["error"] for each in logs if each["event"] == "mirror_failed")
+            assert 'key_prefix "groupkeeper/readers/"' in told
+            assert "mirror=off" in told
+        token = a_token(server, STORE_RIGHT + MIRROR_RIGHTS)
+        with capture_logs() as logs:
+            owner = await acl_owner(server, token)
+            await owner.append(0, [commit("g", 9)])
+            await owner.fold_all()
+            await until(lambda: owner.storage.stats()["mirror_lag_s"] == 0)
+            await owner.storage.close()
+        assert "mirror_failed" not in {each["event"] for each in logs}
+        async with ConsulClient(server.address, token=token) as client:
+            (position,) = (await client.list("groupkeeper/readers/g/positions/")).entries
+        assert (position.key.rpartition("/")[2], position.value) == ("0", b"9")
+    finally:
+        server.stop()
+
+
+async def acl_owner(server: RealConsul, token: str) -> Owner:
+    """Start a process with the token. The mirror is on."""
+    url = parse_url(f"consul://{server.address}/kafka", {"CONSUL_HTTP_TOKEN": token})
+    driver = ConsulDriver(url, append_timeout_ms=5_000, lease_ttl_ms=TTL_MS)
+    storage = JournalStorage(driver, node_id=1, name="host:1", lease_ttl_ms=TTL_MS)
+    owner = await Owner(storage).start()
+    await owner.append(CLUSTER_SHARD, [TopicRecord("orders", TOPIC_ID, 1)])
+    return owner
 
 
 async def test_a_repair_removes_what_interrupted_writes_left_and_nothing_else(

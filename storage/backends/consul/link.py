@@ -17,6 +17,7 @@ from groupkeeper.storage.connections.consul_errors import (
     ConsulRefused,
     ConsulUnavailable,
     TransactionFailed,
+    is_denied,
 )
 
 TRIES: Final = 10
@@ -104,7 +105,7 @@ class ConsulLink:
 def explained(name: str, error: ConsulError) -> StorageError:
     """Return the error of a call as a StorageError with a message of one line."""
     text = " ".join(str(error).split())
-    if isinstance(error, ConsulRefused) and "permission denied" in text:
+    if isinstance(error, ConsulRefused) and is_denied(error):
         return StoreRefused(
             f"{name}: {text}; the token of storage.password_file needs the policy write for "
             "key_prefix of this store"

@@ -17,6 +17,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from groupkeeper.storage.backends.consul.operations import (
@@ -33,7 +34,11 @@ from groupkeeper.storage.connections.consul import (
     ConsulClient,
     ConsulEntry,
 )
-from groupkeeper.storage.connections.consul_errors import TransactionFailed
+from groupkeeper.storage.connections.consul_errors import (
+    ConsulRefused,
+    TransactionFailed,
+    is_denied,
+)
 from groupkeeper.storage.connections.consul_session import ConsulSession
 
 LONGEST_NAME: Final = 249
@@ -84,7 +89,8 @@ class ConsulMirrorSession:
 
     async def open(self) -> None:
         """Begin the session. Raises ConsulError."""
-        await self._session.open("groupkeeper mirror", lambda _: self._ended.set())
+        with _rights_named(self._prefix):
+            await self._session.open("groupkeeper mirror", lambda _: self._ended.set())
 
     @property
     def why_ended(self) -> str | None:
@@ -99,6 +105,12 @@ class ConsulMirrorSession:
         await self._client.close()
 
     async def write(
+        self, group_id: str, wanted: MirroredGroup | None, partitions: Mapping[str, int]
+    ) -> bool:
+        with _rights_named(self._prefix):
+            return await self._write(group_id, wanted, partitions)
+
+    async def _write(
         self, group_id: str, wanted: MirroredGroup | None, partitions: Mapping[str, int]
     ) -> bool:
         root = f"{self._prefix}/{group_id}/"
@@ -203,6 +215,21 @@ class ConsulMirrorSession:
                 _note(known, left, {entry.key: entry for entry in entries})
                 break
         return refused
+
+
+@contextmanager
+def _rights_named(prefix: str) -> Iterator[None]:
+    """Add to an error about a missing right what the mirror needs. The store may work without."""
+    try:
+        yield
+    except ConsulRefused as error:
+        if not is_denied(error):
+            raise
+        raise ConsulRefused(
+            f"{error}; the store goes on. For the mirror give the token the policy write for "
+            f'key_prefix "{prefix}/" and for the session of this agent, or set mirror=off in '
+            "storage.url"
+        ) from error
 
 
 def _locked(
