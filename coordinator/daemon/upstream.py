@@ -62,6 +62,7 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
         listen_host=parse_address(settings.kafka.listen).host,
         advertised_host=upstream.advertised_host,
         security=security,
+        identity=upstream.identity,
         connect_timeout_ms=upstream.connect_timeout_ms,
         metadata_refresh_ms=upstream.metadata_refresh_ms,
         window_bytes=upstream.window_bytes,
@@ -83,7 +84,8 @@ class Upstream:
         """Read the files of the settings. Raises StartFailed."""
         assert isinstance(topics, GatewayTopics), "those of another mode"
         config = gateway_settings(settings)
-        self._user = settings.upstream.user if settings.upstream.sasl else ""
+        self._user = settings.upstream.user
+        self._identity = config.identity
         record = coordinator.upstream_record
         observed = ObservedTopics(topics)
         self.brokers = brokers = UpstreamBrokers(config, observed, record)
@@ -112,7 +114,13 @@ class Upstream:
 
     def start(self, server: KafkaServer, own_sock: socket.socket) -> None:
         """Look at the upstream, and open the listeners: our own node's is the bound socket."""
-        if self._user:
+        if self._identity == "client":
+            _log.warning(
+                "upstream_group_acls_have_no_effect",
+                consequence="the upstream authenticates each client, and its ACLs hold for data. "
+                "Every client that it knows may use every group here",
+            )
+        elif self._user:
             _log.warning(
                 "upstream_rights_are_shared",
                 user=self._user,

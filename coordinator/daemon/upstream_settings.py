@@ -16,6 +16,16 @@ GATEWAY_NODE_ID: Final = 1_000_000
 _TOPICS_OF_BROKERS: Final = RESERVED_TOPICS | {"__transaction_state", "__share_group_state"}
 
 
+_NEEDS: Final = (
+    ("user", "sasl"),
+    ("password_file", "sasl"),
+    ("ca_file", "tls"),
+    ("cert_file", "tls"),
+    ("key_file", "cert_file"),
+)
+"""(setting, the one without which it has no effect)."""
+
+
 def _check_bootstrap(text: str) -> str:
     for each in filter(None, map(str.strip, text.split(","))):
         if parse_address(each).port == 0:
@@ -117,6 +127,13 @@ class UpstreamSettings(Section):
     sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="", description='How our connections log in at the brokers. "": not at all.'
     )
+    identity: Literal["ours", "client"] = Field(
+        default="ours",
+        description="Whose rights clients have at the brokers. ours: those of our own connections. "
+        "client: each client authenticates itself with SASL, and the brokers decide. It needs "
+        "sasl, for our own connections. In both cases the brokers' ACLs about groups have no "
+        "effect.",
+    )
     user: str = Field(default="", description="The user that our connections log in as.")
     password_file: str = Field(
         default="",
@@ -139,6 +156,17 @@ class UpstreamSettings(Section):
     def _login_is_complete(self) -> UpstreamSettings:
         if self.sasl and not (self.user and self.password_file):
             raise ValueError("upstream.sasl needs upstream.user and upstream.password_file")
+        for name, needed in _NEEDS:
+            if getattr(self, name) and not getattr(self, needed):
+                raise ValueError(
+                    f"upstream.{name} is set, and has no effect without upstream.{needed}: set "
+                    f"upstream.{needed} too, or remove upstream.{name}"
+                )
+        if self.identity == "client" and not self.sasl:
+            raise ValueError(
+                'upstream.identity = "client" needs upstream.sasl: brokers that authenticate '
+                "clients also ask for a login of our own connections"
+            )
         return self
 
     @property

@@ -19,6 +19,8 @@ VersionRange: TypeAlias = tuple[int, int]
 """The lowest and the highest version."""
 
 PRODUCE: Final = 0
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
 ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
 TXN_OFFSET_COMMIT: Final = 28
@@ -37,6 +39,9 @@ class Treatment(Enum):
     """Answered here, by the broker, or by both, as its content says (``splitting``)."""
     PASSED = "passed"
     """Passed to the broker, and its reply passed back, both unread."""
+    LOGIN = "login"
+    """Passed to the broker whole, and followed: only with ``upstream.identity = "client"``
+    (``client_login``)."""
 
 
 class GatewayApi(NamedTuple):
@@ -72,6 +77,8 @@ def _rewritten(
 
 _CONFIGS = "Groups and our own node are answered here."
 _KEPT = "The journal is refused."
+_FOLLOWED = "Followed if upstream.identity is client."
+_FOLLOWED_FROM_1 = "From 1, and followed, if upstream.identity is client."
 _CONSUMER_GROUPS = "UNSUPPORTED_VERSION if group.rebalance_protocols lacks consumer."
 
 TABLE: Final[Mapping[int, GatewayApi]] = {
@@ -90,7 +97,7 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
     14: _ours("SyncGroup", 5),
     15: _ours("DescribeGroups", 6),
     16: _ours("ListGroups", 5, "Only our own node lists groups; others answer none."),
-    17: _passed("SaslHandshake", 1),
+    17: _passed("SaslHandshake", 1, _FOLLOWED_FROM_1),
     18: _ours("ApiVersions", 4, "The broker's versions, as far as this table goes."),
     19: _passed("CreateTopics", 7),
     20: _split("DeleteTopics", 6, _KEPT, 1),
@@ -109,7 +116,7 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
     33: _split("AlterConfigs", 2, f"{_CONFIGS} Those can be changed only incrementally. {_KEPT}"),
     34: _passed("AlterReplicaLogDirs", 2),
     35: _passed("DescribeLogDirs", 5),
-    36: _passed("SaslAuthenticate", 2),
+    36: _passed("SaslAuthenticate", 2, _FOLLOWED),
     37: _split("CreatePartitions", 3, _KEPT),
     38: _passed("CreateDelegationToken", 3),
     39: _passed("RenewDelegationToken", 2),
@@ -158,26 +165,33 @@ def treatment(key: int, version: int) -> Treatment | None:
     return Treatment.PASSED if version < api.passed_below else api.treatment
 
 
-def treatments(upstream: Mapping[int, VersionRange]) -> dict[tuple[int, int], Treatment]:
+def treatments(
+    upstream: Mapping[int, VersionRange], *, follows_logins: bool = False
+) -> dict[tuple[int, int], Treatment]:
     """Return what happens to each (key, version) on the listener of a broker with these versions.
 
     A version that is not in the result is not served: as in Kafka, it closes the connection.
-    Versions that are served but not advertised are in the result.
+    Versions that are served but not advertised are in the result. ``follows_logins`` is for
+    ``upstream.identity = "client"``.
     """
     result = {}
-    for key, (lowest, highest) in offered(upstream).items():
+    for key, (lowest, highest) in offered(upstream, follows_logins=follows_logins).items():
         own = KNOWN_API_BY_KEY.get(key)
         ours = _is_ours(key, upstream) and key != ADD_OFFSETS_TO_TXN
         if ours and own is not None:
             lowest = own.lowest_served
         for version in range(lowest, highest + 1):
             found = Treatment.OURS if ours else treatment(key, version)
+            if follows_logins and key in _LOGIN:
+                found = Treatment.LOGIN
             if found is not None:
                 result[key, version] = found
     return result
 
 
-def offered(upstream: Mapping[int, VersionRange]) -> dict[int, VersionRange]:
+def offered(
+    upstream: Mapping[int, VersionRange], *, follows_logins: bool = False
+) -> dict[int, VersionRange]:
     """Return the versions that ApiVersions of a listener lists, by key, for a broker with these
     versions.
 
@@ -192,9 +206,16 @@ def offered(upstream: Mapping[int, VersionRange]) -> dict[int, VersionRange]:
         elif key in upstream:
             lowest, highest = upstream[key]
             lowest, highest = max(lowest, api.min_version), min(highest, api.max_version)
+            if follows_logins and key == SASL_HANDSHAKE:
+                lowest = max(lowest, _WITH_SASL_AUTHENTICATE)
             if lowest <= highest:
                 ranges[key] = lowest, highest
     return ranges
+
+
+_LOGIN: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
+_WITH_SASL_AUTHENTICATE: Final = 1
+"""The first version of SaslHandshake that requests follow. After version 0 come bare tokens."""
 
 
 def _is_ours(key: int, upstream: Mapping[int, VersionRange]) -> bool:

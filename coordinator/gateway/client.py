@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.gateway.dialing import CLIENT_ID, DialError, dial
+from groupkeeper.coordinator.gateway.link import SESSION_SHARE
 from groupkeeper.coordinator.gateway.security import Security
 from groupkeeper.coordinator.handlers.services import Endpoint
 from groupkeeper.coordinator.version import VERSION
@@ -27,9 +28,6 @@ MAX_ANSWER_BYTES: Final = 104_857_600
 MAX_IN_FLIGHT: Final = 1_000
 """Requests of one connection without an answer. Our own are a handful; a bug must not fill the
 memory."""
-SESSION_SHARE: Final = 0.8
-"""A connection is opened again after this share of its session (connections.max.reauth.ms)."""
-
 _API_VERSIONS: Final = 18
 _LAST_API_VERSIONS: Final = 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Final, TypeAlias
 
 from groupkeeper.coordinator.gateway.addresses import Addresses
 from groupkeeper.coordinator.gateway.apis import Treatment, features, offered, treatments
+from groupkeeper.coordinator.gateway.client_login import ClientLogin, no_login
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkTarget
 from groupkeeper.coordinator.gateway.relay import RelayConnection, RelayRules
 from groupkeeper.coordinator.gateway.reply_stream import Change
@@ -34,11 +36,14 @@ WITHOUT_BROKER: Final = Routes({ApiKey.METADATA: Route(metadata.handle)})
 """The requests that are answered from the image if the broker cannot be reached."""
 
 
-def offer(versions: Versions, upstream: Mapping[str, int], epoch: int = 1) -> Offer:
+def offer(
+    versions: Versions, upstream: Mapping[str, int], epoch: int = 1, *, follows_logins: bool = False
+) -> Offer:
     """Return what a listener offers in front of a broker with these versions and features."""
     finalized = [Feature(name, 0, level, level) for name, level in upstream.items()]
+    listed = offered(versions, follows_logins=follows_logins)
     return Offer(
-        (OfferedApi(key, low, high) for key, (low, high) in sorted(offered(versions).items())),
+        (OfferedApi(key, low, high) for key, (low, high) in sorted(listed.items())),
         (
             OfferedFeature(f.name, f.min_version, f.max_version, f.finalized)
             for f in features(finalized)
@@ -71,6 +76,7 @@ class Front:
         self.target = target
         self._addresses = addresses
         self._divide = divide
+        self._follows_logins = settings.identity == "client"
         self._treatments: Mapping[tuple[int, int], Treatment] = {}
         self._offer: Offer
         self.learn({}, {})
@@ -91,18 +97,23 @@ class Front:
             offline=WITHOUT_BROKER,
             max_passed_bytes=settings.max_frame_bytes,
             window_bytes=settings.window_bytes,
+            login=self._login if self._follows_logins else no_login,
         )
         routes = {**served, ApiKey.LIST_GROUPS: Route(list_no_groups)}
         self.listener = Listener(f"BROKER-{target.broker_id}", Routes(routes), self._services)
 
     def learn(self, versions: Versions, upstream: Mapping[str, int]) -> None:
         """Use the versions and features that the broker has now."""
-        self._treatments = treatments(versions)
-        self._offer = offer(versions, upstream)
+        follows = self._follows_logins
+        self._treatments = treatments(versions, follows_logins=follows)
+        self._offer = offer(versions, upstream, follows_logins=follows)
 
     def connection(self, shared: Shared, listener: Listener) -> RelayConnection:
         """Return a new connection of the listener."""
         return RelayConnection(shared, listener, self._rules)
+
+    def _login(self) -> ClientLogin:
+        return ClientLogin(self._treatments, asyncio.get_running_loop().time)
 
     def _change(self, host: str, key: int, version: int) -> Change | None:
         if self._treatments.get((key, version)) not in (Treatment.REWRITTEN, Treatment.SPLIT):

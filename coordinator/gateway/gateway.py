@@ -21,6 +21,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.topics import ChangeUpstream
 from groupkeeper.coordinator.gateway.addresses import Addresses
 from groupkeeper.coordinator.gateway.apis import PRODUCE, TABLE, Treatment, treatments
+from groupkeeper.coordinator.gateway.client_login import ClientLogin, no_login
 from groupkeeper.coordinator.gateway.front import WITHOUT_BROKER, Divide, Front, Versions, offer
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner, LinkTarget
 from groupkeeper.coordinator.gateway.own_node import Asking, OwnNode
@@ -114,6 +115,7 @@ class Gateway:
             hidden_topics=(settings.journal_topic,),
         )
         self._offer = OURS
+        self._follows_logins = settings.identity == "client"
         self._treatments: Mapping[tuple[int, int], Treatment] = {}
         self._services = replace(
             services,
@@ -130,16 +132,12 @@ class Gateway:
                 offline=self._offline,
                 answered=self._passed,
                 max_reply_bytes=services.max_reply_bytes,
+                login=self._login if self._follows_logins else no_login,
             )
         )
         self._served = {**APIS_SERVED, **transactions}
-        own = {
-            key: route
-            for key, route in self._served.items()
-            if TABLE[key].treatment is Treatment.OURS
-        }
         self._parts = Routes(APIS_SERVED)
-        self._own_routes = Routes(own, None, self._other)
+        self._own_routes = self._routes_of_own_node()
         self._server: KafkaServer
         self._coordinator: Coordinator = services.coordinator
         self._is_listening = False
@@ -208,7 +206,8 @@ class Gateway:
         """Let clients connect to our own node."""
         self._services = replace(self._services, cluster_id=self._record.cluster_id)
         own_sock.listen()
-        await self._server.start(own_sock, Listener("PLAINTEXT", self._own_routes, self._services))
+        name = "SASL_PLAINTEXT" if self._follows_logins else "PLAINTEXT"
+        await self._server.start(own_sock, Listener(name, self._own_routes, self._services))
         self._is_listening = True
 
     # --- Listeners --------------------------------------------------------------------------------
@@ -254,8 +253,9 @@ class Gateway:
     def _learn(self, cluster: UpstreamCluster) -> None:
         """Offer on our own node what every broker has."""
         common = common_versions(cluster.versions.values())
-        self._offer = offer(common, cluster.features)
-        self._treatments = treatments(common)
+        follows = self._follows_logins
+        self._offer = offer(common, cluster.features, follows_logins=follows)
+        self._treatments = treatments(common, follows_logins=follows)
 
     async def _open(self, broker_id: int, endpoint: Endpoint, cluster: UpstreamCluster) -> bool:
         port = self._record.ports.get(broker_id)
@@ -282,7 +282,7 @@ class Gateway:
             target = self.targets[broker_id] = LinkTarget(
                 broker_id,
                 endpoint,
-                self._settings.security,
+                self._settings.client_security,
                 self._settings.connect_timeout_ms / 1000,
             )
         target.endpoint = endpoint
@@ -333,6 +333,33 @@ class Gateway:
 
     # --- Our own node -----------------------------------------------------------------------------
 
+    def _routes_of_own_node(self) -> Routes:
+        own = {
+            key: route
+            for key, route in self._served.items()
+            if TABLE[key].treatment is Treatment.OURS
+        }
+        if not self._follows_logins:
+            return Routes(own, None, self._other)
+        node = self._own_node
+        guarded = {
+            key: route
+            if key is ApiKey.API_VERSIONS
+            else route._replace(handle=node.authenticated(route.handle))
+            for key, route in own.items()
+        }
+        other = node.authenticated(self._other)
+
+        def log_in_or_admit(exchange: Exchange, services: Services) -> None:
+            treatment = self._treatments.get((exchange.key, exchange.version))
+            admit = node.log_in if treatment is Treatment.LOGIN else other
+            admit(exchange, services)
+
+        return Routes(guarded, None, log_in_or_admit)
+
+    def _login(self) -> ClientLogin:
+        return ClientLogin(self._treatments, asyncio.get_running_loop().time)
+
     def _own(self, host: str) -> Endpoint:
         return self._advertised or Endpoint(host, self._own_port)
 
@@ -349,7 +376,8 @@ class Gateway:
     def _offline(self, key: int, version: int) -> Handle | None:
         if key == ApiKey.FIND_COORDINATOR:
             return find_coordinator.handle
-
+        if self._follows_logins:
+            return None  # only the brokers know which topics this client may see
         return WITHOUT_BROKER.get((key, version))
 
     def _passed(self, key: int) -> None:

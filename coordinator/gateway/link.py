@@ -7,6 +7,7 @@ may flow.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
@@ -20,6 +21,10 @@ from groupkeeper.coordinator.server.memory import GRAIN_BYTES
 
 _log = structlog.get_logger("groupkeeper.gateway")
 
+SESSION_SHARE: Final = 0.8
+"""A link takes no new requests after this share of its session (connections.max.reauth.ms). The
+rest is for requests that are on their way: the broker closes the connection at the first one that
+arrives after the session."""
 CLOSE_LIMIT_S: Final = 10.0
 """A closed link is aborted after this time if the broker does not read the rest."""
 
@@ -68,6 +73,7 @@ class BrokerLink(asyncio.Protocol):
         self._owner: LinkOwner | None = owner
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
+        self._ends_s = math.inf
         self.is_writable = True
         """False while many bytes wait to be sent."""
         self._task = asyncio.get_running_loop().create_task(self._open())
@@ -78,6 +84,11 @@ class BrokerLink(asyncio.Protocol):
         return self._transport is not None and self._owner is not None
 
     @property
+    def is_over(self) -> bool:
+        """True if new requests need another link, because the session of our login ends soon."""
+        return self._ends_s < math.inf and asyncio.get_running_loop().time() >= self._ends_s
+
+    @property
     def unsent_bytes(self) -> int:
         """Return the number of written bytes that are not sent."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -85,7 +96,10 @@ class BrokerLink(asyncio.Protocol):
     async def _open(self) -> None:
         target = self.target
         try:
-            await dial(target.endpoint, target.security, self, target.connect_timeout_s)
+            dialed = await dial(target.endpoint, target.security, self, target.connect_timeout_s)
+            if dialed.session_ms:
+                lasts_s = dialed.session_ms / 1000 * SESSION_SHARE
+                self._ends_s = asyncio.get_running_loop().time() + lasts_s
         except DialError as error:
             target.traffic.is_up = False
             target.traffic.failures["connect"] += 1

@@ -11,6 +11,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from groupkeeper.coordinator.gateway.addresses import Addresses
+from groupkeeper.coordinator.gateway.apis import SASL_HANDSHAKE
+from groupkeeper.coordinator.gateway.client_login import (
+    AUTHENTICATION_FAILED,
+    NOT_AUTHENTICATED,
+    ClientLogin,
+    Permit,
+    no_login,
+)
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner
 from groupkeeper.coordinator.gateway.reply_stream import Change, ReplySlot, ReplyStream
 from groupkeeper.coordinator.gateway.rewriting import rewrite
@@ -45,6 +53,8 @@ class Asking(NamedTuple):
     answered: Callable[[int], None]
     """Called with the key of each request that a broker answered."""
     max_reply_bytes: int
+    login: Callable[[], ClientLogin | None] = no_login
+    """Returns what follows the authentication of a new connection; None: clients are not asked."""
 
 
 class OwnNodeRequests:
@@ -61,6 +71,9 @@ class OwnNodeRequests:
         self._failed: frozenset[int] = frozenset()
         self._was_sent = False
         """True from the moment at which the request is sent until the next one is asked."""
+        self._login = asking.login()
+        self._proven: Handle | None = None
+        """The handler of the request that waits for the proof of who the client is."""
 
     def ask(
         self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
@@ -72,6 +85,28 @@ class OwnNodeRequests:
         self._failed, self._was_sent = frozenset(), False
         exchange.on_closed = self._closed
         self._try()
+
+    def admit(self, exchange: Exchange, services: Services, handle: Handle) -> None:
+        """Serve a request of an authenticated client. Raises ProtocolError if it is not one."""
+        login = self._login
+        assert login is not None, "clients are not asked who they are"
+        permit = login.permit(exchange.key)
+        assert permit is not Permit.LATER, "an exchange that did not block"
+        if permit is Permit.GRANTED:
+            handle(exchange, services)
+            return
+        self._proven = handle
+        self.ask(exchange, services, login.proof(exchange.correlation_id), login.proved)
+
+    def log_in(self, exchange: Exchange, services: Services) -> None:
+        """Pass a SaslHandshake or SaslAuthenticate. Raises ProtocolError if it cannot be read."""
+        login, version = self._login, exchange.version
+        assert login is not None, "clients are not asked who they are"
+        assert login.permit(exchange.key) is Permit.GRANTED, "an exchange that did not block"
+        if self._link is None or not self._link.is_open:
+            login.restart()
+        frame = login.ask(exchange.key, version, exchange.frame)
+        self.ask(exchange, services, frame, lambda reply: login.answered(version, reply))
 
     def close(self) -> None:
         """End the link. Called when the connection of the client has ended."""
@@ -104,9 +139,17 @@ class OwnNodeRequests:
             if exchange is not None:
                 self._refuse(UPSTREAM_BAD_REPLY)
             return
+        login, proven, services = self._login, self._proven, self._services
         self._done()
-        self._asking.answered(exchange.key)
-        exchange.send(reply)
+        if login is None or proven is None:
+            self._asking.answered(exchange.key)
+            exchange.send(reply)
+            if login is not None and login.failure:
+                exchange.channel.end(AUTHENTICATION_FAILED, login.failure)
+        elif login.failure:
+            exchange.channel.refused(exchange, AUTHENTICATION_FAILED)
+        else:
+            _serve_as(login.principal, exchange, services, proven)
 
     def link_flows(self) -> None:
         pass
@@ -117,6 +160,9 @@ class OwnNodeRequests:
         exchange = self._exchange
         if exchange is None or link is None:
             return
+        if self._login is not None and self._login.is_proving:
+            self._refuse(NOT_AUTHENTICATED)
+            return
         self._failed |= {link.target.broker_id}
         if self._was_sent and exchange.key not in _READS:
             self._refuse(UPSTREAM_LOST)
@@ -126,8 +172,15 @@ class OwnNodeRequests:
     # --- Our own ----------------------------------------------------------------------------------
 
     def _try(self) -> None:
+        if self._link is not None and self._link.is_over:
+            self._drop()
         if self._link is not None and self._link.is_open:
             self._send()
+            return
+        exchange = self._exchange
+        assert exchange is not None
+        if self._login is not None and exchange.key != SASL_HANDSHAKE:
+            self._refuse(UPSTREAM_LOST)  # another broker would not know the client
             return
         self._link = self._asking.link(self, self._failed)
         if self._link is None:
@@ -152,16 +205,12 @@ class OwnNodeRequests:
             return
         services = self._services
         self._done()
-        try:
-            handle(exchange, services)
-        except ProtocolError as error:
-            exchange.channel.refused(exchange, error.reason)
-        except Exception as error:  # noqa: BLE001 - it must not affect other connections
-            exchange.channel.failed(exchange, error)
+        _serve(exchange, services, handle)
 
     def _done(self) -> None:
         exchange, self._exchange = self._exchange, None
         self._frame, self._change = b"", None
+        self._proven = None
         if exchange is not None:
             exchange.on_closed = None
 
@@ -189,6 +238,24 @@ def _as_it_is(reply: bytes) -> bytes:
     return reply
 
 
+def _serve_as(principal: str, exchange: Exchange, services: Services, handle: Handle) -> None:
+    """Begin a request of a client that was unknown when it arrived."""
+    session = exchange.channel.session
+    session.principal = principal
+    exchange.client = session.named(exchange.client.client_id)
+    _serve(exchange, services, handle)
+
+
+def _serve(exchange: Exchange, services: Services, handle: Handle) -> None:
+    """Begin a request later than its connection did."""
+    try:
+        handle(exchange, services)
+    except ProtocolError as error:
+        exchange.channel.refused(exchange, error.reason)
+    except Exception as error:  # noqa: BLE001 - it must not affect other connections
+        exchange.channel.failed(exchange, error)
+
+
 class OwnNode:
     """The handler of the requests that our own node does not answer itself."""
 
@@ -212,12 +279,27 @@ class OwnNode:
         self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
     ) -> None:
         """Send a frame to the broker of this client's connection."""
+        self._of(exchange).ask(exchange, services, frame, change)
+
+    def log_in(self, exchange: Exchange, services: Services) -> None:
+        """Let a broker authenticate the client (``upstream.identity = "client"``)."""
+        self._of(exchange).log_in(exchange, services)
+
+    def authenticated(self, handle: Handle) -> Handle:
+        """Return a handler that serves only clients that a broker has authenticated."""
+
+        def admit(exchange: Exchange, services: Services) -> None:
+            self._of(exchange).admit(exchange, services, handle)
+
+        return admit
+
+    def _of(self, exchange: Exchange) -> OwnNodeRequests:
         session = exchange.channel.session
         asked = self._asked.get(session)
         if asked is None:
             asked = self._asked[session] = OwnNodeRequests(self._asking)
             session.on_end = lambda: self._ended(session)
-        asked.ask(exchange, services, frame, change)
+        return asked
 
     def _ended(self, session: object) -> None:
         asked = self._asked.pop(session, None)

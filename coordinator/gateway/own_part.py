@@ -31,6 +31,9 @@ class PartChannel:
     def refused(self, exchange: Exchange, reason: str) -> None:
         self._whole.channel.refused(self._whole, reason)
 
+    def end(self, reason: str, error: str) -> None:
+        self._whole.channel.end(reason, error)
+
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
         self._whole.channel.grew(self._whole, size_bytes)
 

@@ -18,9 +18,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from groupkeeper.coordinator.gateway.apis import Treatment
+from groupkeeper.coordinator.gateway.client_login import (
+    AUTHENTICATION_FAILED,
+    NOT_AUTHENTICATED,
+    ClientLogin,
+    Permit,
+    no_login,
+)
 from groupkeeper.coordinator.gateway.link import BrokerLink, OpenLink
 from groupkeeper.coordinator.gateway.reply_stream import Change, ReplySlot, ReplyStream
 from groupkeeper.coordinator.gateway.request_stream import (
@@ -52,6 +60,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.server.listener import Listener
     from groupkeeper.coordinator.server.shared import Shared
 
+PROOF_ID: Final = 0
+"""The correlation id of the request by which the broker proves who the client is."""
 READ_BYTES: Final = 262_144
 """The most bytes that the loop reads at once."""
 
@@ -78,6 +88,8 @@ class RelayRules(NamedTuple):
     """The longest passed request or reply."""
     window_bytes: int
     """Bytes that may wait for one peer before the other one is not read."""
+    login: Callable[[], ClientLogin | None] = no_login
+    """Returns what follows the authentication of a new connection; None: clients are not asked."""
 
 
 class RelayMemory:
@@ -117,6 +129,7 @@ class RelayConnection:
         "_limits",
         "_link",
         "_listener",
+        "_login",
         "_merge",
         "_outgoing",
         "_owed",
@@ -152,6 +165,7 @@ class RelayConnection:
         self._headers = HeaderReader(shared.limits.max_frame_bytes)
         self._owed: deque[Exchange | ReplySlot] = deque()
         self._link: BrokerLink | None = None
+        self._login = rules.login()
         self._pending: list[tuple[Bytes, ReplySlot | None]] = []
         """What is sent once the link is open: bytes, and the slot of a request that they begin."""
         self._unsent: list[Bytes] = []
@@ -265,7 +279,13 @@ class RelayConnection:
         pending, self._pending = self._pending, []
         if self._closed:
             return
+        login = self._login
+        if login is not None and login.is_proving:
+            self._fail_link(NOT_AUTHENTICATED, error)
+            return
         is_broken = self._replies.owes or self._requests.is_passing or self._is_blind
+        # Another connection to the broker would not know the client.
+        is_broken |= login is not None and login.has_begun
         if pending and not is_broken and self._answer_offline(pending):
             self._turn()
             self._balance()
@@ -315,6 +335,9 @@ class RelayConnection:
             self._blocked_by = self._merge = None
         about = {} if exchange.group_id is None else {"group": exchange.group_id}
         self._refuse(reason, api_key=exchange.key, api_version=exchange.version, **about)
+
+    def end(self, reason: str, error: str) -> None:
+        self._refuse(reason, error=error)
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
         exchange.cost_bytes += size_bytes
@@ -417,9 +440,59 @@ class RelayConnection:
             not self._closed
             and self._blocked_by is None
             and not self._pending
+            and not self._waits_for_end_of_link()
             and len(self._owed) < self._limits.max_waiting_requests
             and (self._doomed is None or self._requests.is_passing)
+            and (self._login is None or self._is_permitted(self._login))
         )
+
+    def _is_permitted(self, login: ClientLogin) -> bool:
+        """Return True if the next request may begin. Raises ProtocolError."""
+        key = self._requests.next_key
+        if key is None:
+            return True
+        permit = login.permit(key)
+        if permit is Permit.AFTER_PROOF:
+            assert not self._owed, "a proof before an earlier answer"
+            slot = ReplySlot(ApiKey.METADATA, -1, PROOF_ID, partial(self._proved, login))
+            self._owed.append(slot)
+            self._send(login.proof(PROOF_ID), slot)
+        return permit is Permit.GRANTED
+
+    def _proved(self, login: ClientLogin, reply: bytes) -> bytes:
+        nothing = login.proved(reply)
+        self._end_if_failed(login)
+        session = self.session
+        session.principal = login.principal
+        session.named(session.client.client_id)
+        return nothing
+
+    def _pass_login(self, login: ClientLogin, piece: WholeRequest) -> None:
+        def answered(reply: bytes) -> bytes:
+            reply = login.answered(piece.version, reply)
+            self._end_if_failed(login)
+            return reply
+
+        self._pass_whole(login.ask(piece.key, piece.version, piece.frame), piece, answered)
+
+    def _end_if_failed(self, login: ClientLogin) -> None:
+        if login.failure:
+            self.end(AUTHENTICATION_FAILED, login.failure)
+
+    def _waits_for_end_of_link(self) -> bool:
+        """Drop a link whose session ends soon, once nothing is owed on it. The next request opens
+        another one. Return True as long as something is owed.
+        """
+        link = self._link
+        if link is None or not link.is_over or self._requests.is_passing:
+            return False
+        if self._replies.owes:
+            return True
+        self._flush_link()
+        self._link, self._replies = None, self._new_replies()
+        self._is_blind = False
+        link.close()
+        return False
 
     def _link_has_room(self) -> bool:
         return self._link is None or self._link.unsent_bytes < self._room_bytes()
@@ -463,6 +536,9 @@ class RelayConnection:
             self._serve(piece.frame, self._routes)
         elif piece.treatment is Treatment.REWRITTEN:
             self._pass_whole(piece.frame, piece, None)
+        elif piece.treatment is Treatment.LOGIN:
+            assert self._login is not None
+            self._pass_login(self._login, piece)
         else:
             ours, theirs, merge = self._rules.divide(self._host, piece)
             if ours is None:
@@ -533,7 +609,10 @@ class RelayConnection:
             while (piece := self._replies.take()) is not None:
                 slot, data, is_last = piece
                 assert self._owed[0] is slot, "a reply that overtakes an earlier one"
-                self._outgoing.append(data if slot.change is None else slot.change(bytes(data)))
+                if slot.change is not None:
+                    data = slot.change(bytes(data))
+                if data:
+                    self._outgoing.append(data)
                 if is_last:
                     self._owed.popleft()
                     self._rules.passed(slot.key)

@@ -115,6 +115,14 @@ class RequestStream:
         """True if the rest of a request has not arrived."""
         return bool(self._waiting) or self._passing > 0
 
+    @property
+    def next_key(self) -> int | None:
+        """The API key of the next request; None if it is not known yet, or one is passing."""
+        if self._passing or self.untaken_bytes < PREFIX_BYTES + 2:
+            return None
+        key: int = _INT16.unpack_from(self._data, self._position + PREFIX_BYTES)[0]
+        return key
+
     def feed(self, data: bytes) -> None:
         """Add bytes of the client."""
         if self._waiting:

@@ -27,3 +27,10 @@ class GatewaySettings:
     window_bytes: int = 262_144
     max_frame_bytes: int = 104_857_600
     journal_topic: str = "__groupkeeper_transactions"
+
+    @property
+    def client_security(self) -> Security:
+        """How the connections of clients to the brokers are secured. If each client authenticates
+        itself, they must not have our rights.
+        """
+        return Security(self.security.tls) if self.identity == "client" else self.security

@@ -70,6 +70,10 @@ class Channel(Protocol):
         """Close the connection without an answer, and count it under the reason."""
         ...
 
+    def end(self, reason: str, error: str) -> None:
+        """Close the connection once all answers are written, and count it under the reason."""
+        ...
+
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
         """Add to the number of bytes that the connection counts for the exchange until it is
         answered.
@@ -99,6 +103,9 @@ class _Closed:
         pass
 
     def refused(self, exchange: Exchange, reason: str) -> None:
+        pass
+
+    def end(self, reason: str, error: str) -> None:
         pass
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:

@@ -254,6 +254,10 @@ class Connection:
         about = {} if exchange.group_id is None else {"group": exchange.group_id}
         self._refuse(reason, api_key=exchange.key, api_version=exchange.version, **about)
 
+    def end(self, reason: str, error: str) -> None:
+        """Begin no more requests. Close the connection once earlier ones are answered."""
+        self._refuse(reason, error=error)
+
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
         """Count the memory of one part of an answer. It stays in memory until the other parts are
         made.

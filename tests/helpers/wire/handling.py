@@ -88,6 +88,9 @@ class FakeChannel:
     def failed(self, exchange: Exchange, error: BaseException) -> None:
         self.failures.append(error)
 
+    def end(self, reason: str, error: str) -> None:
+        raise AssertionError(error)
+
     def refused(self, exchange: Exchange, reason: str) -> None:
         self.refusals.append(reason)
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from groupkeeper.coordinator.gateway.addresses import Addresses
 from groupkeeper.coordinator.gateway.apis import treatments
+from groupkeeper.coordinator.gateway.client_login import ClientLogin, no_login
 from groupkeeper.coordinator.gateway.front import WITHOUT_BROKER
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner, LinkTarget
 from groupkeeper.coordinator.gateway.relay import RelayConnection, RelayRules
@@ -55,6 +56,7 @@ class FakeLink:
         self.sent = bytearray()
         self.writes = 0
         self.is_open = False
+        self.is_over = False
         self.is_writable = True
         self.is_reading = True
         self.is_closed = False
@@ -114,12 +116,13 @@ class RelayPeer:
         change: Callable[[str, int, int], Change | None] = lambda *_: None,
         divide: Callable[[str, WholeRequest], Division] | None = None,
         opens: bool = True,
+        follows_logins: bool = False,
     ) -> None:
         """With ``opens`` every link is open at once."""
         self.links: list[FakeLink] = []
         self.passed: list[int] = []
         self._opens = opens
-        table = treatments(KAFKA_VERSIONS)
+        table = treatments(KAFKA_VERSIONS, follows_logins=follows_logins)
         addresses = Addresses(1_000_000, lambda host: Endpoint(host, 9092), "")
         addresses.listens(1, 9100)
         services = make_services(
@@ -138,6 +141,7 @@ class RelayPeer:
             offline=WITHOUT_BROKER,
             max_passed_bytes=max_passed_bytes,
             window_bytes=window_bytes,
+            login=(lambda: ClientLogin(table, server.loop.time)) if follows_logins else no_login,
         )
         listener = Listener("BROKER-1", services=services)
         self.transport = FakeTransport("127.0.0.1")

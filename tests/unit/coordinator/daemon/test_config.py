@@ -158,6 +158,31 @@ def test_a_wrong_file_is_refused_in_one_line_that_names_file_and_key(write, text
             "upstream: upstream.sasl needs upstream.user and upstream.password_file",
         ),
         (
+            '[upstream]\nbootstrap = "h:1"\nuser = "gate"\n',
+            "upstream: upstream.user is set, and has no effect without upstream.sasl: set "
+            "upstream.sasl too, or remove upstream.user",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\npassword_file = "f"\n',
+            "upstream: upstream.password_file is set, and has no effect without upstream.sasl",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\nca_file = "ca.pem"\n',
+            "upstream: upstream.ca_file is set, and has no effect without upstream.tls",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\ncert_file = "us.pem"\n',
+            "upstream: upstream.cert_file is set, and has no effect without upstream.tls",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\ntls = true\nkey_file = "us.key"\n',
+            "upstream: upstream.key_file is set, and has no effect without upstream.cert_file",
+        ),
+        (
+            '[upstream]\nbootstrap = "h:1"\nidentity = "client"\n',
+            'upstream: upstream.identity = "client" needs upstream.sasl',
+        ),
+        (
             "[storage]\nappend_timeout_ms = 6000\n",
             "storage.append_timeout_ms (6000) must be below group.min_session_timeout_ms (6000)",
         ),

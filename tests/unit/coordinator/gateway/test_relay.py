@@ -505,3 +505,52 @@ async def test_a_stop_lets_a_request_pass_that_has_begun_and_begins_no_other() -
     assert peer.replies() == [1]
     server.close_all()
     assert peer.transport.is_closed
+
+
+# --- the session of our own login -----------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_link_whose_session_ends_is_replaced_when_nothing_is_owed_on_it() -> None:
+    peer = RelayPeer(make_server())
+    peer.send(request(FETCH, 12, 1), request(FETCH, 12, 2))
+    old = peer.link
+    old.is_over = True
+    peer.send(request(FETCH, 12, 3))
+    assert old.sent == request(FETCH, 12, 1) + request(FETCH, 12, 2)
+    old.answer(reply(1))
+    assert len(peer.links) == 1
+    old.answer(reply(2))
+    assert old.is_closed
+    assert peer.link.sent == request(FETCH, 12, 3)
+    peer.link.answer(reply(3))
+    assert peer.replies() == [1, 2, 3]
+
+
+@virtual_time
+async def test_a_link_whose_session_ends_is_replaced_between_two_requests() -> None:
+    peer = RelayPeer(make_server())
+    frame = produce(1, acks=1)
+    peer.send(frame[:50])
+    old = peer.link
+    old.is_over = True
+    peer.send(frame[50:])
+    assert old.sent == frame
+    old.answer(reply(1))
+    assert not old.is_closed, "nothing waits for another one"
+    peer.send(request(FETCH, 12, 2))
+    assert old.is_closed
+    assert peer.link.sent == request(FETCH, 12, 2)
+
+
+@virtual_time
+async def test_a_produce_without_acks_is_sent_before_its_link_is_replaced() -> None:
+    peer = RelayPeer(make_server())
+    peer.send(produce(1, acks=0))
+    old = peer.link
+    peer.connection._turning = True  # as in the middle of a turn
+    peer.connection._send(produce(2, acks=0), None)
+    old.is_over = True
+    assert not peer.connection._waits_for_end_of_link()
+    assert old.sent == produce(1, acks=0) + produce(2, acks=0)
+    assert old.is_closed

@@ -12,6 +12,9 @@ class RecordingChannel:
     def __init__(self) -> None:
         self.refusals: list[tuple[Exchange, str]] = []
 
+    def end(self, reason: str, error: str) -> None:
+        raise AssertionError(error)
+
     def refused(self, exchange: Exchange, reason: str) -> None:
         self.refusals.append((exchange, reason))
 

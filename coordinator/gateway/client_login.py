@@ -1,0 +1,288 @@
+"""Follows how the upstream authenticates a client (``upstream.identity = "client"``). Pure.
+
+SaslHandshake and SaslAuthenticate pass to a broker, whose answers decide. Only the mechanism and
+the name of the client are kept here, no secret.
+
+Which token is the last one depends on the mechanism. So the broker is asked: the first other
+request waits for the **proof**, a Metadata for no topic. Only a client that has authenticated
+itself gets an answer with brokers, and each one may ask for them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from enum import Enum, IntEnum
+from typing import Any, Final
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.gateway.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from groupkeeper.coordinator.gateway.message import checked, request_of
+from groupkeeper.coordinator.handlers.session import ANONYMOUS
+from groupkeeper.protocol.asking import read_response, write_request
+from groupkeeper.protocol.codec import read_request
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.frames import PREFIX_BYTES
+from groupkeeper.protocol.versions import ApiKey
+
+SASL: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
+
+NOT_AUTHENTICATED: Final = "not_authenticated"
+"""A request came before the client had authenticated itself. As in Kafka, it gets no answer."""
+AUTHENTICATION_FAILED: Final = "authentication_failed"
+"""The upstream has refused the client."""
+SESSION_EXPIRED: Final = "session_expired"
+"""The time that the upstream gave the client is over (connections.max.reauth.ms)."""
+
+UNKNOWN: Final = "Unknown"
+"""The type of a principal whose name only the upstream knows. The name is the mechanism."""
+MAX_NAME_CHARS: Final = 249
+"""The longest name of a client that is kept: each commit has it in the event log."""
+
+_WITH_LIFETIME: Final = 1
+"""The first version of SaslAuthenticate that says when the session ends (KIP-368)."""
+_LIFETIME_BYTES: Final = 8
+_VERSION_AT: Final = PREFIX_BYTES + 2
+_PROOF_VERSIONS: Final = range(1, 13)
+"""Versions of Metadata in which a list without topics means none. In version 0 it means all."""
+_MAX_ELEMENTS: Final = 100
+_CLIENT_ID: Final = "groupkeeper"
+
+
+class Permit(Enum):
+    """What happens to the next request of a client."""
+
+    GRANTED = 0
+    LATER = 1
+    """It waits until the broker has answered."""
+    AFTER_PROOF = 2
+    """It waits until the broker has answered the proof, which must be sent now."""
+
+
+class _Stage(IntEnum):
+    NEW = 0
+    CHOSEN = 1
+    """The broker has accepted a mechanism."""
+    TOLD = 2
+    """The broker has accepted a token. It may have been the last one."""
+    PROVEN = 3
+
+
+class ClientLogin:
+    """The authentication of one client connection, again and again (KIP-368)."""
+
+    # fmt: off
+    __slots__ = (
+        "_asked", "_clock", "_ends_s", "_has_lifetime", "_mechanism", "_name", "_proof_version",
+        "_stage", "failure", "principal",
+    )
+    # fmt: on
+
+    def __init__(
+        self, treatments: Mapping[tuple[int, int], object], clock: Callable[[], float]
+    ) -> None:
+        """``treatments`` has each (key, version) that the broker serves. ``clock`` is monotonic."""
+        self._clock = clock
+        self._has_lifetime = (SASL_AUTHENTICATE, _WITH_LIFETIME) in treatments
+        served = [each for each in _PROOF_VERSIONS if (ApiKey.METADATA, each) in treatments]
+        self._proof_version = max(served, default=_PROOF_VERSIONS.start)
+        self._stage = _Stage.NEW
+        self._asked: tuple[int, int, str] | None = None
+        """The request that the broker has not answered: key, version, and a mechanism or a name.
+        The proof has the key of Metadata."""
+        self._mechanism = ""
+        self._name = ""
+        """The client's name in the first token, as a principal."""
+        self._ends_s: float | None = None
+        self.principal = ANONYMOUS
+        """Who the client is. It stays when the client authenticates itself again."""
+        self.failure = ""
+        """Why the upstream refuses the client; "" if it does not."""
+
+    @property
+    def has_begun(self) -> bool:
+        """True if the broker's connection has been told anything, so that no other one does."""
+        return self._stage is not _Stage.NEW or self._asked is not None
+
+    @property
+    def is_proving(self) -> bool:
+        """True while the proof is not answered."""
+        return self._asked is not None and self._asked[0] == ApiKey.METADATA
+
+    def restart(self) -> None:
+        """Begin again on a new connection to a broker."""
+        self._stage, self._asked = _Stage.NEW, None
+
+    def permit(self, key: int) -> Permit:
+        """Return what happens to a request of this API. Raises ProtocolError to end the connection.
+
+        Requests for the versions and the authentication itself need no proof.
+        """
+        if self._asked is not None:
+            return Permit.LATER
+        if key in SASL or key == ApiKey.API_VERSIONS:
+            return Permit.GRANTED
+        if self._stage < _Stage.TOLD:
+            raise ProtocolError(
+                NOT_AUTHENTICATED, f"a request of API {key} before the client is authenticated"
+            )
+        if self._ends_s is not None and self._clock() >= self._ends_s:
+            raise ProtocolError(
+                SESSION_EXPIRED, f"a request of API {key} after the session of {self._name}"
+            )
+        return Permit.GRANTED if self._stage is _Stage.PROVEN else Permit.AFTER_PROOF
+
+    # --- SaslHandshake and SaslAuthenticate -------------------------------------------------------
+
+    def ask(self, key: int, version: int, frame: bytes) -> bytes:
+        """Return the frame for the broker. Raises ProtocolError if it cannot be read.
+
+        A SaslAuthenticate of version 0 is sent as version 1: its answer also says when the session
+        ends.
+        """
+        request = _read_request(key, version, frame)
+        if key == SASL_HANDSHAKE:
+            self._asked = key, version, request.mechanism
+            return frame
+        name = self._name
+        if self._stage is not _Stage.TOLD:
+            name = principal_of(self._mechanism, request.auth_bytes)
+        sent = _WITH_LIFETIME if version == 0 and self._has_lifetime else version
+        self._asked = key, sent, name
+        return frame[:_VERSION_AT] + sent.to_bytes(2, "big") + frame[_VERSION_AT + 2 :]
+
+    def answered(self, version: int, reply: bytes) -> bytes:
+        """Take the answer of the broker. Return it for the client, which asked in this version.
+
+        Raises ProtocolError if it cannot be read.
+        """
+        assert self._asked is not None
+        key, sent, text = self._asked
+        body = reply[PREFIX_BYTES:]
+        answer = read_response(key, sent, int.from_bytes(body[:4], "big", signed=True), body)
+        self._asked = None
+        error = answer.error_code
+        if error:
+            self._refused(error, getattr(answer, "error_message", None) or f"the mechanism {text}")
+        elif key == SASL_HANDSHAKE:
+            self._stage, self._mechanism = _Stage.CHOSEN, text
+        else:
+            self._stage, self._name = _Stage.TOLD, text
+            lifetime_ms = int(getattr(answer, "session_lifetime", 0))
+            self._ends_s = self._clock() + lifetime_ms / 1000 if lifetime_ms > 0 else None
+        if sent != version:
+            body = body[:-_LIFETIME_BYTES]
+            return len(body).to_bytes(PREFIX_BYTES, "big") + body
+        return reply
+
+    def _refused(self, error: int, message: str) -> None:
+        # A broker without connections.max.reauth.ms refuses a second authentication with
+        # ILLEGAL_SASL_STATE, and the first one stays valid (KafkaApis.handleSaslHandshakeRequest).
+        if self._stage is not _Stage.PROVEN or error != ErrorCode.ILLEGAL_SASL_STATE:
+            self._stage = _Stage.NEW
+            self.failure = f"{message} (error {error})"
+
+    # --- The proof --------------------------------------------------------------------------------
+
+    def proof(self, correlation_id: int) -> bytes:
+        """Return the request that only an authenticated client gets an answer to."""
+        assert self._stage is _Stage.TOLD
+        self._asked = ApiKey.METADATA, self._proof_version, ""
+        return write_request(
+            ApiKey.METADATA,
+            self._proof_version,
+            correlation_id,
+            _CLIENT_ID,
+            topics=[],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+
+    def proved(self, reply: bytes) -> bytes:
+        """Take the answer to the proof. Return what the client gets of it: nothing.
+
+        Sets ``failure`` if it proves nothing. Raises ProtocolError if it cannot be read.
+
+        In the middle of an authentication Kafka answers with an error, which has no brokers
+        (SaslServerAuthenticator.handleSaslToken). Nor may a client become another one, as in Kafka
+        (ReauthInfo.ensurePrincipalUnchanged).
+        """
+        assert self.is_proving
+        body = reply[PREFIX_BYTES:]
+        correlation_id = int.from_bytes(body[:4], "big", signed=True)
+        answer = read_response(ApiKey.METADATA, self._proof_version, correlation_id, body)
+        self._asked = None
+        if not answer.brokers:
+            self._stage = _Stage.NEW
+            self.failure = f"a request of {self._name} before the end of the authentication"
+        elif self.principal not in (ANONYMOUS, self._name):
+            self._stage = _Stage.NEW
+            self.failure = f"{self.principal} cannot become {self._name}"
+        else:
+            self._stage, self.principal = _Stage.PROVEN, self._name
+        return b""
+
+
+def _read_request(key: int, version: int, frame: bytes) -> Any:
+    what = f"a request of API {key} v{version}"
+    begun = checked(lambda: request_of(key, version, frame, _MAX_ELEMENTS), what)
+    return read_request(key, version, frame, begun.source.position, _MAX_ELEMENTS)
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+
+def principal_of(mechanism: str, token: bytes) -> str:
+    """Return the principal that a client claims in the first token of a mechanism.
+
+    It is worth nothing before the broker has accepted the token. Kafka makes the same name, unless
+    it has a principal.builder.class of its own. A name that only the broker can know is
+    ``Unknown:`` and the mechanism.
+    """
+    read = _NAMES.get(mechanism)
+    try:
+        name = None if read is None else read(token.decode())
+    except (ValueError, KeyError, IndexError, AttributeError):  # UnicodeDecodeError is a ValueError
+        name = None
+    return f"{UNKNOWN}:{mechanism}"[:MAX_NAME_CHARS] if not name else name[:MAX_NAME_CHARS]
+
+
+def _plain_name(token: str) -> str:
+    """RFC 4616: authorization id, user, password. Kafka refuses another authorization id."""
+    return f"User:{token.split(chr(0))[1]}"
+
+
+def _scram_name(token: str) -> str:
+    """RFC 5802: ``n,a=...,n=user,r=nonce,extensions``. With ``tokenauth`` the user is the id of a
+    delegation token (KIP-48), and only the broker knows its owner.
+    """
+    _, _, *attributes = token.split(",")
+    values = dict(each.split("=", 1) for each in attributes)
+    name = values["n"].replace("=2C", ",").replace("=3D", "=")
+    return f"DelegationToken:{name}" if values.get("tokenauth") == "true" else f"User:{name}"
+
+
+def _bearer_name(token: str) -> str:
+    """RFC 7628: the subject of a JSON web token, which the broker has checked."""
+    fields = dict(each.split("=", 1) for each in token.split("\x01") if "=" in each)
+    claims = fields["auth"].split(" ")[1].split(".")[1]
+    try:
+        subject = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sub"]
+    except (binascii.Error, TypeError, RecursionError):
+        return ""
+    return f"User:{subject}" if isinstance(subject, str) else ""
+
+
+_NAMES: Final[Mapping[str, Callable[[str], str]]] = {
+    "PLAIN": _plain_name,
+    "SCRAM-SHA-256": _scram_name,
+    "SCRAM-SHA-512": _scram_name,
+    "OAUTHBEARER": _bearer_name,
+}
+
+
+def no_login() -> None:
+    """Return that clients are not asked who they are (``upstream.identity = "ours"``)."""

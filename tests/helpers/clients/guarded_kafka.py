@@ -1,0 +1,84 @@
+"""A real Apache Kafka that authenticates its clients with PLAIN or SCRAM, and has ACLs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from tests.helpers.clients.real_kafka import RealKafka
+from tests.helpers.daemon.daemon import free_port
+
+JAAS = "org.apache.kafka.common.security"
+PASSWORDS = {"gate": "of us", "alice": "a,=secret", "bob": "b"}
+
+
+class GuardedKafka:
+    """One broker. Its plain listener is for the test, which may do everything there."""
+
+    def __init__(self, directory: Path, topics: Mapping[str, int], session_ms: int) -> None:
+        """Every session ends after ``session_ms``, unless its client authenticates itself again."""
+        self.sasl_port = free_port()
+        self.broker = broker = RealKafka(directory, topics)
+        at = f"PLAINTEXT://127.0.0.1:{broker.port},SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}"
+        users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
+        broker.settings |= {
+            "listeners": f"{at},CONTROLLER://127.0.0.1:{broker.port + 1}",
+            "advertised.listeners": at,
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
+            "SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+                f"{JAAS}.plain.PlainLoginModule required {users};"
+            ),
+            "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": (
+                f"{JAAS}.scram.ScramLoginModule required;"
+            ),
+            "connections.max.reauth.ms": str(session_ms),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+
+    def start(self) -> None:
+        """Start it, and make its users."""
+        self.broker.start()
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        for user, password in PASSWORDS.items():
+            change = UserScramCredentialUpsertion(user, info, password.encode())
+            for done in admin.alter_user_scram_credentials([change]).values():
+                done.result()
+
+    def allow(self, user: str, topic: str, *operations: AclOperation) -> None:
+        """Let a user do something with a topic; ``*`` means all of them."""
+        bindings = [
+            AclBinding(
+                ResourceType.TOPIC,
+                topic,
+                ResourcePatternType.LITERAL,
+                f"User:{user}",
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
+            for operation in operations
+        ]
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        for done in admin.create_acls(bindings).values():
+            done.result()
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT for clients that authenticate themselves."""
+        return f"127.0.0.1:{self.sasl_port}"
