@@ -128,7 +128,7 @@ test-clients: .venv/installed-for-tests ## Kafka's command line and clients in J
 	WRITE_COMPATIBILITY=1 $(PYTEST) -q -m clients tests/conformance
 
 test-clients-long: .venv/installed-for-tests ## Clients of consumer groups for 8 minutes: 20 members, kills, rolls; KILLS=100 KILL_SEED= for more
-	$(PYTEST) -q -s -m clients_long tests/conformance/test_consumer_protocol_long.py
+	$(PYTEST) -q -s -m clients_long $(addprefix tests/conformance/,test_consumer_protocol_long.py test_librdkafka_troubles.py)
 
 CONSUMER_PROPERTIES := $(addprefix tests/property/,test_consumer_group.py test_mixed_groups.py \
   test_reconciliation.py test_consumer_assigning.py test_consumer_protocol.py)

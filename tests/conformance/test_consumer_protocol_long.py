@@ -3,11 +3,14 @@
 Every member commits all the time, and goes on in each partition from what the group has committed.
 At the end of each test no partition had two owners at once, and no acknowledged commit is lost.
 ``KILLS`` says how often the daemon is killed (24 for each library), ``KILL_SEED`` repeats the
-moments.
+moments. The directory of each test keeps what the daemon and the members did: the daemon's log and
+store, its events (``events.jsonl``), what each member told (``librdkafka-0.jsonl``), and all
+heartbeats with their answers (``heartbeats.jsonl``).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -18,11 +21,21 @@ from pathlib import Path
 
 import pytest
 
+from groupkeeper import read_events
 from tests.conformance.test_consumer_protocol import ALL, SETTINGS, leave, offsets_of
 from tests.conformance.test_kill9 import FailpointDaemon
+from tests.helpers.clients.heartbeat_tape import (
+    HEARTBEAT,
+    HEARTBEAT_KEY,
+    Ownership,
+    heartbeats,
+    removals,
+)
 from tests.helpers.clients.histories import check_offsets, check_owners, check_undisturbed
 from tests.helpers.clients.members import Hosts, Member, hosts_for, wait_shared, wait_until
+from tests.helpers.daemon.daemon import free_port
 from tests.helpers.wire.raw_client import RawClient
+from tests.helpers.wire.recording_proxy import RecordingProxy
 
 TOPIC, PARTITIONS = "orders", 40
 GROUP = "g"
@@ -33,9 +46,9 @@ SESSION_MS = 60_000
 """So long that a member that reconnects late is not evicted: after a restart that takes 15 s on a
 busy machine, librdkafka waits for up to 10 s more."""
 HEARTBEAT_MS = 2_000
-"""librdkafka waits no longer than this for an answer. It then repeats the same heartbeat, which
-does not ask for the assignment, and the member never learns what to give up. On a busy machine an
-answer may take longer than 500 ms."""
+"""librdkafka waits no longer than this for an answer. Its next heartbeat does not ask for the
+assignment, and the member never learns what to give up (``test_librdkafka_troubles.py``). On a busy
+machine an answer may take longer than 500 ms."""
 LATEST_MS = 5_000
 """When a reconciliation of three members is over, mostly."""
 APPENDS = 25
@@ -55,16 +68,38 @@ def server(tmp_path: Path) -> Iterator[FailpointDaemon]:
         "group.consumer_min_heartbeat_interval_ms": HEARTBEAT_MS,
     }
     server = FailpointDaemon(tmp_path / "server", topics={TOPIC: PARTITIONS}, settings=settings)
+    server.settings["kafka.advertised"] = f"127.0.0.1:{free_port()}"
     server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def hosts(server: FailpointDaemon) -> Iterator[Hosts]:
-    for hosts in hosts_for(server.bootstrap):
-        yield hosts
-        check_owners(hosts.all())
+def hosts(server: FailpointDaemon, tmp_path: Path) -> Iterator[Hosts]:
+    """Hosts whose connections are recorded. No partition may have two owners at once, neither by
+    what members and coordinator told each other, nor by the callbacks of the members.
+    """
+    advertised = str(server.settings["kafka.advertised"])
+    with RawClient(server.port) as raw:
+        topics = raw.call("metadata", 12, topics=None)["topics"]
+    proxy = RecordingProxy(int(advertised.partition(":")[2]), server.port, only={HEARTBEAT_KEY})
+    try:
+        for hosts in hosts_for(advertised, diaries=tmp_path):
+            yield hosts
+            ownership = _ownership(server, proxy, {t["topic_id"]: t["name"] for t in topics})
+            check_owners(hosts.all(), ownership)
+    finally:
+        proxy.stop()
+
+
+def _ownership(server: FailpointDaemon, proxy: RecordingProxy, topics: dict[str, str]) -> Ownership:
+    """Write down what was told and what happened, and find out who owned what."""
+    told = list(heartbeats(proxy.take(), topics))
+    events = list(read_events(server.database))
+    for name, lines in ("heartbeats", [each._asdict() for each in told]), ("events", events):
+        text = "".join(json.dumps(line, default=sorted) + "\n" for line in lines)
+        (server.directory.parent / f"{name}.jsonl").write_text(text)
+    return Ownership(told, removals(events))
 
 
 def join(hosts: Hosts, library: str, name: str, **options: object) -> Member:
@@ -126,9 +161,11 @@ def test_killed_at_any_moment_of_a_reconciliation_nobody_notices(server, hosts, 
         newcomer = join(hosts, library, f"c{kill}")
         _kill(server, hosts, draw)
         wait_even([*stay, newcomer], hosts)
+        member_id = newcomer.identity()["member_id"]
         newcomer.host.order(op="leave", name=newcomer.name)
         _kill(server, hosts, draw)
         _wait_gone(newcomer)
+        _leave_for(server, member_id)
         wait_even(stay, hosts)
         gone.append(newcomer)
     assert [member.identity()["member_id"] for member in stay] == identities
@@ -141,6 +178,14 @@ def test_killed_at_any_moment_of_a_reconciliation_nobody_notices(server, hosts, 
 
 def _wait_gone(member: Member) -> None:
     wait_until(lambda: bool(member.events("ended")), [member.host], f"{member.name} is gone")
+
+
+def _leave_for(server: FailpointDaemon, member_id: str) -> None:
+    """Leave for a member that is gone. Its own request may have reached a daemon that was killed,
+    and franz-go sends it once only. The group would then wait for the end of the session.
+    """
+    with RawClient(server.port) as raw:
+        raw.call(HEARTBEAT, 1, group_id=GROUP, member_id=member_id, member_epoch=-1)
 
 
 def _revoked(member: Member) -> int:

@@ -65,9 +65,11 @@ def _program(client: str) -> list[str]:
 class Host:
     """A process with members of one client library in it."""
 
-    def __init__(self, client: str, bootstrap: str) -> None:
+    def __init__(self, client: str, bootstrap: str, diary: Path | None = None) -> None:
+        """``diary`` is a file that gets every line that the process writes."""
         self.client = client
         self.bootstrap = bootstrap
+        self._diary = diary
         self.events: list[Event] = []
         self.ledgers: dict[str, Ledger] = {}
         self.changed = threading.Condition()
@@ -93,6 +95,9 @@ class Host:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            if self._diary is not None:
+                with self._diary.open("a") as diary:
+                    diary.write(line)
             event = json.loads(line)
             with self.changed:
                 if event["event"] in LOAD_EVENTS:
@@ -267,8 +272,10 @@ def wait_shared(members: list[Member], topic: str, partitions: int) -> None:
 class Hosts:
     """The hosts of a test: one for each client library, and others that the test kills."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, diaries: Path | None = None) -> None:
+        """Each host writes a diary into the directory ``diaries``."""
         self._bootstrap = bootstrap
+        self._diaries = diaries
         self._shared: dict[str, Host] = {}
         self._all: list[Host] = []
 
@@ -278,7 +285,8 @@ class Hosts:
         return self._shared[client]
 
     def fresh(self, client: str) -> Host:
-        host = Host(client, self._bootstrap)
+        diary = self._diaries and self._diaries / f"{client}-{len(self._all)}.jsonl"
+        host = Host(client, self._bootstrap, diary)
         self._all.append(host)
         return host
 
@@ -291,9 +299,9 @@ class Hosts:
             host.end()
 
 
-def hosts_for(bootstrap: str) -> Iterator[Hosts]:
+def hosts_for(bootstrap: str, diaries: Path | None = None) -> Iterator[Hosts]:
     """The body of a fixture."""
-    hosts = Hosts(bootstrap)
+    hosts = Hosts(bootstrap, diaries)
     try:
         yield hosts
     finally:

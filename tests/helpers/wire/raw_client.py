@@ -182,6 +182,14 @@ def decode_response(api: str, version: int, frame: bytes) -> tuple[int, dict[str
     return header.correlation_id, plain
 
 
+def decode_request(api: str, version: int, frame: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header and the content of a request, without its length."""
+    request = load_request_schema(API_KEYS[api], version)
+    header, size = entity_reader(request.__header_schema__)(frame, 0)
+    entity, _ = entity_reader(request)(frame, size)
+    return to_plain(header), to_plain(entity)
+
+
 def from_plain(schema: Any, values: Mapping[str, Any]) -> Any:
     """Build a kio entity out of dicts; names that this version does not have are left out."""
     hints = _hints(schema)

@@ -1,14 +1,18 @@
-"""A TCP proxy that keeps the frames that pass, to capture wire vectors from real clients.
+"""A TCP proxy that keeps the frames that pass: wire vectors from real clients, or who told what.
 
-The broker behind it must advertise the proxy's address, so that clients stay on this side.
+The broker behind it must advertise the proxy's address, so that clients stay on this side. While
+the broker is away, the proxy resets each new connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import socket
 import struct
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 
@@ -20,13 +24,36 @@ class Frame(NamedTuple):
     direction: str
     """``request`` or ``response``; a response has the key and version of its request."""
     data: bytes
+    at_ns: int
+    """When the proxy had it, and had not passed it on, by the wall clock."""
+    connection: int
+
+
+CUT = -1.0
+"""Instead of a time for which a frame is held: close the connection, and do not pass it on."""
+
+
+def at_once(_: Frame) -> float:
+    return 0
 
 
 class RecordingProxy:
     """Listens on a loopback address and forwards to a port of 127.0.0.1, in its own thread."""
 
-    def __init__(self, port: int, target_port: int, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        port: int,
+        target_port: int,
+        host: str = "127.0.0.1",
+        only: Collection[int] | None = None,
+    ) -> None:
+        """Keep the frames of the API keys in ``only``, or all."""
         self.frames: list[Frame] = []
+        self.hold: Callable[[Frame], float] = at_once
+        """Called in the thread of the proxy for each frame that is kept. Returns how many seconds
+        the frame, and those behind it, wait before they are passed on; or CUT."""
+        self._only = only
+        self._connections = itertools.count()
         self._host = host
         self._port = port
         self._target_port = target_port
@@ -62,17 +89,34 @@ class RecordingProxy:
     async def _connected(
         self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter
     ) -> None:
-        broker_reader, broker_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        try:
+            broker_reader, broker_writer = await asyncio.open_connection(
+                "127.0.0.1", self._target_port
+            )
+        except OSError:
+            _reset(client_writer)
+            return
         asked: dict[int, tuple[int, int]] = {}
+        is_answered = False
+        connection = next(self._connections)
 
-        def request(data: bytes) -> None:
+        def keep(api: tuple[int, int], direction: str, data: bytes) -> float:
+            if self._only is not None and api[0] not in self._only:
+                return 0
+            frame = Frame(*api, direction, data, time.time_ns(), connection)
+            self.frames.append(frame)
+            return self.hold(frame)
+
+        def request(data: bytes) -> float:
             api_key, api_version, correlation_id = struct.unpack_from(">hhi", data)
             asked[correlation_id] = (api_key, api_version)
-            self.frames.append(Frame(api_key, api_version, "request", data))
+            return keep((api_key, api_version), "request", data)
 
-        def response(data: bytes) -> None:
+        def response(data: bytes) -> float:
+            nonlocal is_answered
+            is_answered = True
             (correlation_id,) = struct.unpack_from(">i", data)
-            self.frames.append(Frame(*asked.pop(correlation_id), "response", data))
+            return keep(asked.pop(correlation_id), "response", data)
 
         await asyncio.wait(
             [
@@ -81,18 +125,35 @@ class RecordingProxy:
             ],
             return_when=asyncio.FIRST_COMPLETED,
         )
+        if not is_answered:
+            _reset(client_writer)
         client_writer.close()
         broker_writer.close()
 
 
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close a connection with RST, as a port does behind which nobody is. franz-go holds the end
+    of a connection before the first answer for a peer that speaks TLS, and does not try again.
+    """
+    if writer.is_closing():
+        return
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
 async def _forward(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, saw: Callable[[bytes], None]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, saw: Callable[[bytes], float]
 ) -> None:
     try:
         while True:
             head = await reader.readexactly(4)
             data = await reader.readexactly(struct.unpack(">i", head)[0])
-            saw(data)
+            hold_s = saw(data)
+            if hold_s == CUT:
+                return
+            if hold_s:
+                await asyncio.sleep(hold_s)
             writer.write(head + data)
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
