@@ -478,6 +478,12 @@ DEFINITIONS: tuple[Definition, ...] = (
         "are not seen.",
     ),
     Definition(
+        "upstream_brokers_without_listener",
+        "gauge",
+        "Gateway mode: brokers that clients cannot reach, as their listener cannot be opened.",
+        "Alert when it is not 0. The log says why: listener_port_taken or listener_ports_used_up.",
+    ),
+    Definition(
         "upstream_connections",
         "gauge",
         "Gateway mode: open connections of clients to this broker.",

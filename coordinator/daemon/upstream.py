@@ -141,7 +141,8 @@ class Upstream:
         if age_s is None:
             return "the upstream has not answered since the start; groups are served"
         answered = f"the upstream answered {age_s:.0f} s ago"
-        return "; ".join(filter(None, [answered, self._journal.state()]))
+        parts = [answered, self.gateway.missing_brokers, self._journal.state()]
+        return "; ".join(filter(None, parts))
 
     def metric_sources(self) -> dict[str, Source]:
         """Return the sources of the metrics, by the name of each."""
@@ -149,6 +150,7 @@ class Upstream:
         return {
             "upstream_up": lambda: traffic(lambda each: float(each.is_up)),
             "upstream_metadata_age_seconds": lambda: self.gateway.age_s or 0.0,
+            "upstream_brokers_without_listener": lambda: len(self.gateway.missing),
             "upstream_connections": lambda: traffic(lambda each: each.connections),
             "upstream_sent_bytes": lambda: traffic(lambda each: each.bytes_out),
             "upstream_received_bytes": lambda: traffic(lambda each: each.bytes_in),

@@ -1,7 +1,8 @@
 """Gateway mode put together: the listeners of brokers come and go with the brokers.
 
-Each upstream broker has a listener, at a port that is durable before anybody listens there. If a
-port is taken or none is left, this is logged and tried again.
+Each upstream broker has a listener, at a port that is durable before anybody listens there. If no
+port is left, the broker that is gone for longest loses its port. If there is no such broker, or a
+port is taken, this is logged and tried again.
 
 Long because it connects all parts of a gateway.
 """
@@ -60,6 +61,8 @@ _log = structlog.get_logger("groupkeeper.gateway")
 
 
 Bind: TypeAlias = Callable[[str, int], socket.socket | None]
+_Found: TypeAlias = tuple[int, socket.socket, int | None]
+"""A port, the socket that listens there, and the broker that loses it if one does."""
 
 
 def bind_port(host: str, port: int) -> socket.socket | None:
@@ -103,6 +106,10 @@ class Gateway:
         """The reason why the upstream is not served until a person acts; otherwise empty."""
         self.fronts: dict[int, Front] = {}
         """The brokers that have a listener now."""
+        self.missing: dict[int, str] = {}
+        """The brokers that have no listener, and why."""
+        self._seen_s: dict[int, float] = {}
+        """When each broker was last in the metadata of the upstream, in this run."""
         self.targets: dict[int, LinkTarget] = {}
         """Every broker of the upstream that was ever seen in this run, for its counters."""
         self._own_port = 0
@@ -175,6 +182,14 @@ class Gateway:
         return None
 
     @property
+    def missing_brokers(self) -> str:
+        """Which brokers clients cannot reach, in one line; "" if they can reach all."""
+        if not self.missing:
+            return ""
+        numbers = ", ".join(map(str, sorted(self.missing)))
+        return f"brokers without a listener: {numbers} ({self.missing[min(self.missing)]})"
+
+    @property
     def age_s(self) -> float | None:
         """The time since a broker last answered; None if none has answered in this run."""
         answered_s = self._brokers.answered_s
@@ -222,6 +237,10 @@ class Gateway:
         self._learn(cluster)
         for broker_id in self.fronts.keys() - cluster.brokers.keys():
             self._close(broker_id)
+        for broker_id in self.missing.keys() - cluster.brokers.keys():
+            del self.missing[broker_id]
+        now_s = asyncio.get_running_loop().time()
+        self._seen_s.update(dict.fromkeys(cluster.brokers, now_s))
         done = True
         for broker_id, endpoint in sorted(cluster.brokers.items()):
             front = self.fronts.get(broker_id)
@@ -258,25 +277,23 @@ class Gateway:
         self._treatments = treatments(common, follows_logins=follows)
 
     async def _open(self, broker_id: int, endpoint: Endpoint, cluster: UpstreamCluster) -> bool:
-        port = self._record.ports.get(broker_id)
-        if port is not None and port in self._settings.ports:
-            sock = self._bind(self._settings.listen_host, port)
-            if sock is None:
-                if self._may_log(f"taken {port}"):
-                    _log.error("listener_port_taken", broker=broker_id, port=port)
-                return False
-        else:
-            found = self._bind_free()
-            if found is None:
-                if self._may_log(f"no port {broker_id}"):
-                    shown = _shown(self._settings)
-                    _log.error("listener_ports_used_up", broker=broker_id, ports=shown)
-                return False
-            port, sock = found
-            await self._store(ChangeUpstream(OURSELVES, ((broker_id, port),)))
-            if self._record.ports.get(broker_id) != port:
-                sock.close()
-                return False
+        sock = await self._bound(broker_id, cluster)
+        if sock is None:
+            return False
+        try:
+            front = self._front(broker_id, endpoint, cluster)
+            await self._server.start(sock, front.listener, front.connection)
+        except BaseException:
+            sock.close()
+            raise
+        port = self._record.ports[broker_id]
+        self.fronts[broker_id] = front
+        self.missing.pop(broker_id, None)
+        self.addresses.listens(broker_id, port)
+        _log.info("listener_opened", broker=broker_id, upstream=_text(endpoint), port=port)
+        return True
+
+    def _front(self, broker_id: int, endpoint: Endpoint, cluster: UpstreamCluster) -> Front:
         target = self.targets.get(broker_id)
         if target is None:
             target = self.targets[broker_id] = LinkTarget(
@@ -296,11 +313,7 @@ class Gateway:
             self._served,
         )
         front.learn(cluster.versions.get(broker_id, {}), cluster.features)
-        await self._server.start(sock, front.listener, front.connection)
-        self.fronts[broker_id] = front
-        self.addresses.listens(broker_id, port)
-        _log.info("listener_opened", broker=broker_id, upstream=_text(endpoint), port=port)
-        return True
+        return front
 
     def _close(self, broker_id: int) -> None:
         front = self.fronts.pop(broker_id)
@@ -308,14 +321,65 @@ class Gateway:
         self._server.end(front.listener)
         _log.info("listener_closed", broker=broker_id, reason="not in the upstream's metadata")
 
-    def _bind_free(self) -> tuple[int, socket.socket] | None:
+    # --- Ports ------------------------------------------------------------------------------------
+
+    async def _bound(self, broker_id: int, cluster: UpstreamCluster) -> socket.socket | None:
+        """Return a socket that listens on the port of a broker, which is durable. None: it is tried
+        again, and ``missing`` says why.
+        """
+        port = self._record.ports.get(broker_id)
+        if port is not None and port in self._settings.ports:
+            sock = self._bind(self._settings.listen_host, port)
+            if sock is None:
+                self.missing[broker_id] = f"port {port} is taken"
+                if self._may_log(f"taken {port}"):
+                    _log.error("listener_port_taken", broker=broker_id, port=port)
+            return sock
+        found = self._bind_free() or self._bind_of_gone(cluster)
+        if found is None:
+            shown = _shown(self._settings)
+            self.missing[broker_id] = f"no port of upstream.ports ({shown}) is free"
+            if self._may_log(f"no port {broker_id}"):
+                _log.error("listener_ports_used_up", broker=broker_id, ports=shown)
+            return None
+        port, sock, gone_id = found
+        taken_back = () if gone_id is None else ((gone_id, 0),)
+        try:
+            await self._store(ChangeUpstream(OURSELVES, (*taken_back, (broker_id, port))))
+        except BaseException:
+            sock.close()
+            raise
+        if self._record.ports.get(broker_id) != port:
+            sock.close()
+            return None
+        if gone_id is not None:
+            _log.warning("listener_port_reused", broker=broker_id, port=port, gone_broker=gone_id)
+        return sock
+
+    def _bind_free(self) -> _Found | None:
+        """Return a port that no broker has."""
         used = set(self._record.ports.values())
         for port in self._settings.ports:
             if (
                 port not in used
                 and (sock := self._bind(self._settings.listen_host, port)) is not None
             ):
-                return port, sock
+                return port, sock, None
+        return None
+
+    def _bind_of_gone(self, cluster: UpstreamCluster) -> _Found | None:
+        """Return the port of the broker that is gone for longest. One that was not seen in this run
+        is gone for longer than any other.
+        """
+        ports = self._record.ports
+        gone = [broker_id for broker_id in ports if broker_id not in cluster.brokers]
+        for broker_id in sorted(gone, key=lambda each: (self._seen_s.get(each, -1.0), each)):
+            port = ports[broker_id]
+            if (
+                port in self._settings.ports
+                and (sock := self._bind(self._settings.listen_host, port)) is not None
+            ):
+                return port, sock, broker_id
         return None
 
     async def _store(self, request: ChangeUpstream) -> None:

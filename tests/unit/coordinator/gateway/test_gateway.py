@@ -167,10 +167,80 @@ async def test_replies_with_addresses_are_rewritten_also_if_the_request_is_divid
 @virtual_time
 async def test_a_full_range_is_logged_and_tried_again() -> None:
     async with a_site(ports=range(9100, 9102)) as site:
+        assert site.gateway.missing_brokers == ""
         site.brokers.set(1, 2, 3)
         await site.settle()
         assert site.shown() == {1: 9100, 2: 9101}
         assert site.gateway.not_ready is None
+        assert site.gateway.missing_brokers == (
+            "brokers without a listener: 3 (no port of upstream.ports (9100-9101) is free)"
+        )
+        site.brokers.set(1, 2)
+        await site.settle()
+        assert site.gateway.missing_brokers == ""
+
+
+@virtual_time
+async def test_the_broker_that_is_gone_for_longest_loses_its_port_if_none_is_left() -> None:
+    storage = FaultyStorage()
+    async with a_site(storage, ports=range(9100, 9103)) as site:
+        site.brokers.set(1, 2, 3)
+        await site.settle()
+        await asyncio.sleep(1)
+        site.brokers.set(1, 2)  # 3 goes first
+        await site.settle()
+        await asyncio.sleep(1)
+        site.brokers.set(2)
+        await site.settle()
+        site.brokers.set(2, 4)
+        await site.settle()
+        assert site.shown() == {2: 9101, 4: 9102}
+        site.brokers.set(2, 3, 4)
+        await site.settle()
+        assert site.shown() == {2: 9101, 4: 9102, 3: 9100}
+        site.brokers.set(1, 2, 3, 4)
+        await site.settle()
+        assert site.shown() == {2: 9101, 4: 9102, 3: 9100}, "no broker that is there loses its port"
+        assert site.gateway.missing.keys() == {1}
+    async with a_site(storage, ports=range(9100, 9103)) as site:
+        site.brokers.set(2, 3, 4)
+        await site.settle()
+        assert site.shown() == {2: 9101, 4: 9102, 3: 9100}, "it is durable"
+
+
+@virtual_time
+async def test_a_broker_of_an_earlier_run_is_gone_for_longest() -> None:
+    storage = FaultyStorage()
+    async with a_site(storage, ports=range(9100, 9102)) as site:
+        site.brokers.set(1, 2)
+        await site.settle()
+    async with a_site(storage, ports=range(9100, 9102)) as site:
+        site.brokers.set(1)
+        await site.settle()
+        await asyncio.sleep(1)
+        site.brokers.set(3)
+        await site.settle()
+        assert site.shown() == {3: 9101}
+
+
+@virtual_time
+async def test_a_socket_is_closed_if_its_listener_cannot_be_opened() -> None:
+    async with a_site() as site:
+        start = site.server.start
+        sockets: list[FakeSocket] = []
+
+        async def refuse(sock: FakeSocket, listener: Listener, make: Any = None) -> None:
+            sockets.append(sock)
+            raise OSError("no descriptors")
+
+        site.server.start = refuse  # type: ignore[method-assign]
+        site.brokers.set(1)
+        await site.settle()
+        assert site.shown() == {}
+        assert [sock.is_closed for sock in sockets if sock.port != OWN_PORT] == [True]
+        site.server.start = start  # type: ignore[method-assign]
+        await asyncio.sleep(6)
+        assert site.shown() == {1: 9100}
 
 
 @virtual_time
@@ -188,6 +258,7 @@ async def test_a_port_that_another_program_has_is_left_out_and_a_durable_one_is_
         site.brokers.set(1)
         await site.settle()
         assert site.shown() == {}, "clients know it at 9101"
+        assert "1 (port 9101 is taken)" in site.gateway.missing_brokers
         site.taken = set()
         await asyncio.sleep(6)
         assert site.shown() == {1: 9101}
