@@ -37,11 +37,9 @@ API_KEYS: dict[str, int] = {
     "sync_group": 14,
     "describe_groups": 15,
     "list_groups": 16,
-    "sasl_handshake": 17,
     "api_versions": 18,
     "create_topics": 19,
     "delete_topics": 20,
-    "sasl_authenticate": 36,
     "create_partitions": 37,
     "describe_configs": 32,
     "delete_groups": 42,
@@ -52,8 +50,11 @@ API_KEYS: dict[str, int] = {
     "consumer_group_describe": 69,
     "list_config_resources": 74,
 }
+"""The APIs that we serve without an upstream."""
+SENT_KEYS: dict[str, int] = {**API_KEYS, "sasl_handshake": 17, "sasl_authenticate": 36}
+"""What a raw client can send: also what only a gateway passes on."""
 
-assert API_KEYS.keys() <= schema_name_map.keys()
+assert SENT_KEYS.keys() <= schema_name_map.keys()
 
 
 class RawClient:
@@ -133,11 +134,11 @@ def encode_request(
     """
     if api in CHANGES_OF_TOPICS:
         values = {"timeout": CHANGE_TIMEOUT_MS, **values}
-    schema = load_request_schema(API_KEYS[api], version)
+    schema = load_request_schema(SENT_KEYS[api], version)
     header = schema.__header_schema__
     buffer = io.BytesIO()
     header_values = {
-        "request_api_key": API_KEYS[api],
+        "request_api_key": SENT_KEYS[api],
         "request_api_version": version,
         "correlation_id": correlation_id,
         "client_id": client_id,
@@ -163,7 +164,7 @@ def _request_names() -> frozenset[str]:
     """What the fields of all requests are called, in all versions."""
     modules = [
         importlib.import_module(f"kio.schema.{api}.{version.name}.request")
-        for api in API_KEYS
+        for api in SENT_KEYS
         for version in pkgutil.iter_modules(importlib.import_module(f"kio.schema.{api}").__path__)
     ]
     entities = [entity for module in modules for entity in vars(module).values()]
@@ -173,7 +174,7 @@ def _request_names() -> frozenset[str]:
 
 def decode_response(api: str, version: int, frame: bytes) -> tuple[int, dict[str, Any]]:
     """The correlation id and the content of a reply, without its length."""
-    response = load_response_schema(API_KEYS[api], version)
+    response = load_response_schema(SENT_KEYS[api], version)
     # kio reads from bytes and returns the position of its end.
     header, size = entity_reader(response.__header_schema__)(frame, 0)
     entity, _ = entity_reader(response)(frame, size)
