@@ -76,7 +76,14 @@ def hostile(mark: Mark) -> list[bytes]:
 
 
 def peak_bytes(read: Callable[[bytes], Any], body: bytes) -> int:
-    """The most that is allocated while a body is refused."""
+    """The most that is allocated while a body is refused.
+
+    The lower of two peaks: a thread that another test has left allocates now and then.
+    """
+    return min(_peak_bytes(read, body), _peak_bytes(read, body))
+
+
+def _peak_bytes(read: Callable[[bytes], Any], body: bytes) -> int:
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError):
