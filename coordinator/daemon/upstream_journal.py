@@ -44,6 +44,7 @@ class UpstreamJournal:
         """Commits pass through the gate, as those without a transaction do. ``image`` returns the
         topics of the upstream."""
         self._brokers = brokers
+        self._as_client = config.identity == "client"
         self._image = image
         self.journal = Journal(
             JournalSettings(config.journal_topic, shards),
@@ -78,7 +79,7 @@ class UpstreamJournal:
         added = add_offsets.to_add_partitions(frame, self.journal.topic)
 
         def merge(_: bytes | None, reply: bytes) -> bytes:
-            return add_offsets.from_add_partitions(reply, version)
+            return add_offsets.from_add_partitions(reply, version, as_client=self._as_client)
 
         return Division(None, added, merge)
 

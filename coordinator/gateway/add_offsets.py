@@ -53,10 +53,11 @@ def to_add_partitions(frame: bytes, journal: JournalTopic) -> bytes:
     )
 
 
-def from_add_partitions(reply: bytes, version: int) -> bytes:
+def from_add_partitions(reply: bytes, version: int, *, as_client: bool = False) -> bytes:
     """Return the answer to an AddOffsetsToTxn of this version, for that to our AddPartitionsToTxn.
 
-    Both are whole frames. Raises ProtocolError if the reply is damaged.
+    Both are whole frames. ``as_client`` means that the broker has asked for the client's own rights
+    (``upstream.identity``). Raises ProtocolError if the reply is damaged.
     """
     body = reply[PREFIX_BYTES:]
     correlation_id = int.from_bytes(body[:4], "big", signed=True)
@@ -68,16 +69,19 @@ def from_add_partitions(reply: bytes, version: int) -> bytes:
     ]
     if len(errors) != 1:
         raise ProtocolError("bad_reply", f"one partition was added, {len(errors)} are answered")
-    values = {"error_code": error_of_add_offsets(errors[0])}
+    values = {"error_code": error_of_add_offsets(errors[0], as_client=as_client)}
     return write_response(ADD_OFFSETS, version, correlation_id, answer.throttle_time, values)
 
 
-def error_of_add_offsets(code: int) -> int:
+def error_of_add_offsets(code: int, *, as_client: bool = False) -> int:
     """Return what AddOffsetsToTxn answers where AddPartitionsToTxn answers this error.
 
     Clients do not expect errors about topics there. Without the journal no transaction can have
-    offsets, so they look for the coordinator and try again.
+    offsets, so they look for the coordinator and try again. A client that lacks the right is told
+    as in Kafka, where it lacks the right on the group: to try again would not help.
     """
+    if as_client and code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return _ERRORS.get(code, code)
 
 

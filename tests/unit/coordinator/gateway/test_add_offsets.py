@@ -78,6 +78,13 @@ def test_answer_has_the_error_of_the_partition(
     assert (answer.error_code, answer.throttle_time) == (answered, 5)
 
 
+def test_client_that_lacks_the_right_itself_is_told_so() -> None:
+    """To try again, as with our rights, would not help it."""
+    reply = from_add_partitions(an_answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED), 3, as_client=True)
+    answer = read_response(25, 3, 77, reply[4:])
+    assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
 @pytest.mark.parametrize("codes", [(), (0, 0)])
 def test_answer_about_other_partitions_is_refused(codes: tuple[int, ...]) -> None:
     with pytest.raises(ProtocolError, match="one partition was added"):
