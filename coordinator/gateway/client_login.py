@@ -245,7 +245,8 @@ def principal_of(mechanism: str, token: bytes) -> str:
     read = _NAMES.get(mechanism)
     try:
         name = None if read is None else read(token.decode())
-    except (ValueError, KeyError, IndexError, AttributeError):  # UnicodeDecodeError is a ValueError
+    # ValueError includes UnicodeDecodeError.
+    except (ValueError, LookupError, AttributeError, StopIteration):
         name = None
     return f"{UNKNOWN}:{mechanism}"[:MAX_NAME_CHARS] if not name else name[:MAX_NAME_CHARS]
 
@@ -258,11 +259,15 @@ def _plain_name(token: str) -> str:
 def _scram_name(token: str) -> str:
     """RFC 5802: ``n,a=...,n=user,r=nonce,extensions``. With ``tokenauth`` the user is the id of a
     delegation token (KIP-48), and only the broker knows its owner.
+
+    The user is the first ``n``, as in Kafka (ScramMessages.ClientFirstMessage): another one among
+    the extensions must not give the client the name of somebody else.
     """
     _, _, *attributes = token.split(",")
-    values = dict(each.split("=", 1) for each in attributes)
-    name = values["n"].replace("=2C", ",").replace("=3D", "=")
-    return f"DelegationToken:{name}" if values.get("tokenauth") == "true" else f"User:{name}"
+    values = [(key, value) for key, _, value in (each.partition("=") for each in attributes)]
+    name = next(value for key, value in values if key == "n")
+    name = name.replace("=2C", ",").replace("=3D", "=")
+    return f"DelegationToken:{name}" if ("tokenauth", "true") in values else f"User:{name}"
 
 
 def _bearer_name(token: str) -> str:

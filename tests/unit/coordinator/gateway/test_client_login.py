@@ -222,6 +222,8 @@ def jwt(claims: object) -> bytes:
         ("PLAIN", "\0zoë\0secret".encode(), "User:zoë"),
         ("SCRAM-SHA-256", b"n,,n=alice,r=nonce", "User:alice"),
         ("SCRAM-SHA-512", b"n,a=bob,n=a=2Cb=3Dc,r=nonce", "User:a,b=c"),
+        ("SCRAM-SHA-512", b"n,,n=alice,r=nonce,n=bob", "User:alice"),
+        ("SCRAM-SHA-512", b"n,,r=nonce", "Unknown:SCRAM-SHA-512"),
         ("SCRAM-SHA-512", b"n,,n=ZmE,r=nonce,tokenauth=true", "DelegationToken:ZmE"),
         ("OAUTHBEARER", jwt({"sub": "alice"}), "User:alice"),
         ("OAUTHBEARER", jwt({"name": "alice"}), "Unknown:OAUTHBEARER"),
