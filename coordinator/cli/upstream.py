@@ -28,6 +28,7 @@ from groupkeeper.coordinator.cli.pipeline.plan_run import (
 )
 from groupkeeper.coordinator.cli.pipeline.plan_view import counted
 from groupkeeper.coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.cli.resolve import resolve_command
 
 if TYPE_CHECKING:
     from groupkeeper.pipeline.restore.apply import Outcome
@@ -151,6 +152,9 @@ def export_command(  # noqa: PLR0913  the options of a command
     asked = _Asked("export", group or (), plan, undo, verify, apply, out, output, config)
     source = _endpoint(_ours(server, plan), client_config, timeout)
     _move(asked, source, _endpoint(upstream, config, timeout))
+
+
+app.command("resolve")(resolve_command)
 
 
 def _ours(server: str | None, plan: Path | None) -> str | None:

@@ -198,7 +198,7 @@ class Daemon:
         self._http_socket = bind(parse_address(settings.http.listen), "http.listen")
         listen(self._http_socket, "http.listen")
         self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
-        self._storage = _open_storage(settings)
+        self._storage = open_store(settings)
         self._topics = topics = _topics(settings)
         self._coordinator = GroupCoordinator(self._storage, coordinator_config(settings), topics)
         self._coordinator.when_store_is_taken(self._store_taken)
@@ -443,7 +443,8 @@ def _topics(settings: Settings) -> Topics:
     )
 
 
-def _open_storage(settings: Settings) -> OffsetStorage:
+def open_store(settings: Settings) -> OffsetStorage:
+    """Return the store of these settings, which is not open yet. Raises StartFailed."""
     try:
         return open_storage(
             settings.storage.url,

@@ -19,7 +19,7 @@ from groupkeeper.protocol.versions import ApiKey
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.cluster.image import TopicImage
     from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers
-    from groupkeeper.coordinator.gateway.gate import GroupGate
+    from groupkeeper.coordinator.gateway.journal_shard import JournalCoordinator
     from groupkeeper.coordinator.gateway.rewriting import View
     from groupkeeper.coordinator.gateway.settings import GatewaySettings
     from groupkeeper.coordinator.handlers.services import Endpoint
@@ -36,7 +36,7 @@ class UpstreamJournal:
     def __init__(
         self,
         config: GatewaySettings,
-        gate: GroupGate,
+        gate: JournalCoordinator,
         shards: int,
         brokers: UpstreamBrokers,
         image: Callable[[], TopicImage],
@@ -70,6 +70,8 @@ class UpstreamJournal:
 
     def state(self) -> str:
         """Return what an operator must know of the journal; "" if it is as it should be."""
+        if self.journal.is_started and self.journal.problem:
+            return f"offsets in transactions have to wait: {self.journal.problem}"
         return _shown(self.journal.lost())
 
     def divide(self, key: int, version: int, frame: bytes, view: View) -> Division:
@@ -109,8 +111,11 @@ def _shown(lost: Mapping[int, str]) -> str:
     """Return which shards of transactions are lost, and why the first one is."""
     if not lost:
         return ""
-    reason = lost[min(lost)]
-    return f"offsets in transactions are refused in {len(lost)} shards (journal_lost): {reason}"
+    reason, shards = lost[min(lost)], "shard" if len(lost) == 1 else "shards"
+    return (
+        f"offsets in transactions are refused in {len(lost)} {shards} (journal_lost), until "
+        f"somebody decides about those that are pending (groupkeeper upstream resolve): {reason}"
+    )
 
 
 def _client(config: GatewaySettings, endpoint: Endpoint) -> BrokerClient:

@@ -8,15 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.transactions import (
-    MoveJournal,
-    ReadPending,
     TxnOffsetCommit,
     TxnOffsetCommitResult,
 )
@@ -28,8 +25,8 @@ from groupkeeper.coordinator.gateway.journal_reader import JournalReader
 from groupkeeper.coordinator.gateway.journal_shard import (
     JournalCoordinator,
     JournalShard,
-    ask_shard,
 )
+from groupkeeper.coordinator.gateway.journal_shards import JournalShards
 from groupkeeper.coordinator.gateway.journal_topic import FoundTopic, JournalRefused, TopicFinder
 from groupkeeper.coordinator.gateway.journal_writer import (
     JournalWrite,
@@ -41,14 +38,18 @@ from groupkeeper.protocol.record_batches import Sender
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 RETRY_S: Final = 0.2
 REFRESH_S: Final = 30.0
 """How often the leaders are asked for, if nobody says that they have changed."""
 SWEEP_S: Final = 10.0
 """How often pending offsets are looked for that nobody is writing."""
+GO_ON_EVERY_S: Final = 5.0
+"""How often lost shards are looked at: they go on once nothing is pending."""
 
 LOG_EVERY_S: Final = 60.0
-"""How often it is logged that the leaders are unknown. They are asked for much more often."""
+"""How often the same problem is logged. It is looked at much more often."""
 
 FAILED: Final = "a task of the journal has failed, and begins again"
 
@@ -76,21 +77,32 @@ class Journal:
         self._links = links
         self._finder = TopicFinder(links, settings.topic, settings.shards)
         self.topic = JournalTopic(settings.topic, settings.shards)
-        self.problem = "the journal is not open yet"
-        """Why transactions cannot have offsets now; empty if they can."""
         self.opened = asyncio.Event()
         """Set when the journal is open."""
         self._found: FoundTopic | None = None
-        self._is_started = False
-        self._in_flight: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_started = False
+        self._problem = "the journal is not open yet"
+        self._failed: set[str] = set()
+        """The parts of the work that have failed, and have not succeeded since."""
+        self._in_flight: dict[str, JournalShard] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._readers: dict[int, asyncio.Task[None]] = {}
         self._leaders_changed = asyncio.Event()
         self._lines = LineLimit(lambda: asyncio.get_running_loop().time(), LOG_EVERY_S, 1)
         self._writer = JournalWriter(
             links, settings.topic, self._leader_of, self._leaders_changed.set
         )
-        self._reader = JournalReader(links, self._writer.end, self._lose, self._leaders_changed.set)
+        self._shards = shards = JournalShards(
+            settings.topic, coordinator, self._writer, self._in_flight
+        )
+        self._reader = JournalReader(
+            links, shards.by_id, shards.out_of_range, self._leaders_changed.set
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why transactions cannot have offsets now; empty if they can."""
+        return self._problem or (FAILED if self._failed else "")
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -98,45 +110,46 @@ class Journal:
         """Open the journal in the background. Until it is open, clients are told to try again.
         Later calls do nothing.
         """
-        if not self._is_started:
-            self._is_started = True
-            self._spawn(self._again(self._run))
+        if not self.is_started:
+            self.is_started = True
+            self._spawn(self._again("leaders", self._run))
 
     async def stop(self) -> None:
         """Stop. Whatever is not decided is decided after the next start."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
-        for shard in self._reader.shards.values():
-            shard.stop()
+        self._shards.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._links.close()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             if self._lines.allow("failed") is not None:
                 log.error("journal_failed", exc_info=task.exception())
             self._leaders_changed.set()  # a reader that failed is started again
 
-    async def _again(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do work of the journal, and begin again if it fails."""
+    async def _again(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do a part of the work, and begin again if it fails. It calls ``_succeeded``."""
         while True:
             try:
                 return await work()
             except Exception as error:
-                self.problem = FAILED
+                self._failed.add(name)
                 if self._lines.allow("failed") is not None:
                     log.error("journal_failed", exc_info=error)
             await asyncio.sleep(5 * RETRY_S)
-            if self.opened.is_set() and self.problem == FAILED:
-                self.problem = ""
+            self._leaders_changed.set()
+
+    def _succeeded(self, name: str) -> None:
+        self._failed.discard(name)
 
     async def _run(self) -> None:
         """Open the journal once, and then follow its leaders."""
@@ -149,15 +162,37 @@ class Journal:
             await asyncio.sleep(RETRY_S)  # many may say so at once
             self._leaders_changed.clear()
             await self._refresh()
+            self._succeeded("leaders")
 
     async def _open_all(self) -> None:
-        found = await self._open()
-        opening = [self._open_shard(number, found) for number in range(self.topic.partitions)]
-        await asyncio.gather(*opening)
-        self.problem = ""
+        while (anew := await self._open_shards(await self._open())) is None:
+            pass  # the topic was deleted meanwhile
+        self._problem = ""
+        self._succeeded("leaders")
         self.opened.set()
-        log.info("journal_open", topic=self.topic.name, topic_id=found.topic_id)
-        self._spawn(self._again(self._sweep))
+        log.info("journal_open", topic=self.topic.name, topic_id=self._shards.topic_id)
+        if anew:
+            log.info("journal_goes_on", shards=anew, topic_id=self._shards.topic_id)
+        self._spawn(self._again("sweep", self._sweep))
+        self._spawn(self._again("lost", self._let_go_on))
+
+    async def _open_shards(self, found: FoundTopic) -> int | None:
+        """Open all shards. Return how many of them begin a new journal; None if the topic is
+        another one meanwhile.
+        """
+        opening = self._spawn(self._shards.open(range(self.topic.partitions)))
+        try:
+            while not opening.done():
+                await asyncio.wait([opening], timeout=5 * RETRY_S)
+                with suppress(BrokerError, JournalRefused):
+                    now = await self._finder.find()  # a new topic has leaders only after a while
+                    if now is None or now.uuid != found.uuid:
+                        return None
+                    self._use(now)
+            return opening.result()
+        finally:
+            opening.cancel()
+            await asyncio.wait([opening])
 
     async def _open(self) -> FoundTopic:
         """Find or create the topic; try again until it is there."""
@@ -171,34 +206,9 @@ class Journal:
             await asyncio.sleep(5 * RETRY_S)
 
     def _tell_problem(self, problem: str) -> None:
-        if problem != self.problem:
+        if problem != self._problem:
             log.warning("journal_not_available", reason=problem)
-        self.problem = problem
-
-    async def _open_shard(self, shard_id: int, found: FoundTopic) -> None:
-        result = await ask_shard(self._coordinator, ReadPending(shard_id))
-        known = result.journal
-        topic_id = found.topic_id if known is None else known.topic_id
-        position = 0 if known is None else known.position
-        shard = JournalShard(shard_id, topic_id, position, self._coordinator)
-        self._reader.shards[shard_id] = shard
-        if known is None:
-            # Nothing of ours can be in the journal yet.
-            position = await self._writer.end(shard)
-            await ask_shard(self._coordinator, MoveJournal(shard_id, topic_id, position))
-            self._reader.shards[shard_id] = JournalShard(
-                shard_id, topic_id, position, self._coordinator
-            )
-        elif topic_id != found.topic_id:
-            self._lose(
-                shard,
-                f"the topic {self.topic.name} has the id {found.topic_id}, and was {topic_id}: "
-                "it was deleted and created again",
-            )
-
-    def _lose(self, shard: JournalShard, reason: str) -> None:
-        shard.lost = reason
-        log.error("journal_lost", shard=shard.shard_id, reason=reason)
+        self._problem = problem
 
     # --- leaders and readers ----------------------------------------------------------------------
 
@@ -213,17 +223,14 @@ class Journal:
                 log.info("journal_leaders_unknown", reason=str(error))
             self._leaders_changed.set()
             return
-        before = self._found
-        assert before is not None
-        if found is None or found.uuid != before.uuid:
-            for shard in self._reader.shards.values():
-                if not shard.lost:
-                    self._lose(shard, f"the topic {self.topic.name} was deleted")
-            return
-        self._use(found)
+        if found is None:
+            self._shards.lose_others("")
+        else:
+            self._use(found)
 
     def _use(self, found: FoundTopic) -> None:
         self._found = self._reader.topic = found
+        self._shards.lose_others(found.topic_id)
 
     def _start_readers(self) -> None:
         assert self._found is not None
@@ -233,16 +240,30 @@ class Journal:
                 self._readers[broker_id] = self._spawn(self._reader.read(broker_id))
 
     async def _sweep(self) -> None:
-        """Drop pending offsets that a process before this one could not write."""
+        """Look now and then for pending offsets that nobody is writing."""
         while True:
-            for shard in self._reader.shards.values():
-                if shard.lost:
-                    continue
-                end = partial(self._writer.end, shard)
-                dropped = await shard.drop_unwritten(end, self._in_flight)
-                if dropped:
-                    log.info("journal_dropped", shard=shard.shard_id, pending=len(dropped))
+            await self._shards.sweep()
+            self._succeeded("sweep")
             await asyncio.sleep(SWEEP_S)
+
+    async def _let_go_on(self) -> None:
+        """Let lost shards go on as soon as they can."""
+        while True:
+            await asyncio.sleep(GO_ON_EVERY_S)
+            if self._shards.lost():
+                try:
+                    self._use(await self._finder.found_or_created())
+                    if await self._shards.go_on():
+                        self._leaders_changed.set()
+                except (BrokerError, JournalRefused) as error:
+                    if self._lines.allow("lost") is not None:
+                        log.warning("journal_not_available", reason=str(error))
+            self._succeeded("lost")
+
+    async def settle(self) -> None:
+        """Wait until all that is in the journal now is read, so that it is known what is lost."""
+        await self.opened.wait()
+        await asyncio.gather(*map(self._shards.settle, range(self.topic.partitions)))
 
     # --- TxnOffsetCommit --------------------------------------------------------------------------
 
@@ -256,14 +277,14 @@ class Journal:
         """Carry out a TxnOffsetCommit of this version. ``done`` gets the answer once, when the
         offsets are pending and their record is in the journal.
         """
-        shard = self._reader.shards.get(shard_of(request.group_id, self.topic.partitions))
+        shard = self._shards.by_id.get(shard_of(request.group_id, self.topic.partitions))
         if self.problem or shard is None or len(self._in_flight) >= MAX_IN_FLIGHT:
             done(TxnOffsetCommitResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
             return
         if shard.lost:
             done(TxnOffsetCommitResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
-        self._in_flight.add(request.pending_id)
+        self._in_flight[request.pending_id] = shard
         write = JournalWrite(
             request.pending_id,
             request.group_id,
@@ -282,7 +303,7 @@ class Journal:
     ) -> None:
         """Called when the shard has answered. Write the record if offsets are pending."""
         if not result.is_pending:
-            self._in_flight.discard(write.pending_id)
+            self._in_flight.pop(write.pending_id, None)
             done(result)
             return
         answer = _Once(done)
@@ -304,7 +325,7 @@ class Journal:
             else:
                 error = await shard.confirm(write.pending_id)
         finally:
-            self._in_flight.discard(write.pending_id)
+            self._in_flight.pop(write.pending_id, None)
         answer(_with_error(result, error) if error else result)
 
     # --- for metrics ------------------------------------------------------------------------------
@@ -316,15 +337,15 @@ class Journal:
 
     def open_transactions(self) -> int:
         """Return the number of open transactions with offsets."""
-        return sum([each.partition.open_transactions() for each in self._reader.shards.values()])
+        return sum([each.partition.open_transactions() for each in self._shards.by_id.values()])
 
     def ended_transactions(self) -> int:
         """Return how many transactions with offsets have ended since the start."""
-        return sum([each.ended_transactions for each in self._reader.shards.values()])
+        return self._shards.ended_transactions()
 
     def lost(self) -> Mapping[int, str]:
-        """Return the shards whose partition cannot be read any more, and why."""
-        return {shard_id: each.lost for shard_id, each in self._reader.shards.items() if each.lost}
+        """Return the lost shards, and why."""
+        return self._shards.lost()
 
 
 class _Pending:

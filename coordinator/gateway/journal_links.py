@@ -53,6 +53,8 @@ class JournalLinks:
         self._brokers = brokers
         self._connect = connect
         self._clients: dict[tuple[int, int], tuple[Endpoint, JournalClient]] = {}
+        self._answered: int | None = None
+        """The broker that ``ask_any`` had its last answer from."""
 
     async def ask(
         self,
@@ -69,13 +71,20 @@ class JournalLinks:
         return await client.ask(api_key, versions, timeout_s=timeout_s, **values)
 
     async def ask_any(self, api_key: int, versions: range, **values: Any) -> Any:
-        """Ask the first broker that answers. Raises BrokerError of the last one."""
-        failure = NotSent("no broker of the upstream is known")
-        for broker_id in sorted(self._brokers()):
+        """Ask the broker that answered last, and then the others, until one answers. So the request
+        must be one that may be repeated. Raises BrokerError of the last one.
+        """
+        failure: BrokerError = NotSent("no broker of the upstream is known")
+        known = sorted(self._brokers())
+        first = known.index(self._answered) if self._answered in known else 0
+        for broker_id in [*known[first:], *known[:first]]:
             try:
-                return await self.ask(broker_id, ADMIN_LANE, api_key, versions, **values)
-            except NotSent as error:
+                answer = await self.ask(broker_id, ADMIN_LANE, api_key, versions, **values)
+            except BrokerError as error:
                 failure = error
+            else:
+                self._answered = broker_id
+                return answer
         raise failure
 
     def close(self) -> None:

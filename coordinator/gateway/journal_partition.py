@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from groupkeeper.coordinator.core.requests.transactions import EndedTransaction
 from groupkeeper.coordinator.gateway.journal_records import TransactionEntry
@@ -17,13 +17,14 @@ class JournalPartition:
         self.saved = position
         """Where a restart would begin now, according to the store."""
         self._open: dict[int, list[tuple[int, str]]] = {}
-        self._seen: dict[str, int] = {}
-        self._last_marker: dict[int, int] = {}
-        self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self._seen: set[tuple[int, str]] = set()
 
-    def has(self, pending_id: str) -> bool:
-        """Return whether the journal has this id, in a transaction that is open."""
-        return pending_id in self._seen
+    def has(self, producer_id: int, pending_id: str) -> bool:
+        """Return whether the journal has this id, in a transaction of the producer that is open.
+
+        Anybody who may write to the topic can write any id, but only as its own producer.
+        """
+        return (producer_id, pending_id) in self._seen
 
     def open_transactions(self) -> int:
         """Return the number of producers with open transactions."""
@@ -42,12 +43,13 @@ class JournalPartition:
             if is_commit is None:
                 if pending_id:
                     self._open.setdefault(producer_id, []).append((offset, pending_id))
-                    self._seen[pending_id] = offset
+                    self._seen.add((producer_id, pending_id))
                 continue
             records = self._open.pop(producer_id, [])
             for _, each in records:
-                self._seen.pop(each, None)
+                self._seen.discard((producer_id, each))
             if records:
-                ended.append(EndedTransaction(tuple(each for _, each in records), is_commit))
+                ids = tuple(each for _, each in records)
+                ended.append(EndedTransaction(producer_id, ids, is_commit))
         self.position = position
         return ended

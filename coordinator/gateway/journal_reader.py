@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
@@ -11,8 +12,9 @@ import structlog
 from groupkeeper.coordinator.gateway.client import BrokerError
 from groupkeeper.coordinator.gateway.journal_links import READ_LANE, BadAnswer, JournalLinks
 from groupkeeper.coordinator.gateway.journal_records import read_entries
-from groupkeeper.coordinator.gateway.journal_shard import RETRY_S, JournalShard
+from groupkeeper.coordinator.gateway.journal_shard import RETRY_S, JournalLost, JournalShard
 from groupkeeper.coordinator.gateway.journal_topic import FoundTopic
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.writer import Row
 
@@ -25,6 +27,9 @@ FETCH_WAIT_MS: Final = 500
 FETCH_BYTES: Final = 8 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
 
+LOG_EVERY_S: Final = 60.0
+"""How often it is logged that a partition is damaged. It is read again much more often."""
+
 _OFFSET_OUT_OF_RANGE: Final = 1
 
 
@@ -34,20 +39,19 @@ class JournalReader:
     def __init__(
         self,
         links: JournalLinks,
-        end: Callable[[JournalShard], Awaitable[int]],
-        lose: Callable[[JournalShard, str], None],
+        shards: Mapping[int, JournalShard],
+        out_of_range: Callable[[JournalShard], Awaitable[None]],
         leaders_changed: Callable[[], None],
     ) -> None:
-        """``end`` returns the end of a partition. ``lose`` is called with the reason if a partition
-        cannot be read any more. ``leaders_changed`` is called if a broker does not answer, or does
-        not lead a partition.
+        """``out_of_range`` is called if the position is not in the partition. ``leaders_changed``
+        is called if a broker does not answer, or does not lead a partition.
         """
         self.topic: FoundTopic | None = None
-        self.shards: dict[int, JournalShard] = {}
         self._links = links
-        self._end = end
-        self._lose = lose
+        self._shards = shards
+        self._out_of_range = out_of_range
         self._leaders_changed = leaders_changed
+        self._lines = LineLimit(lambda: asyncio.get_running_loop().time(), LOG_EVERY_S, 1)
 
     async def read(self, broker_id: int) -> None:
         """Read the partitions of one broker for as long as it leads some."""
@@ -55,8 +59,8 @@ class JournalReader:
             topic = self.topic
             shards = [
                 shard
-                for shard in self.shards.values()
-                if topic.leaders.get(shard.shard_id) == broker_id and not shard.lost
+                for shard in self._shards.values()
+                if topic.leaders.get(shard.shard_id) == broker_id and shard.is_read
             ]
             if not shards:
                 return
@@ -100,34 +104,28 @@ class JournalReader:
         )
         if answer.error_code:
             return False
+        asked = {shard.shard_id: shard for shard in shards}
         fetched = [each for each_topic in answer.responses for each in each_topic.partitions]
-        return all([await self._take(each) for each in fetched])
+        return all([await self._take(asked, each) for each in fetched])
 
-    async def _take(self, fetched: Any) -> bool:
+    async def _take(self, asked: Mapping[int, JournalShard], fetched: Any) -> bool:
         """Take what was read of one partition. Return False if there is an error."""
-        shard = self.shards.get(fetched.partition_index)
+        shard = asked.get(fetched.partition_index)
         if shard is None:
             raise BadAnswer(f"partition {fetched.partition_index} was not asked for")
+        if shard is not self._shards.get(shard.shard_id) or not shard.is_read:
+            return True  # this changed during the fetch, and the answer is about another position
         if fetched.error_code == _OFFSET_OUT_OF_RANGE:
-            await self._out_of_range(shard)
+            with suppress(JournalLost):
+                await self._out_of_range(shard)
             return False
         if fetched.error_code:
             return False
         try:
             entries, position = read_entries(fetched.records or b"", shard.partition.position)
         except ProtocolError as error:
-            log.error("journal_unreadable", shard=shard.shard_id, reason=str(error))
+            if self._lines.allow(f"shard {shard.shard_id}") is not None:
+                log.error("journal_unreadable", shard=shard.shard_id, reason=str(error))
             return False
         shard.read(entries, position)
         return True
-
-    async def _out_of_range(self, shard: JournalShard) -> None:
-        """The position is not in the partition. If nothing is pending, nothing is lost."""
-        await shard.drained()
-        pending = await shard.read_pending()
-        end = await self._end(shard)
-        if pending or end < shard.partition.position:
-            position = shard.partition.position
-            self._lose(shard, f"its position {position} is not in the topic any more")
-            return
-        shard.read([], end)

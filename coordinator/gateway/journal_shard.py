@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -58,6 +58,10 @@ async def ask_shard(coordinator: JournalCoordinator, request: Request) -> Any:
         await asyncio.sleep(RETRY_S)
 
 
+class JournalLost(Exception):
+    """The partition is not read any more, or not from where it was read."""
+
+
 class JournalShard:
     """The partition of the journal that belongs to one shard."""
 
@@ -65,15 +69,21 @@ class JournalShard:
         self, shard_id: int, topic_id: str, position: int, coordinator: JournalCoordinator
     ) -> None:
         self.shard_id = shard_id
+        self.topic_id = topic_id
         self.partition = JournalPartition(position)
         self.sequences = Sequences()
         self.asking = asyncio.Lock()
         """Held while the broker is asked for sequences."""
         self.lost = ""
-        """Why the partition cannot be read any more. A person must decide."""
-        self._topic_id = topic_id
+        """Why the journal cannot decide about all pending offsets. A person must."""
+        self.is_gone = False
+        """True if it is lost because its topic was not found."""
+        self.is_cut = False
+        """True if records were removed that were not read. Then the stored position stays, because
+        it is the only trace of this, and no pending offsets are dropped."""
         self._coordinator = coordinator
-        self._records: dict[str, asyncio.Future[bool]] = {}
+        self._records: dict[str, tuple[int, asyncio.Future[bool]]] = {}
+        """Producer, and who waits, by pending id."""
         self._markers: Counter[int] = Counter()
         """Markers by producer, of those that are watched."""
         self._positions: list[tuple[int, asyncio.Future[None]]] = []
@@ -94,8 +104,8 @@ class JournalShard:
         for entry in entries:
             if entry.is_commit is not None and entry.producer_id in self._markers:
                 self._markers[entry.producer_id] += 1
-            waiting = self._records.get(entry.pending_id)
-            if waiting is not None and not waiting.done():
+            producer_id, waiting = self._records.get(entry.pending_id, (-1, None))
+            if waiting is not None and producer_id == entry.producer_id and not waiting.done():
                 waiting.set_result(True)
         self._ended += ended
         reached = [future for offset, future in self._positions if offset <= position]
@@ -107,6 +117,8 @@ class JournalShard:
             self._work()
 
     def _is_far(self) -> bool:
+        if self.is_cut:
+            return False
         return self.partition.restart_position() - self.partition.saved >= MOVE_AFTER
 
     def _work(self) -> None:
@@ -132,23 +144,37 @@ class JournalShard:
         """
         while self._ended or self._is_far():
             ended = tuple(self._ended[:MAX_ENDED_AT_ONCE])
-            is_last = len(ended) == len(self._ended)
-            position = self.partition.restart_position() if is_last else self.partition.saved
+            may_move = len(ended) == len(self._ended) and not self.is_cut
+            position = self.partition.restart_position() if may_move else self.partition.saved
             request: Request
             if ended:
-                request = EndTransactions(self.shard_id, ended, self._topic_id, position)
+                request = EndTransactions(self.shard_id, ended, self.topic_id, position)
             else:
-                request = MoveJournal(self.shard_id, self._topic_id, position)
+                request = MoveJournal(self.shard_id, self.topic_id, position)
             await ask_shard(self._coordinator, request)
             del self._ended[: len(ended)]
             self.ended_transactions += len(ended)
             self.partition.saved = position
 
+    @property
+    def is_read(self) -> bool:
+        """True if the partition must be read. What is left of a cut one still decides something."""
+        return not self.lost or self.is_cut
+
+    def lose(self, reason: str, *, is_gone: bool = False) -> None:
+        """Accept no writes any more, and end all waits."""
+        self.lost, self.is_gone = reason, is_gone
+        waiting, self._positions = self._positions, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(JournalLost(reason))
+
     # --- for writers ------------------------------------------------------------------------------
 
-    def expect(self, pending_id: str) -> asyncio.Future[bool]:
+    def expect(self, producer_id: int, pending_id: str) -> asyncio.Future[bool]:
         """Return a future that is True when the record of these pending offsets is read."""
-        future = self._records[pending_id] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._records[pending_id] = producer_id, future
         return future
 
     def forget(self, pending_id: str) -> None:
@@ -168,7 +194,9 @@ class JournalShard:
         return self._markers[producer_id]
 
     async def reached(self, position: int) -> None:
-        """Wait until everything before this position is read."""
+        """Wait until everything before this position is read. Raises JournalLost."""
+        if self.lost:
+            raise JournalLost(self.lost)
         if self.partition.position >= position:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -198,37 +226,42 @@ class JournalShard:
             return ErrorCode.NONE
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    async def drop_unwritten(self, end: Callable[[], Any], in_flight: set[str]) -> list[str]:
-        """Drop pending offsets that nobody is writing and that the journal does not have. Return
-        their ids.
+    async def unwritten(self, end: Callable[[], Any], in_flight: Collection[str]) -> set[str]:
+        """Return the ids of pending offsets that nobody is writing and that were not read in the
+        journal. Raises JournalLost.
 
         ``end`` returns the end of the partition. A process that died before this one may have left
         such offsets. Their client was not answered.
         """
         # First the answer: while the shard loads, it takes long, and has offsets of later commits.
         pending = await self.read_pending()
-        pending -= in_flight
-        if all(self.partition.has(each) for each in pending):
-            return []
+        for each in in_flight:
+            pending.pop(each, None)
+        if not self._unread(pending):
+            return set()
         # Nobody writes these any more. So a record of them lies before the end, if there is one.
-        await self.reached(await end())
-        missing = {each for each in pending if not self.partition.has(each)}
+        last = await end()
+        if last < self.partition.position:
+            raise JournalLost("the partition ends before what was read")  # the reader looks at it
+        await self.reached(last)
+        missing = self._unread(pending)
         await self.drained()  # those whose transaction has just ended are not pending after this
-        missing &= await self.read_pending()
-        if missing:
-            await self.drop(sorted(missing))
-        return sorted(missing)
+        return missing & (await self.read_pending()).keys()
 
-    async def read_pending(self) -> set[str]:
-        """Return the ids of all pending offsets of the shard."""
+    def _unread(self, pending: Mapping[str, int]) -> set[str]:
+        has = self.partition.has
+        return {each for each, producer_id in pending.items() if not has(producer_id, each)}
+
+    async def read_pending(self) -> dict[str, int]:
+        """Return the ids of all pending offsets of the shard, with their producers."""
         result: ReadPendingResult = await ask_shard(self._coordinator, ReadPending(self.shard_id))
-        return {each.pending_id for each in result.pending}
+        return {each.pending_id: each.producer_id for each in result.pending}
 
     def stop(self) -> None:
         """Stop the work. Nothing is lost: a restart reads the partition again."""
         if self._worker is not None:
             self._worker.cancel()
-        for record in self._records.values():
+        for _, record in self._records.values():
             record.cancel()
         for _, reached in self._positions:
             reached.cancel()

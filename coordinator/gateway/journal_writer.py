@@ -24,7 +24,7 @@ from groupkeeper.coordinator.gateway.journal_links import (
     only,
 )
 from groupkeeper.coordinator.gateway.journal_records import encode_batch
-from groupkeeper.coordinator.gateway.journal_shard import JournalShard
+from groupkeeper.coordinator.gateway.journal_shard import JournalLost, JournalShard
 from groupkeeper.protocol.record_batches import Sender
 from groupkeeper.protocol.writer import Row
 
@@ -41,6 +41,7 @@ MAX_NUMBERINGS: Final = 5
 """How often the broker is asked for the right sequence number."""
 
 _LATEST: Final = -1
+_EARLIEST: Final = -2
 _ALL_REPLICAS: Final = -1
 
 
@@ -168,10 +169,12 @@ class JournalWriter:
         lock, users = self._turns.get(key, (asyncio.Lock(), 0))
         self._turns[key] = lock, users + 1
         shard.watch(what.sender.producer_id)
-        seen = shard.expect(what.pending_id)
+        seen = shard.expect(what.sender.producer_id, what.pending_id)
         try:
             async with lock:
                 return await self._attempts(shard, what, seen)
+        except JournalLost:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         finally:
             shard.forget(what.pending_id)
             lock, users = self._turns[key]
@@ -264,13 +267,19 @@ class JournalWriter:
         return leader
 
     async def _is_read(self, shard: JournalShard, seen: asyncio.Future[bool], offset: int) -> bool:
-        """Wait until an acknowledged record is read. Return False if another one is there."""
+        """Wait until an acknowledged record is read. Return False if another one is there. Raises
+        JournalLost.
+        """
         passed = asyncio.ensure_future(shard.reached(offset + 1))
         try:
             either: list[asyncio.Future[Any]] = [seen, passed]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             passed.cancel()
+        if not seen.done():
+            passed.result()  # it is done, and raises JournalLost if that is why
+        elif passed.done() and not passed.cancelled():
+            passed.exception()  # nobody needs it
         return seen.done()
 
     async def _is_settled(self, shard: JournalShard, seen: asyncio.Future[bool]) -> bool:
@@ -279,8 +288,17 @@ class JournalWriter:
         return seen.done()
 
     async def end(self, shard: JournalShard) -> int:
-        """Return the end of the partition, as soon as its leader answers."""
-        row = Row(partition_index=shard.shard_id, current_leader_epoch=-1, timestamp=_LATEST)
+        """Return the end of the partition, as soon as its leader answers. Raises JournalLost."""
+        return await self._offset(shard, _LATEST)
+
+    async def start(self, shard: JournalShard) -> int:
+        """Return the offset of the oldest record, as soon as the leader answers. Raises
+        JournalLost.
+        """
+        return await self._offset(shard, _EARLIEST)
+
+    async def _offset(self, shard: JournalShard, timestamp: int) -> int:
+        row = Row(partition_index=shard.shard_id, current_leader_epoch=-1, timestamp=timestamp)
         topics = [Row(name=self._topic, partitions=[row])]
 
         async def ask() -> int | None:
@@ -295,7 +313,7 @@ class JournalWriter:
             result = only(only(answer.topics).partitions)
             return None if result.error_code else result.offset
 
-        return int(await self._until_answered(ask))
+        return int(await self._until_answered(shard, ask))
 
     async def _sequence(self, shard: JournalShard, sender: Sender) -> int:
         """Return the number of the producer's next batch. Ask the broker if it is not known."""
@@ -320,12 +338,14 @@ class JournalWriter:
                 for each in result.active_producers
             ]
 
-        producers: list[tuple[int, int, int]] = await self._until_answered(ask)
+        producers: list[tuple[int, int, int]] = await self._until_answered(shard, ask)
         return producers
 
-    async def _until_answered(self, ask: Callable[[], Any]) -> Any:
+    async def _until_answered(self, shard: JournalShard, ask: Callable[[], Any]) -> Any:
         pause_s = FIRST_RETRY_S
         while True:
+            if shard.lost:
+                raise JournalLost(shard.lost)
             try:
                 answer = await ask()
             except BrokerError:

@@ -1,5 +1,6 @@
 """Worlds of a journal: transactions of several producers, while requests are lost, answers come
-late, markers are written twice, appends fail, and the process starts again.
+late, markers are written twice, appends fail, old records are removed, and the process starts
+again.
 
 An offset counts if and only if its TxnOffsetCommit was acknowledged and its transaction committed.
 """
@@ -96,7 +97,7 @@ async def trouble(site: JournalSite, drawn: random.Random) -> None:
     assert isinstance(site.storage, FaultyStorage)
     while True:
         await asyncio.sleep(drawn.expovariate(1 / 20))
-        what = drawn.choice(("restart", "append", "down", "plain"))
+        what = drawn.choice(("restart", "append", "down", "plain", "retention"))
         if what == "restart":
             await site.restart()
         elif what == "append":
@@ -107,6 +108,12 @@ async def trouble(site: JournalSite, drawn: random.Random) -> None:
             site.broker.is_down = True
             await asyncio.sleep(drawn.random() * 10)
             site.broker.is_down = False
+        elif what == "retention":
+            for shard in site.journal._shards.by_id.values():
+                if not shard._ended:
+                    start = shard.partition.restart_position()
+                    log = site.broker.log(shard.shard_id)
+                    log.start = max(log.start, start)
         else:
             topics = [("orders", "", [(1, drawn.randint(0, 99), -1, "")])]
             request = OffsetCommit(

@@ -82,3 +82,10 @@ def test_what_is_wrong_is_told_in_one_line(servers) -> None:
         "import", "--upstream", theirs, "--server", ours, "--group", "nobody", code=4
     )
     run("import", "--upstream", "127.0.0.1:1", "--server", ours, "--timeout", "1", code=1)
+
+
+def test_resolve_needs_a_decision_and_a_gateway(tmp_path: Path) -> None:
+    assert "--apply needs --decision" in run("resolve", "--apply", code=2)
+    config = tmp_path / "static.toml"
+    config.write_text('[storage]\nurl = "memory:"\n')
+    assert "not a gateway" in run("resolve", "--config", str(config), code=2)

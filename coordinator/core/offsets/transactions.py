@@ -217,13 +217,15 @@ def end_transactions(
     COORDINATOR_LOAD_IN_PROGRESS. The same request then ends the others.
     """
     ended = 0
-    for pending_id, is_commit in _each(request):
+    for producer_id, pending_id, is_commit in _each(request):
         if ended == MAX_ENDED or 2 * shard.step.record_bytes > shard.limits.max_step_bytes:
             shard.reply(ticket, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
         pending = shard.pendings.by_id.get(pending_id)
-        if pending is None:
-            continue  # it was ended, or dropped with its group or topic
+        if pending is None or pending.producer_id != producer_id:
+            # It was ended, or dropped with its group or topic. Or somebody else has written its id
+            # into the journal.
+            continue
         ended += 1
         shard.record(PendingEnded(pending_id))
         group = shard.groups.get(pending.group_id)
@@ -233,10 +235,10 @@ def end_transactions(
     shard.reply(ticket, ErrorCode.NONE)
 
 
-def _each(request: EndTransactions) -> Iterator[tuple[str, bool]]:
-    for pending_ids, is_commit in request.ended:
+def _each(request: EndTransactions) -> Iterator[tuple[int, str, bool]]:
+    for producer_id, pending_ids, is_commit in request.ended:
         for pending_id in pending_ids:
-            yield pending_id, is_commit
+            yield producer_id, pending_id, is_commit
 
 
 def _commit(shard: ShardState, group: Group, pending: PendingOffsets) -> None:
@@ -320,7 +322,7 @@ def _move(shard: ShardState, topic_id: str, position: int) -> None:
 
 @handles(ReadPending)
 def read_pending(shard: ShardState, _group: None, _request: ReadPending, ticket: Ticket) -> None:
-    """Answer all pending offsets of the shard, without the offsets themselves."""
+    """Answer all pending offsets of the shard."""
     views = tuple(
         PendingView(
             each.pending_id,
@@ -328,7 +330,7 @@ def read_pending(shard: ShardState, _group: None, _request: ReadPending, ticket:
             each.producer_epoch,
             each.group_id,
             each.commit_time_ms,
-            sum([len(topic.partitions) for topic in each.topics]),
+            each.topics,
         )
         for each in shard.pendings.by_id.values()
     )

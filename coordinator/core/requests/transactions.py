@@ -15,7 +15,7 @@ from groupkeeper.coordinator.core.declarations import (
     ShardRoute,
 )
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.records import JournalPosition
+from groupkeeper.coordinator.core.records import JournalPosition, PendingTopic
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.offsets import CommittedTopicResult, CommitTopic
 from groupkeeper.coordinator.core.wire_values import Int16, Int32, Int64
@@ -65,6 +65,8 @@ class ShardRequest(AnyRequest, frozen=True):
 class EndedTransaction(NamedTuple):
     """A marker in the journal, and the pending offsets of its producer that lie before it."""
 
+    producer_id: int
+    """Pending offsets of other producers are left alone, whatever the journal says."""
     pending_ids: tuple[str, ...]
     """In the order of the journal."""
     is_commit: bool
@@ -103,14 +105,14 @@ class MoveJournal(ShardRequest, frozen=True):
 
 
 class PendingView(NamedTuple):
-    """Pending offsets, without the offsets themselves."""
+    """Pending offsets, and who sent them."""
 
     pending_id: str
     producer_id: int
     producer_epoch: int
     group_id: str
     commit_time_ms: int
-    partitions: int
+    topics: list[PendingTopic]
 
 
 class ReadPendingResult(AnyResult, frozen=True):

@@ -62,7 +62,9 @@ REQUESTS: dict[type, Request] = {
     TxnOffsetCommit: TxnOffsetCommit(
         "g", -1, "", None, [("orders", "", [(0, 7, -1, "")])], 9, 0, "pending-1", CLIENT
     ),
-    EndTransactions: EndTransactions(0, (EndedTransaction(("pending-1",), True),), "journal-id", 5),
+    EndTransactions: EndTransactions(
+        0, (EndedTransaction(9, ("pending-1",), True),), "journal-id", 5
+    ),
     ConfirmPending: ConfirmPending(0, "pending-1"),
     DropPending: DropPending(0, ("pending-1",)),
     MoveJournal: MoveJournal(0, "journal-id", 5),

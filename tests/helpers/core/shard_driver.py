@@ -183,6 +183,8 @@ class ShardDriver:
         self.steps: list[Step] = []
         self.work: list[Work] = []
         """What the shard asked for, and has no outcome yet."""
+        self.producers: dict[str, int] = {}
+        """The producer of each TxnOffsetCommit, by the pending id."""
         self._open: set[Call] = set()
         self._minted: Counter[str] = Counter()
         self.shard = Shard(0, self.limits, self.image)
@@ -289,6 +291,7 @@ class ShardDriver:
         """Send a TxnOffsetCommit; ``topics``: ``{name: {partition: offset}}``, or the request's."""
         if topics is None:
             topics = {"orders": {0: 100}}
+        self.producers[pending_id] = producer_id
         if isinstance(topics, dict):
             topics = [
                 (name, "", [(partition, offset, -1, "") for partition, offset in offsets.items()])
@@ -314,10 +317,11 @@ class ShardDriver:
     def end_transactions(
         self, *pending_ids: str, commit: bool = True, position: int = 1
     ) -> ErrorCode:
-        """End pending offsets, as a marker in the journal does."""
-        return self.send(
-            EndTransactions(0, (EndedTransaction(pending_ids, commit),), JOURNAL_ID, position)
-        ).error
+        """End pending offsets, as markers of their producers in the journal do."""
+        ended = tuple(
+            EndedTransaction(self.producers.get(each, 9), (each,), commit) for each in pending_ids
+        )
+        return self.send(EndTransactions(0, ended, JOURNAL_ID, position)).error
 
     def fetch(
         self, group_id: str = "g", topics: dict[str, Sequence[int]] | None = None, **changes: Any

@@ -17,7 +17,9 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 
 from groupkeeper.coordinator.gateway.client import NoAnswer, NotSent
+from groupkeeper.coordinator.gateway.journal_records import encode_batch
 from groupkeeper.protocol.codec import uuid_to_topic_id
+from groupkeeper.protocol.record_batches import Sender
 from groupkeeper.protocol.writer import Row
 
 TOPIC = "__journal"
@@ -26,7 +28,8 @@ _CRC = slice(17, 21)
 _CONTROL = 0x20
 _KEPT_BATCHES = 5
 OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, ABORTABLE = 45, 47, 48, 120
-OUT_OF_RANGE = 1
+OUT_OF_RANGE, UNKNOWN_TOPIC = 1, 3
+EARLIEST = -2
 NO_PRODUCER = (-1, -1)
 
 
@@ -70,6 +73,10 @@ class JournalBroker:
         self.is_down = False
         self.empty: set[int] = set()
         """The keys of requests whose answers have nothing in their arrays."""
+        self.hides_records = False
+        """True if a fetch finds nothing."""
+        self.leaderless: set[int] = set()
+        """The partitions whose leader is not elected yet."""
         self._late: set[asyncio.Task[None]] = set()
 
     # --- for tests --------------------------------------------------------------------------------
@@ -98,6 +105,21 @@ class JournalBroker:
         if log.epochs.get(producer_id, -1) < epoch:
             log.epochs[producer_id] = epoch
             log.sequences[producer_id] = deque(maxlen=_KEPT_BATCHES)
+
+    def write(self, number: int, producer_id: int, pending_id: str) -> None:
+        """Write a record as a client does that may write to the topic."""
+        sender = Sender(producer_id, self.epochs[producer_id])
+        self._append(12, number, encode_batch(pending_id, "g", sender, 0, 1))
+
+    def delete_topic(self) -> None:
+        """Delete the topic. Another one of its name has another id."""
+        self.logs = None
+        self.topic_id = UUID(int=self.topic_id.int + 1)
+
+    def cut(self, number: int) -> None:
+        """Remove all records of a partition, as retention does."""
+        log = self.log(number)
+        log.start = len(log.batches)
 
     def log(self, number: int) -> Partition:
         """Return a partition of the topic."""
@@ -132,7 +154,10 @@ class JournalBroker:
     async def _metadata(self, _version: int, topics: Any, **_: Any) -> Any:
         if self.logs is None:
             return Row(topics=[Row(error_code=3, topic_id=None, partitions=())])
-        partitions = [Row(partition_index=number, leader_id=1) for number in self.logs]
+        partitions = [
+            Row(partition_index=number, leader_id=-1 if number in self.leaderless else 1)
+            for number in self.logs
+        ]
         return Row(topics=[Row(error_code=0, topic_id=self.topic_id, partitions=partitions)])
 
     async def _create(self, _version: int, topics: Any, **_: Any) -> Any:
@@ -147,11 +172,19 @@ class JournalBroker:
         return Row(results=[Row(configs=configs)])
 
     async def _list_offsets(self, _version: int, topics: Any, **_: Any) -> Any:
-        number = topics[0].partitions[0].partition_index
-        end = Row(error_code=0, offset=len(self.log(number).batches))
-        return Row(topics=[Row(partitions=[end])])
+        asked = topics[0].partitions[0]
+        if self.logs is None:
+            found = Row(error_code=UNKNOWN_TOPIC, offset=-1)
+        else:
+            log = self.logs[asked.partition_index]
+            offset = log.start if asked.timestamp == EARLIEST else len(log.batches)
+            found = Row(error_code=0, offset=offset)
+        return Row(topics=[Row(partitions=[found])])
 
     async def _describe_producers(self, _version: int, topics: Any) -> Any:
+        if self.logs is None:
+            unknown = Row(error_code=UNKNOWN_TOPIC, active_producers=[])
+            return Row(topics=[Row(partitions=[unknown])])
         log = self.log(topics[0].partition_indexes[0])
         producers = [
             Row(
@@ -171,7 +204,9 @@ class JournalBroker:
             rows = [Row(partition_index=p.partition, error_code=100) for p in topic.partitions]
             return Row(error_code=0, responses=[Row(partitions=rows)])
         logs = [self.logs[row.partition] for row in topic.partitions]
-        if not any(
+        if self.hides_records:
+            await asyncio.sleep(max_wait / 1000)
+        elif not any(
             row.fetch_offset < len(log.batches)
             for row, log in zip(topic.partitions, logs, strict=True)
         ):
@@ -188,7 +223,9 @@ class JournalBroker:
                 Row(
                     partition_index=row.partition,
                     error_code=0 if in_range else OUT_OF_RANGE,
-                    records=b"".join(log.batches[row.fetch_offset :]),
+                    records=b""
+                    if self.hides_records
+                    else b"".join(log.batches[row.fetch_offset :]),
                 )
             )
         return Row(error_code=0, responses=[Row(partitions=found)])
@@ -201,7 +238,9 @@ class JournalBroker:
         if fault == "late":
             self._late.add(asyncio.ensure_future(self._append_later(version, partition)))
             raise NoAnswer("no answer within 30 s")
-        if isinstance(fault, int):
+        if self.logs is None:
+            code, offset = UNKNOWN_TOPIC, -1
+        elif isinstance(fault, int):
             code, offset = fault, -1
         else:
             code, offset = self._append(version, partition.index, partition.records)

@@ -14,6 +14,8 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.transactions import (
+    EndedTransaction,
+    EndTransactions,
     ReadPending,
     TxnOffsetCommit,
     TxnOffsetCommitResult,
@@ -112,6 +114,18 @@ class JournalSite:
         """Return how many TxnOffsetCommits are pending in the shard of a group."""
         result = await self.ask(ReadPending(shard_of(group_id, SHARDS)))
         return len(result.pending)
+
+    async def end_by_hand(self, group_id: str = "g", *, commit: bool) -> None:
+        """End all that is pending in the shard of a group, as ``groupkeeper upstream resolve``."""
+        number = shard_of(group_id, SHARDS)
+        result = await self.ask(ReadPending(number))
+        ended = tuple(
+            EndedTransaction(each.producer_id, (each.pending_id,), commit)
+            for each in result.pending
+        )
+        await self.ask(
+            EndTransactions(number, ended, result.journal.topic_id, result.journal.position)
+        )
 
     def partition(self, group_id: str = "g") -> int:
         """Return the number of the partition of the journal for a group."""

@@ -13,9 +13,10 @@ from groupkeeper.coordinator.gateway.settings import GatewaySettings
 from groupkeeper.coordinator.handlers.services import Endpoint
 from groupkeeper.protocol.asking import write_request
 from groupkeeper.protocol.writer import Row
-from tests.helpers.gateway.journal_broker import TOPIC
-from tests.helpers.gateway.journals import SHARDS, a_journal
+from tests.helpers.gateway.journal_broker import TOPIC, JournalBroker
+from tests.helpers.gateway.journals import SHARDS, JournalSite, a_journal
 from tests.helpers.runtime.virtual_loop import virtual_time
+from tests.helpers.storage.faulty_storage import FaultyStorage
 from tests.helpers.wire.gateway_frames import VIEW
 
 DELETE_TOPICS = 20, 6
@@ -34,12 +35,25 @@ async def test_state_says_that_a_journal_is_lost_and_why() -> None:
     async with a_journal() as site:
         opened = OpenedJournal(site.journal)
         assert opened.state() == ""
-        site.broker.logs = None
+        site.broker.add_producer(9)
+        await site.commit(9, 10)
+        site.broker.delete_topic()
         await asyncio.sleep(60)
         assert opened.state() == (
-            f"offsets in transactions are refused in {SHARDS} shards (journal_lost): "
+            "offsets in transactions are refused in 1 shard (journal_lost), until somebody decides "
+            "about those that are pending (groupkeeper upstream resolve): "
             f"the topic {site.journal.topic.name} was deleted"
         )
+
+
+@virtual_time
+async def test_state_says_why_a_journal_cannot_be_opened() -> None:
+    site = JournalSite(JournalBroker(SHARDS), FaultyStorage())
+    site.broker.policy = "compact"
+    await site.begin(waits=False)
+    await asyncio.sleep(5)
+    assert "offsets in transactions have to wait: the topic" in OpenedJournal(site.journal).state()
+    await site.die()
 
 
 def deletion(*topic_ids: str) -> bytes:

@@ -107,6 +107,34 @@ async def test_a_transaction_ends_in_all_of_its_groups() -> None:
         assert [await site.stable_offset(group_id) for group_id in groups] == [5] * 12
 
 
+@virtual_time
+async def test_record_of_another_producer_says_nothing_about_the_offsets_whose_id_it_has() -> None:
+    """Whoever may write to the topic can write any id, but only as its own producer."""
+    async with a_journal() as site:
+        forger = 66
+        number = site.partition()
+        site.broker.add_producer(P)
+        site.broker.add_producer(forger)
+        assert await site.commit(P, 10) is NONE
+        site.broker.write(number, forger, "p1")
+        site.broker.end(forger, commit=True)
+        await asyncio.sleep(2 * journal_module.SWEEP_S)
+        assert await site.offset() is UNSTABLE
+        site.broker.end(P, commit=False)
+        assert await site.stable_offset() == -1
+
+
+@virtual_time
+async def test_record_of_another_producer_acknowledges_nothing() -> None:
+    async with a_journal() as site:
+        forger = 66
+        site.broker.add_producer(P)
+        site.broker.add_producer(forger)
+        site.broker.write(site.partition(), forger, "p1")
+        site.broker.faults += ["dropped"] * 100
+        assert await site.commit(P, 10) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 # --- errors of the upstream -------------------------------------------------------------------
 
 
@@ -437,16 +465,61 @@ async def test_topic_with_another_number_of_partitions_is_refused() -> None:
     await site.die()
 
 
+# --- a lost journal -----------------------------------------------------------------------------
+
+
 @virtual_time
-async def test_topic_that_was_deleted_ends_transactions_until_a_person_decides() -> None:
+async def test_deleted_topic_stops_shards_with_pending_offsets_until_a_person_decides() -> None:
     async with a_journal() as site:
         site.broker.add_producer(P)
         await site.commit(P, 10)
-        site.broker.logs = None
-        await asyncio.sleep(60)
-        assert set(site.journal.lost()) == set(range(SHARDS))
+        site.broker.delete_topic()
+        with capture_logs() as lines:
+            await asyncio.sleep(60)
+        assert set(site.journal.lost()) == {site.partition()}
         assert await site.commit(P, 11) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await site.offset() is UNSTABLE
+        told = [each for each in lines if each["event"] in ("journal_lost", "journal_goes_on")]
+        assert [(each["event"], each["shards"]) for each in told] == [
+            ("journal_lost", SHARDS),
+            ("journal_goes_on", SHARDS - 1),
+        ]
+        assert "was deleted" in told[0]["reason"]
+
+
+@virtual_time
+async def test_other_shards_go_on_with_a_new_topic() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        lost, other = "g", next(each for each in "abcdef" if site.partition(each) != 3)
+        assert site.partition(lost) == 3
+        await site.commit(P, 10)
+        site.broker.delete_topic()
+        await asyncio.sleep(60)
+        site.broker.add_producer(P)
+        assert await site.commit(P, 20, group_id=other) is NONE
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset(other) == 20
+        assert await site.pending(lost) == 1
+
+
+@virtual_time
+async def test_shard_goes_on_once_a_person_has_decided() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        site.broker.delete_topic()
+        await asyncio.sleep(60)
+        await site.end_by_hand(commit=True)
+        assert await site.offset() == 10
+        await asyncio.sleep(2 * journal_module.GO_ON_EVERY_S)
+        assert site.journal.lost() == {}
+        site.broker.add_producer(P)
+        assert await site.commit(P, 20) is NONE
+        await site.restart()
+        assert site.journal.lost() == {}
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 20
 
 
 @virtual_time
@@ -457,7 +530,25 @@ async def test_topic_that_was_created_again_is_another_journal() -> None:
         await site.die()
         site.broker.topic_id = type(site.broker.topic_id)(int=2)
         await site.begin()
+        assert set(site.journal.lost()) == {site.partition()}
         assert "was deleted and created again" in site.journal.lost()[site.partition()]
+        site.broker.end(P, commit=True)  # a marker of another journal decides nothing
+        await asyncio.sleep(60)
+        assert await site.offset() is UNSTABLE
+
+
+@virtual_time
+async def test_topic_that_one_broker_did_not_know_is_read_on() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        logs, site.broker.logs = site.broker.logs, None
+        await asyncio.sleep(3)
+        assert site.journal.lost()
+        site.broker.logs = logs
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 10
+        assert site.journal.lost() == {}
 
 
 @virtual_time
@@ -467,11 +558,106 @@ async def test_journal_that_is_cut_above_an_open_transaction_is_lost() -> None:
         await site.commit(P, 10)
         await site.die()
         site.broker.end(P, commit=True)
-        log = site.broker.log(site.partition())
-        log.start = len(log.batches)
+        site.broker.cut(site.partition())
+        for _ in range(2):  # a restart does not forget it
+            await site.begin()
+            await asyncio.sleep(30)
+            assert "removed before they were read" in site.journal.lost()[site.partition()]
+            assert await site.offset() is UNSTABLE
+            assert await site.commit(P, 11) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await site.die()
         await site.begin()
-        await asyncio.sleep(5)
-        assert "not in the topic any more" in site.journal.lost()[site.partition()]
+        await site.end_by_hand(commit=False)
+        await asyncio.sleep(30)
+        assert site.journal.lost() == {}
+        assert await site.commit(P, 12) is NONE
+
+
+@virtual_time
+async def test_marker_after_a_cut_does_not_decide_about_records_before_it() -> None:
+    """The marker of the first transaction was removed. That of the next one is another marker."""
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.add_partition(P, site.partition())
+        await site.commit(P, 10, version=4)
+        await site.die()
+        site.broker.end(P, commit=False, bumps=False)
+        site.broker.cut(site.partition())
+        site.broker.add_partition(P, site.partition())
+        site.broker.end(P, commit=True, bumps=False)
+        await site.begin()
+        await asyncio.sleep(30)
+        assert await site.offset() is UNSTABLE
+
+
+@virtual_time
+async def test_what_is_left_of_a_cut_journal_still_decides() -> None:
+    async with a_journal() as site:
+        old, new = groups_of_one_partition(2)
+        number = site.partition(old)
+        site.broker.add_producer(1)
+        site.broker.add_producer(2)
+        await site.commit(1, 10, group_id=old)
+        site.broker.cut(number)
+        await site.commit(2, 20, group_id=new)
+        await site.restart()
+        await asyncio.sleep(30)
+        assert set(site.journal.lost()) == {number}
+        site.broker.end(2, commit=True)
+        assert await site.stable_offset(new) == 20
+        assert await site.offset(old) is UNSTABLE
+        await site.restart()
+        await asyncio.sleep(30)
+        assert await site.offset(old) is UNSTABLE, "the position has not passed the cut"
+
+
+@virtual_time
+async def test_cut_while_a_record_is_written_ends_its_writer() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.hides_records = True
+        reading = site.send(P, 10, epoch=0)
+        await asyncio.sleep(0.5)
+        assert site.broker.produced
+        site.broker.cut(site.partition())
+        assert error_of(await reading) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        site.broker.hides_records = False
+        await asyncio.sleep(60)
+        assert site.journal.lost() == {}
+        assert await site.pending() == 0
+
+
+@virtual_time
+async def test_records_that_retention_removes_after_they_were_read_are_not_lost() -> None:
+    """The position in the store lags behind what was read, and the log is empty after 7 days."""
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.add_producer(1)
+        for _ in range(5):  # transactions of others, without offsets
+            site.broker.add_partition(1, site.partition())
+            site.broker.end(1, commit=True)
+        await asyncio.sleep(10)
+        site.broker.cut(site.partition())
+        await asyncio.sleep(60)
+        assert site.journal.lost() == {}, "an empty log whose start is our position"
+        assert await site.commit(P, 10) is NONE
+        await site.restart()
+        await asyncio.sleep(60)
+        assert site.journal.lost() == {}, "its record is after the start"
+        site.broker.end(P, commit=True)
+        assert await site.stable_offset() == 10
+        await site.restart()
+        assert await site.commit(P, 20) is NONE
+
+
+@virtual_time
+async def test_journal_whose_end_is_cut_is_lost_if_something_is_pending() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        del site.broker.log(site.partition()).batches[:]
+        await asyncio.sleep(30)
+        assert "its end is lost" in site.journal.lost()[site.partition()]
         assert await site.offset() is UNSTABLE
 
 
@@ -485,14 +671,63 @@ async def test_journal_that_is_cut_while_nothing_is_pending_goes_on() -> None:
         await site.die()
         site.broker.add_partition(P, site.partition())
         site.broker.end(P, commit=False)  # a marker that nobody needs
-        log = site.broker.log(site.partition())
-        log.start = len(log.batches)
+        site.broker.cut(site.partition())
         await site.begin()
         await asyncio.sleep(5)
         assert site.journal.lost() == {}
         assert await site.commit(P, 20) is NONE
         site.broker.end(P, commit=True)
         assert await site.stable_offset() == 20
+
+
+@virtual_time
+async def test_writers_end_when_their_partition_is_lost() -> None:
+    """One waits until its record is read, and one for the answer about sequence numbers."""
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.hides_records = True
+        reading = site.send(P, 10, epoch=0)
+        await asyncio.sleep(0.5)
+        assert site.broker.produced
+        site.broker.delete_topic()
+        await asyncio.sleep(40)
+        assert error_of(await reading) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert site.journal.in_flight == 0
+
+
+@virtual_time
+async def test_questions_about_a_lost_partition_end() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        site.broker.empty = {61}
+        site.send(P, 10, epoch=0)
+        await asyncio.sleep(0.5)
+        site.broker.delete_topic()
+        await asyncio.sleep(40)
+        assert site.journal.in_flight == 0
+
+
+@virtual_time
+async def test_journal_opens_when_the_leaders_of_a_new_topic_are_elected() -> None:
+    site = JournalSite(JournalBroker(SHARDS), FaultyStorage())
+    site.broker.leaderless = {1, 2}
+    await site.begin(waits=False)
+    await asyncio.sleep(10)
+    assert site.journal.problem
+    site.broker.leaderless = set()
+    await asyncio.sleep(10)
+    assert site.journal.problem == ""
+    await site.die()
+
+
+@virtual_time
+async def test_damaged_partition_is_logged_once_a_minute() -> None:
+    async with a_journal() as site:
+        site.broker.log(1).add(b"\0" * 100)
+        with capture_logs() as lines:
+            await asyncio.sleep(150)
+        told = [each for each in lines if each["event"] == "journal_unreadable"]
+        assert len(told) in (2, 3)
 
 
 @virtual_time
@@ -533,7 +768,7 @@ def test_answer_of_another_shape_ends_nothing(api_key: int) -> None:
 
 
 @virtual_time
-async def test_task_that_fails_begins_again_and_is_a_problem_meanwhile(
+async def test_task_that_fails_is_a_problem_until_it_has_succeeded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with a_journal() as site:
@@ -545,11 +780,12 @@ async def test_task_that_fails_begins_again_and_is_a_problem_meanwhile(
         monkeypatch.setattr(site.journal._finder, "find", broken)
         with capture_logs() as lines:
             await asyncio.sleep(journal_module.REFRESH_S + 0.5)
-            assert site.journal.problem == journal_module.FAILED
-            await asyncio.sleep(20)
+            for _ in range(200):
+                assert site.journal.problem == journal_module.FAILED
+                await asyncio.sleep(0.1)
         assert len([each for each in lines if each["event"] == "journal_failed"]) == 1
         monkeypatch.setattr(site.journal._finder, "find", find)
-        await asyncio.sleep(journal_module.REFRESH_S)
+        await asyncio.sleep(3)
         assert site.journal.problem == ""
         site.broker.add_producer(P)
         assert await site.commit(P, 10) is NONE

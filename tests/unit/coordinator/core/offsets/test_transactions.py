@@ -98,6 +98,13 @@ def test_commit_of_a_transaction_is_an_event_like_any_other_commit(driver):
     assert (record.client_id, record.commit_time_ms) == (CLIENT.client_id, sent_ms)
 
 
+def test_marker_of_another_producer_ends_nothing(driver):
+    driver.txn_commit("p1", 77)
+    driver.producers["p1"] = 66  # whose record in the journal has this id
+    assert driver.end_transactions("p1") is NONE
+    assert [each.pending_id for each in driver.send(ReadPending(0)).result.pending] == ["p1"]
+
+
 def test_second_marker_changes_nothing(driver):
     driver.txn_commit("p1")
     driver.end_transactions("p1", position=3)
@@ -485,4 +492,6 @@ def test_the_reader_learns_what_is_pending_and_where_it_was(driver):
     sent_ms = driver.now.wall_ms
     result = driver.send(ReadPending(0)).result
     assert result.journal == JournalPosition(JOURNAL_ID, 4)
-    assert result.pending == (("p1", 77, 3, "g", sent_ms, 2),)
+    (pending,) = result.pending
+    assert pending[:5] == ("p1", 77, 3, "g", sent_ms)
+    assert [row[:2] for row in pending.topics[0].partitions] == [(0, 1), (1, 1)]

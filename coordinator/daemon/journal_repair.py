@@ -1,0 +1,111 @@
+"""The store and the journal of a gateway, without its listeners, for a command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from groupkeeper.coordinator.daemon.app import coordinator_config, open_store
+from groupkeeper.coordinator.daemon.logs import configure_logging
+from groupkeeper.coordinator.daemon.process import StartFailed
+from groupkeeper.coordinator.daemon.upstream import gateway_settings
+from groupkeeper.coordinator.daemon.upstream_journal import UpstreamJournal
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers
+from groupkeeper.coordinator.gateway.client import BrokerError
+from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
+from groupkeeper.coordinator.gateway.observed_topics import ObservedTopics
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.storage.base import StorageError
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.daemon.config import Settings
+    from groupkeeper.coordinator.gateway.journal import Journal
+
+
+class RepairFailed(Exception):
+    """The journal cannot be opened, so nobody can know what is lost. The message is one line."""
+
+
+class _NoCluster:
+    """Stands for a store that has no cluster yet, so that topics are not observed."""
+
+    cluster_id = ""
+
+
+@asynccontextmanager
+async def opened_journal(
+    settings: Settings, timeout_s: float
+) -> AsyncIterator[tuple[Journal, GroupCoordinator]]:
+    """Open the store and the journal as a start of the daemon does, but serve nobody.
+
+    Raises RepairFailed if that, and what the caller does, does not succeed in this time.
+    """
+    # what the journal logs is in the output or in the message of a failure
+    configure_logging(settings.logging.model_copy(update={"level": "critical"}))
+    topics = GatewayTopics()
+    journal: UpstreamJournal | None = None
+    coordinator: GroupCoordinator | None = None
+    brokers: UpstreamBrokers | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            store = open_store(_without_sealing(settings))
+            coordinator = GroupCoordinator(store, coordinator_config(settings), topics)
+            await coordinator.start()
+            brokers = await _brokers(settings, coordinator, topics)
+            journal = UpstreamJournal(
+                gateway_settings(settings),
+                coordinator,
+                coordinator.config.shards,
+                brokers,
+                lambda: topics.image,
+            )
+            journal.journal.start()
+            yield journal.journal, coordinator
+    except TimeoutError as error:
+        raise RepairFailed(_late(timeout_s, coordinator, journal)) from error
+    except StorageError as error:
+        raise RepairFailed(f"storage.url: {error}") from error
+    except StartFailed as error:
+        raise RepairFailed(str(error)) from error
+    except (BrokerError, ProtocolError) as error:
+        raise RepairFailed(f"the upstream does not answer: {error}") from error
+    finally:
+        if journal is not None:
+            await journal.stop()
+        if brokers is not None:
+            await brokers.stop()
+        if coordinator is not None:
+            await coordinator.stop()
+
+
+def _without_sealing(settings: Settings) -> Settings:
+    """The next daemon seals. This process lives too short for it."""
+    return settings.model_copy(update={"log": settings.log.model_copy(update={"sealing": "off"})})
+
+
+async def _brokers(
+    settings: Settings, coordinator: GroupCoordinator, topics: GatewayTopics
+) -> UpstreamBrokers:
+    brokers = UpstreamBrokers(gateway_settings(settings), ObservedTopics(topics), _NoCluster())
+    await brokers.poll()
+    known = coordinator.upstream_record.cluster_id
+    if brokers.cluster is None or brokers.cluster.cluster_id != known:
+        there = "nobody knows" if brokers.cluster is None else brokers.cluster.cluster_id
+        raise RepairFailed(
+            f"upstream.bootstrap leads to the cluster {there}, and the store belongs to {known!r}"
+        )
+    return brokers
+
+
+def _late(
+    timeout_s: float, coordinator: GroupCoordinator | None, journal: UpstreamJournal | None
+) -> str:
+    if journal is not None:
+        problem = journal.journal.problem or "not all partitions of the journal can be read"
+    else:
+        waits_for = "" if coordinator is None else coordinator.start_waits_for
+        problem = waits_for or "the upstream has not answered"
+    return f"not done within {timeout_s:g} s: {problem}"

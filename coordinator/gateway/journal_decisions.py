@@ -1,0 +1,58 @@
+"""What a person decides about pending offsets whose journal is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from groupkeeper.coordinator.core.requests.transactions import (
+    EndedTransaction,
+    EndTransactions,
+    PendingView,
+    ReadPending,
+    ReadPendingResult,
+)
+from groupkeeper.coordinator.gateway.journal import Journal
+from groupkeeper.coordinator.gateway.journal_shard import (
+    MAX_ENDED_AT_ONCE,
+    JournalCoordinator,
+    ask_shard,
+)
+
+
+class LostShard(NamedTuple):
+    """A shard whose journal cannot decide, and what is pending in it."""
+
+    shard_id: int
+    reason: str
+    pending: tuple[PendingView, ...]
+
+
+async def lost_shards(journal: Journal, coordinator: JournalCoordinator) -> list[LostShard]:
+    """Return the shards in which a person must decide, once the journal has decided what it can."""
+    await journal.settle()
+    found: list[LostShard] = []
+    for shard_id, reason in sorted(journal.lost().items()):
+        result: ReadPendingResult = await ask_shard(coordinator, ReadPending(shard_id))
+        if result.pending:
+            found.append(LostShard(shard_id, reason, result.pending))
+    return found
+
+
+async def decide(
+    coordinator: JournalCoordinator,
+    shard_id: int,
+    pending: Sequence[PendingView],
+    *,
+    commit: bool,
+) -> None:
+    """Commit or abort pending offsets, as a marker of their transaction would do."""
+    for start in range(0, len(pending), MAX_ENDED_AT_ONCE):
+        some = pending[start : start + MAX_ENDED_AT_ONCE]
+        ended = tuple(
+            EndedTransaction(each.producer_id, (each.pending_id,), commit) for each in some
+        )
+        known: ReadPendingResult = await ask_shard(coordinator, ReadPending(shard_id))
+        assert known.journal is not None, "nothing is pending before a journal is used"
+        place = known.journal.topic_id, known.journal.position
+        await ask_shard(coordinator, EndTransactions(shard_id, ended, *place))
