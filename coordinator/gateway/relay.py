@@ -284,8 +284,12 @@ class RelayConnection:
             self._fail_link(NOT_AUTHENTICATED, error)
             return
         is_broken = self._replies.owes or self._requests.is_passing or self._is_blind
-        # Another connection to the broker would not know the client.
-        is_broken |= login is not None and login.has_begun
+        if login is not None and login.has_begun and not is_broken:
+            # Another connection to the broker would not know the client.
+            if not self._owed:  # the broker closes idle connections, as we do
+                self.abort(CloseReason.IDLE)
+                return
+            is_broken = True
         if pending and not is_broken and self._answer_offline(pending):
             self._turn()
             self._balance()

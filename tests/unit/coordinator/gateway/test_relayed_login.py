@@ -190,6 +190,19 @@ async def test_no_request_passes_over_a_second_link(make) -> None:
         peer.send(request(DESCRIBE_ACLS, 3, 5))
     assert len(peer.links) == 1
     assert peer.transport.is_closed
+    assert closed(peer) == {"idle" if isinstance(peer, RelayPeer) else "upstream_lost": 1}
+
+
+@virtual_time
+async def test_a_link_that_ends_while_a_member_waits_ends_its_connection() -> None:
+    server = make_server()
+    peer = RelayPeer(server, follows_logins=True)
+    await log_in(peer)
+    peer.send(heartbeat(3))
+    peer.link.answer(proof_reply(proof_id(peer.link), 1))
+    assert fake(server).tickets, "it waits for the coordinator"
+    peer.link.lose()
+    assert peer.transport.is_closed
     assert closed(peer) == {"upstream_lost": 1}
 
 
