@@ -518,6 +518,24 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Alert when it is not 0: journal_lost in the log says what happened to the topic.",
     ),
     Definition(
+        "upstream_open_transactions",
+        "gauge",
+        "Gateway mode: open transactions with offsets.",
+        "One that stays open keeps its partitions unstable: look for a producer that hangs.",
+    ),
+    Definition(
+        "upstream_ended_transactions",
+        "counter",
+        "Gateway mode: transactions with offsets that have ended.",
+        "How much exactly-once work passes.",
+    ),
+    Definition(
+        "upstream_journal_lag_records",
+        "gauge",
+        "Gateway mode: records and markers of the journal that are not read yet.",
+        "It is near 0. If it grows, offsets of transactions count late.",
+    ),
+    Definition(
         "upstream_adopted_groups",
         "counter",
         "Gateway mode: groups whose offsets came over from the upstream (upstream.adopt).",

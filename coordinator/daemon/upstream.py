@@ -160,6 +160,9 @@ class Upstream:
                 for reason, count in target.traffic.failures.items()
             },
             "upstream_journal_lost_shards": lambda: len(self._journal.journal.lost()),
+            "upstream_open_transactions": self._journal.journal.open_transactions,
+            "upstream_ended_transactions": self._journal.journal.ended_transactions,
+            "upstream_journal_lag_records": self._journal.journal.lag,
             "upstream_adopted_groups": lambda: adoption.adopted if adoption else 0,
             "upstream_mirror_lag_seconds": lambda: mirror.lag_s if mirror else 0.0,
             "upstream_mirror_refused": lambda: mirror.refused if mirror else 0,

@@ -343,6 +343,10 @@ class Journal:
         """Return how many transactions with offsets have ended since the start."""
         return self._shards.ended_transactions()
 
+    def lag(self) -> int:
+        """Return how many entries of the partitions are not read yet."""
+        return sum([each.lag for each in self._shards.by_id.values()])
+
     def lost(self) -> Mapping[int, str]:
         """Return the lost shards, and why."""
         return self._shards.lost()

@@ -127,5 +127,6 @@ class JournalReader:
             if self._lines.allow(f"shard {shard.shard_id}") is not None:
                 log.error("journal_unreadable", shard=shard.shard_id, reason=str(error))
             return False
+        shard.end = fetched.high_watermark
         shard.read(entries, position)
         return True

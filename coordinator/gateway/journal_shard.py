@@ -90,11 +90,18 @@ class JournalShard:
         self._ended: list[EndedTransaction] = []
         self._worker: asyncio.Task[None] | None = None
         self.ended_transactions = 0
+        self.end = 0
+        """The end of the partition, as the last fetch told it."""
 
     @property
     def is_full(self) -> bool:
         """True if too much waits for the store, so that the partition must not be read now."""
         return len(self._ended) >= MAX_WAITING
+
+    @property
+    def lag(self) -> int:
+        """How many entries of the partition are not read yet."""
+        return max(0, self.end - self.partition.position)
 
     # --- for the reader ---------------------------------------------------------------------------
 

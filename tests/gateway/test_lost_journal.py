@@ -104,3 +104,5 @@ def test_person_decides_about_offsets_whose_journal_was_deleted(
         assert time.monotonic() < end, gateway.log
         time.sleep(0.2)
     assert gateway.metric(LOST) == 0
+    assert gateway.metric("groupkeeper_upstream_ended_transactions_total") == 1
+    assert gateway.metric("groupkeeper_upstream_open_transactions") == 0

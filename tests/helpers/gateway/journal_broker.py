@@ -223,6 +223,7 @@ class JournalBroker:
                 Row(
                     partition_index=row.partition,
                     error_code=0 if in_range else OUT_OF_RANGE,
+                    high_watermark=len(log.batches),
                     records=b""
                     if self.hides_records
                     else b"".join(log.batches[row.fetch_offset :]),

@@ -45,6 +45,22 @@ async def test_offset_counts_when_the_marker_of_its_transaction_is_read() -> Non
 
 
 @virtual_time
+async def test_lag_is_what_is_not_read_yet() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(P)
+        await site.commit(P, 10)
+        assert site.journal.lag() == 0
+        site.broker.hides_records = True
+        site.broker.end(P, commit=True)
+        await asyncio.sleep(2)
+        assert site.journal.lag() == 1
+        assert site.journal.open_transactions() == 1
+        site.broker.hides_records = False
+        assert await site.stable_offset() == 10
+        assert site.journal.lag() == 0
+
+
+@virtual_time
 async def test_offset_of_an_aborted_transaction_has_no_effect() -> None:
     async with a_journal() as site:
         site.broker.add_producer(P)
