@@ -80,7 +80,7 @@ def test_person_decides_about_offsets_whose_journal_was_deleted(
     upstream.delete_topics([JOURNAL])[JOURNAL].result(LIMIT_S)
     wait_for(gateway, LOST, 1)  # the other shards go on
     assert "upstream resolve" in gateway.get("/readyz")[1]
-    code, said = resolve(gateway, "--timeout", "2")
+    code, said = resolve(gateway)
     assert code == 1, said
     assert "storage.url" in said
 
