@@ -239,5 +239,20 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         sys.stdout.write("  ".join(parts).rstrip() + "\n")
 
 
+def print_rows(
+    output: Output, names: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
+) -> None:
+    """Print rows as a table, or as a JSON array of objects. If a table would be empty, print the
+    text ``nothing`` to standard error instead.
+    """
+    if output is Output.JSON:
+        keys = [name.lower().replace("-", "_") for name in names]
+        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
+    elif rows:
+        print_table(names, rows)
+    else:
+        typer.echo(nothing, err=True)
+
+
 def _cell(value: object) -> str:
     return "-" if value is None or value == "" else plain(str(value))

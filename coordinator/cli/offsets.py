@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand
 
-from groupkeeper.coordinator.cli.extras import lacking
+from groupkeeper.coordinator.cli.extra_command import AdminCommand
 from groupkeeper.coordinator.cli.failing import NOTHING_MATCHED, USAGE, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption
 from groupkeeper.coordinator.cli.pipeline import options
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
-class _AdminCommand(TyperCommand):
-    """A command that checks for missing packages before it runs, and stops on a signal."""
+class _OffsetsCommand(AdminCommand):
+    """A command that stops on a signal."""
 
     def invoke(self, ctx: Any) -> Any:
-        if (lack := lacking("admin")) is not None:
-            fail(lack, USAGE)
         with stoppable():
             return super().invoke(ctx)
 
@@ -46,7 +43,7 @@ def offsets() -> None:
     """Committed offsets of earlier moments. Needs the extra `admin`, and no Spark."""
 
 
-@app.command("restore", cls=_AdminCommand)
+@app.command("restore", cls=_OffsetsCommand)
 def restore_command(  # noqa: PLR0913  the options of a command
     group: Annotated[str | None, typer.Option("--group", help="The group to restore.")] = None,
     as_of: options.AsOfOption = None,

@@ -1,15 +1,22 @@
-"""The end of a Spark command on Ctrl-C or SIGTERM."""
+"""The end of a command on Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import FAILED
+
+Result = TypeVar("Result")
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -21,13 +28,35 @@ JAVA_ENDS_S: Final = 10.0
 """How long Spark may take to end its queries."""
 
 
+def run_stoppable(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run the work in a new event loop. SIGINT and SIGTERM cancel it, and the process exits with
+    code 130 or 143."""
+    received: list[int] = []
+
+    async def run() -> Result:
+        task = asyncio.create_task(work())
+
+        def stop(number: int) -> None:
+            received.append(number)
+            task.cancel()
+
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        return await task
+
+    try:
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        raise typer.Exit(128 + received[0] if received else FAILED) from None
+
+
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Inside the block, SIGINT and SIGTERM end the process with one line, and code 130 or 143.
 
-    Spark's JVM is ended first, with its queries, because a Python call that waits for the JVM
-    cannot be interrupted, and no other call is possible during it. For the jobs this is like a
-    crash, which they survive.
+    This is for commands that may use Spark. Spark's JVM is ended first, with its queries, because a
+    Python call that waits for the JVM cannot be interrupted, and no other call is possible during
+    it. For the jobs this is like a crash, which they survive.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
-from typer.core import TyperCommand
 
-from groupkeeper.coordinator.cli.extras import lacking
+from groupkeeper.coordinator.cli.extra_command import AdminCommand
 from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption
 from groupkeeper.coordinator.cli.pipeline import options, plan_view
@@ -23,11 +22,10 @@ from groupkeeper.coordinator.cli.pipeline.migrate import print_verified
 from groupkeeper.coordinator.cli.pipeline.plan_run import (
     Again,
     carry_out,
+    check_verify,
     opened_plan,
     refuse_with_plan,
 )
-from groupkeeper.coordinator.cli.pipeline.plan_view import counted
-from groupkeeper.coordinator.cli.plain_text import plain
 from groupkeeper.coordinator.cli.resolve import resolve_command
 
 if TYPE_CHECKING:
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 
 CLIENT_ID: Final = "groupkeeper-upstream"
 """The client id for reads; writes use the plan's client id."""
-NAMED: Final = 3
-"""The number of groups that a message names."""
 GROUPS_AT_ONCE: Final = 100
 
 app = typer.Typer(
@@ -46,15 +42,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-class _UpstreamCommand(TyperCommand):
-    """Checks for missing packages before it runs. Its help works without them."""
-
-    def invoke(self, ctx: Any) -> Any:
-        if (lack := lacking("admin")) is not None:
-            fail(lack, USAGE)
-        return super().invoke(ctx)
 
 
 UpstreamOption = Annotated[
@@ -85,6 +72,7 @@ UpstreamConfigOption = Annotated[
     typer.Option("--upstream-config", metavar="FILE", help="As --client-config, for the upstream."),
 ]
 OURS: Final = "127.0.0.1:9092"
+_SOURCE_OPTION: Final = {"import": "--upstream", "export": "--server"}
 
 
 class _Asked(NamedTuple):
@@ -101,7 +89,7 @@ class _Asked(NamedTuple):
     target_config: Path | None
 
 
-@app.command("import", cls=_UpstreamCommand)
+@app.command("import", cls=AdminCommand)
 def import_command(  # noqa: PLR0913  the options of a command
     upstream: UpstreamOption = None,
     server: OursOption = None,
@@ -127,7 +115,7 @@ def import_command(  # noqa: PLR0913  the options of a command
     _move(asked, source, _endpoint(_ours(server, plan), client_config, timeout))
 
 
-@app.command("export", cls=_UpstreamCommand)
+@app.command("export", cls=AdminCommand)
 def export_command(  # noqa: PLR0913  the options of a command
     upstream: UpstreamOption = None,
     server: OursOption = None,
@@ -172,10 +160,7 @@ def _endpoint(address: str | None, config: Path | None, timeout_s: float) -> Clu
 def _move(asked: _Asked, source: ClusterEndpoint | None, target: ClusterEndpoint | None) -> None:
     from groupkeeper.pipeline.restore.cluster import ClusterError
 
-    if asked.plan is None and (asked.verify or asked.undo):
-        fail("--verify and --undo need an existing plan: name it with --plan FILE", USAGE)
-    if asked.verify and asked.apply:
-        fail("--verify changes nothing: leave out --apply, or --verify", USAGE)
+    check_verify(asked.plan, verify=asked.verify, undo=asked.undo, apply=asked.apply)
     try:
         if asked.plan is None:
             if source is None or target is None:
@@ -209,7 +194,8 @@ def _planned(asked: _Asked, source: ClusterEndpoint, target: ClusterEndpoint) ->
         if not listed:
             like = f" like {' or '.join(asked.groups)}" if asked.groups else ""
             fail(f"{source.address}: no group{like} there", NOTHING_MATCHED)
-        _warn_of_members(listed)
+        active = sorted(each.group for each in listed if each.state and not each.is_idle)
+        plan_view.warn_of_members(active, _SOURCE_OPTION[asked.name])
         names = sorted(each.group for each in listed)
         groups = []
         for start in range(0, len(names), GROUPS_AT_ONCE):
@@ -226,18 +212,6 @@ def _is_wanted(listed: ClusterGroup, patterns: Sequence[str]) -> bool:
     if listed.type.lower() not in ("", "classic", "consumer"):
         return False
     return not patterns or any(fnmatchcase(listed.group, each) for each in patterns)
-
-
-def _warn_of_members(listed: Sequence[ClusterGroup]) -> None:
-    active = sorted(each.group for each in listed if each.state and not each.is_idle)
-    if active:
-        more = ", ..." if len(active) > NAMED else ""
-        typer.echo(
-            f"groupkeeper: {counted(len(active), 'group')} with members at the source "
-            f"({plain(', '.join(active[:NAMED]) + more)}), which keep committing: stop them and "
-            "plan again before you apply",
-            err=True,
-        )
 
 
 def _verify(

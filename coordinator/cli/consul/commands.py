@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
-from typer.core import TyperCommand
 
 from groupkeeper.coordinator.cli.consul.options import (
     DEFAULT_ADDRESS,
@@ -18,9 +17,10 @@ from groupkeeper.coordinator.cli.consul.options import (
     run,
     secured,
 )
-from groupkeeper.coordinator.cli.extras import lacking
-from groupkeeper.coordinator.cli.failing import NOTHING_MATCHED, USAGE, fail
-from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
+from groupkeeper.coordinator.cli.extra_command import ExtraCommand
+from groupkeeper.coordinator.cli.extras import Extra
+from groupkeeper.coordinator.cli.failing import NOTHING_MATCHED, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption, print_rows
 from groupkeeper.coordinator.cli.plain_text import plain
 
 if TYPE_CHECKING:
@@ -29,29 +29,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Groups of readers in Consul.", no_args_is_help=True, rich_markup_mode=None)
 
 
-class _ConsulCommand(TyperCommand):
-    """Checks for missing packages before it runs. Its help works without them."""
-
-    def invoke(self, ctx: Any) -> Any:
-        lack = lacking("consul")
-        if lack is not None:
-            fail(lack, USAGE)
-        return super().invoke(ctx)
-
-
-def _show(
-    output: Output, names: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
-) -> None:
-    """Print rows as a table, or as a JSON array of objects. If a table would be empty, print the
-    text ``nothing`` to standard error instead.
-    """
-    if output is Output.JSON:
-        keys = [name.lower() for name in names]
-        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
-    elif rows:
-        print_table(names, rows)
-    else:
-        typer.echo(nothing, err=True)
+class _ConsulCommand(ExtraCommand):
+    needs: ClassVar[Sequence[Extra]] = ("consul",)
 
 
 @app.command("groups")
@@ -69,7 +48,7 @@ def groups_command(
         async with ConsulClient(consul, **secured(config)) as client:
             return await list_groups(client)
 
-    _show(output, ("GROUP", "MEMBERS"), run(listed, timeout), "no groups")
+    print_rows(output, ("GROUP", "MEMBERS"), run(listed, timeout), "no groups")
 
 
 @app.command("members")
@@ -95,7 +74,7 @@ def members_command(
     rows = run(described, timeout)
     if not rows:
         fail(f"there is no group {group!r} in Consul", NOTHING_MATCHED)
-    _show(output, ("TOPIC", "PARTITION", "MEMBER", "POSITION"), rows, "")
+    print_rows(output, ("TOPIC", "PARTITION", "MEMBER", "POSITION"), rows, "")
 
 
 @app.command("read")

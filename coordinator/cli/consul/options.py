@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from groupkeeper.coordinator.cli.failing import FAILED, USAGE, fail
-from groupkeeper.coordinator.cli.pipeline.inputs import read_properties
+from groupkeeper.coordinator.cli.pipeline.inputs import read_known
+from groupkeeper.coordinator.cli.stopping import run_stoppable
 
 Result = TypeVar("Result")
 
@@ -42,12 +42,7 @@ _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.locatio
 def secured(config: Path | None) -> dict[str, Any]:
     """Return the token and the TLS context as arguments for ConsulClient. Exit with one line if the
     file has an unknown setting, or if it names an unusable file."""
-    properties = read_properties(config)
-    for name, value in properties.items():
-        if name not in (*_FILES, "token"):
-            fail(f"{config}: unknown setting {name}; known are token, {', '.join(_FILES)}", USAGE)
-        if name in _FILES and not Path(value).is_file():
-            fail(f"{config}: {name}={value}: no such file", USAGE)
+    properties = read_known(config, ("token", *_FILES), _FILES)
     tls = None
     if any(name in properties for name in _FILES):
         ca, certificate, key = (properties.get(name) for name in _FILES)
@@ -66,26 +61,12 @@ def run(work: Callable[[], Awaitable[Result]], timeout_s: float | None = None) -
     from groupkeeper.clients.readers.errors import ReaderError
     from groupkeeper.storage.connections.consul_errors import ConsulError
 
-    stopped: list[int] = []
-
-    async def doing() -> Result:
-        task = asyncio.current_task()
-        assert task is not None
-        loop = asyncio.get_running_loop()
-
-        def stop(number: int) -> None:
-            stopped.append(number)
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
+    async def in_time() -> Result:
         async with asyncio.timeout(timeout_s):
             return await work()
 
     try:
-        return asyncio.run(doing())
-    except asyncio.CancelledError:
-        raise typer.Exit(128 + stopped[0] if stopped else FAILED) from None
+        return run_stoppable(in_time)
     except TimeoutError:
         fail(f"Consul did not answer within {timeout_s:g} s", FAILED)
     except ValueError as error:

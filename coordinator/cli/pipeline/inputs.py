@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,18 @@ def read_properties(path: Path | None) -> dict[str, str]:
             if not is_there:
                 fail(f"{path}, line {number}: not of the form name=value", USAGE)
             found[name.strip()] = value.strip()
+    return found
+
+
+def read_known(path: Path | None, known: Sequence[str], files: Sequence[str]) -> dict[str, str]:
+    """Read a file of ``name=value`` lines. Exits if a name is not known, or if a setting in
+    ``files`` names no file."""
+    found = read_properties(path)
+    for name, value in found.items():
+        if name not in known:
+            fail(f"{path}: unknown setting {name}; known are {', '.join(known)}", USAGE)
+        if name in files and not Path(value).is_file():
+            fail(f"{path}: {name}={value}: no such file", USAGE)
     return found
 
 

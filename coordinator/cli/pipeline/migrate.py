@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -17,16 +17,21 @@ from groupkeeper.coordinator.cli.pipeline import options, plan_view
 from groupkeeper.coordinator.cli.pipeline.inputs import now_ms, read_properties
 from groupkeeper.coordinator.cli.pipeline.plan_run import (
     Again,
+    check_verify,
     opened_plan,
     print_result,
     refuse_with_plan,
 )
-from groupkeeper.coordinator.cli.pipeline.plan_view import counted, print_outcomes
+from groupkeeper.coordinator.cli.pipeline.plan_view import (
+    counted,
+    counted_have,
+    named,
+    print_outcomes,
+)
 from groupkeeper.coordinator.cli.pipeline.restore import SPARK_MEMORY, restore_command
 from groupkeeper.coordinator.cli.pipeline.restoring import NO_DATA, PLANS
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
 from groupkeeper.coordinator.cli.pipeline.tables import the_only_writer
-from groupkeeper.coordinator.cli.plain_text import plain
 
 if TYPE_CHECKING:
     from groupkeeper.pipeline.kafka_history.dump import Dump
@@ -83,8 +88,10 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     from_properties = read_properties(source_config) if source_config else properties
     away = None if source is None else ClusterEndpoint(source, from_properties, timeout)
     left_out: list[Outcome] = []
-    _check_options(plan, (verify, undo, apply), source)
+    check_verify(plan, verify=verify, undo=undo, apply=apply)
     if plan is not None:
+        if source is not None and not verify:
+            fail("with --plan, --from needs --verify: add --verify, or leave out --from", USAGE)
         refuse_with_plan({"--group": group, "--map": topics, "--data": data, "--out": out})
     if plan is None:
         if away is None or server is None:
@@ -94,7 +101,13 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         made = migration.plan
         path = out or Path(f"migration-{made.id}.json")
         plan_view.write_plan(made, path)
-        _warn_before(migration)
+        if migration.empty:
+            typer.echo(
+                f"groupkeeper: {counted_have(len(migration.empty), 'group')} no committed offset "
+                "to move: left out",
+                err=True,
+            )
+        plan_view.warn_of_members(migration.active, "--from")
         left_out = migration.left_out()
     else:
         made, path = opened_plan(plan, undo), plan
@@ -108,20 +121,6 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     outcomes = _run(made, target, apply, master)
     again = Again(path, target.address, client_config)
     print_result(made, again, outcomes + left_out, apply, output)
-
-
-def _check_options(
-    plan: Path | None,
-    what: tuple[bool, bool, bool],
-    source: str | None,
-) -> None:
-    verify, undo, apply = what
-    if plan is None and (verify or undo):
-        fail("--verify and --undo need an existing plan: name it with --plan FILE", USAGE)
-    if verify and apply:
-        fail("--verify changes nothing: leave out --apply, or --verify", USAGE)
-    if plan is not None and source is not None and not verify:
-        fail("with --plan, --from needs --verify: add --verify, or leave out --from", USAGE)
 
 
 def _planned(
@@ -169,31 +168,6 @@ def topic_map(pairs: Any) -> dict[str, str]:
             fail(f"--map {pair}: use FROM=TO, two topic names", USAGE)
         found[name] = to
     return found
-
-
-def _warn_before(migration: Migration) -> None:
-    """Warn of groups left out, and of groups that still have members at the source."""
-    if migration.empty:
-        has = "has" if len(migration.empty) == 1 else "have"
-        typer.echo(
-            f"groupkeeper: {counted(len(migration.empty), 'group')} {has} no committed offset to "
-            "move: left out",
-            err=True,
-        )
-    if migration.active:
-        has = "has" if len(migration.active) == 1 else "have"
-        more = ", ..." if len(migration.active) > GROUPS_NAMED else ""
-        some = plain(", ".join(migration.active[:GROUPS_NAMED]) + more)
-        typer.echo(
-            f"groupkeeper: {counted(len(migration.active), 'group')} {has} members at the source "
-            f"({some}), which keep committing. Stop them and plan again before you apply. "
-            "--plan FILE --verify --from reports whether an offset changed",
-            err=True,
-        )
-
-
-GROUPS_NAMED: Final = 3
-"""The number of groups that a message names."""
 
 
 def _run(made: Plan, target: ClusterEndpoint, apply: bool, master: str | None) -> list[Outcome]:
@@ -306,14 +280,11 @@ def _report_open(done: Dump) -> None:
         return
     transactions = {each.producer_id for each in done.open}
     groups = sorted({group for each in done.open for group in each.groups})
-    more = ", ..." if len(groups) > GROUPS_NAMED else ""
-    some = plain(", ".join(groups[:GROUPS_NAMED]) + more)
-    has = "has" if len(transactions) == 1 else "have"
     typer.echo(
-        f"groupkeeper: {counted(len(transactions), 'transaction')} {has} not ended: "
+        f"groupkeeper: {counted_have(len(transactions), 'transaction')} not ended: "
         f"{counted(sum(each.offsets for each in done.open), 'offset')} of "
-        f"{counted(len(groups), 'group')} ({some}) left out. dump.json names all of them; dump "
-        "again when they have ended",
+        f"{counted(len(groups), 'group')} ({named(groups)}) left out. dump.json names all of "
+        "them; dump again when they have ended",
         err=True,
     )
 

@@ -55,6 +55,14 @@ def refuse_with_plan(given: Mapping[str, object]) -> None:
         fail(f"--plan names an existing plan: leave out {listed}", USAGE)
 
 
+def check_verify(plan: Path | None, *, verify: bool, undo: bool, apply: bool) -> None:
+    """Refuse --verify and --undo without a plan, and --verify with --apply."""
+    if plan is None and (verify or undo):
+        fail("--verify and --undo need an existing plan: name it with --plan FILE", USAGE)
+    if verify and apply:
+        fail("--verify changes nothing: leave out --apply, or --verify", USAGE)
+
+
 def opened_plan(path: Path, undo: bool) -> Plan:
     """Read a plan. With ``undo``, return the plan that undoes it; a plan has only one such undo."""
     plan = read_plan(path)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN: Final = 100
 """Rows of a table that are printed; the file has all of them."""
+NAMED: Final = 3
+"""The number of groups, offsets or partitions that a message names."""
 GROUPS_NAMED: Final = 10
 """The number of messages printed about single groups."""
 
@@ -59,6 +61,28 @@ def moment(ts_ms: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Format a number with its noun: 1 group, 2,000 groups."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def counted_have(number: int, noun: str) -> str:
+    """Format a number with its noun and the verb: 1 group has, 2 groups have."""
+    return f"{counted(number, noun)} {'has' if number == 1 else 'have'}"
+
+
+def named(names: Sequence[str]) -> str:
+    """List the first names, with "..." if there are more."""
+    more = ", ..." if len(names) > NAMED else ""
+    return plain(", ".join(names[:NAMED])) + more
+
+
+def warn_of_members(groups: Sequence[str], source_options: str) -> None:
+    """Warn of groups that still have members at the source. The options name the source."""
+    if groups:
+        typer.echo(
+            f"groupkeeper: {counted_have(len(groups), 'group')} members at the source "
+            f"({named(groups)}), which keep committing. Stop them and plan again before you apply. "
+            f"--plan FILE --verify with {source_options} reports whether an offset changed",
+            err=True,
+        )
 
 
 def print_facts_of(plan: Plan) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import typer
-from typer.core import TyperCommand
 
-from groupkeeper.coordinator.cli.extras import lacking
-from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
-from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
+from groupkeeper.coordinator.cli.extra_command import ExtraCommand
+from groupkeeper.coordinator.cli.extras import Extra
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption, print_rows, print_table
 from groupkeeper.coordinator.cli.plain_text import plain
 from groupkeeper.coordinator.cli.zookeeper import migrate
 from groupkeeper.coordinator.cli.zookeeper.options import (
@@ -44,31 +44,12 @@ MILLISECONDS: Final = 10**11
 """A timestamp above this many seconds (the year 5138) was written in milliseconds, by Java."""
 
 
-class _RegistryCommand(TyperCommand):
-    """Checks for missing packages before it runs. Its help works without them."""
-
-    def invoke(self, ctx: Any) -> Any:
-        lack = lacking("zookeeper")
-        if lack is None and self.name == "migrate":
-            lack = lacking("admin")
-        if lack is not None:
-            fail(lack, USAGE)
-        return super().invoke(ctx)
+class _RegistryCommand(ExtraCommand):
+    needs: ClassVar[Sequence[Extra]] = ("zookeeper",)
 
 
-def _show(
-    output: Output, names: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
-) -> None:
-    """Print rows as a table, or as a JSON array of objects. If a table would be empty, print the
-    text ``nothing`` to standard error instead.
-    """
-    if output is Output.JSON:
-        keys = [name.lower().replace("-", "_") for name in names]
-        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
-    elif rows:
-        print_table(names, rows)
-    else:
-        typer.echo(nothing, err=True)
+class _MigrateCommand(ExtraCommand):
+    needs: ClassVar[Sequence[Extra]] = ("zookeeper", "admin")
 
 
 def _say(output: Output, text: str, **facts: object) -> None:
@@ -98,7 +79,7 @@ def groups_command(
         return [(each.name, len(await each.instances())) for each in await registry.groups()]
 
     rows = run((zookeeper, config, timeout), listed)
-    _show(output, ("GROUP", "INSTANCES"), rows, "no groups")
+    print_rows(output, ("GROUP", "INSTANCES"), rows, "no groups")
 
 
 @app.command("instances")
@@ -123,7 +104,7 @@ def instances_command(
     names = ("INSTANCE", "PATTERN", "SUBSCRIPTION", "REGISTERED")
     if output is Output.TABLE:
         rows = [(i, p, _subscription(s), _moment(t)) for i, p, s, t in rows]
-    _show(output, names, rows, "no instances")
+    print_rows(output, names, rows, "no instances")
     if any(row[1] == BROKEN for row in rows):
         raise typer.Exit(FAILED)
 
@@ -174,7 +155,7 @@ def owners_command(
         return [(t, p, owner) for t, all_of in owners.items() for p, owner in all_of.items()]
 
     rows = run((zookeeper, config, timeout), found)
-    _show(output, ("TOPIC", "PARTITION", "OWNER"), rows, "no partition is claimed")
+    print_rows(output, ("TOPIC", "PARTITION", "OWNER"), rows, "no partition is claimed")
 
 
 @app.command("offsets")
@@ -192,7 +173,7 @@ def offsets_command(
         return [(t, p, offset) for t, all_of in offsets.items() for p, offset in all_of.items()]
 
     rows = run((zookeeper, config, timeout), found)
-    _show(output, ("TOPIC", "PARTITION", "OFFSET"), rows, "no offsets")
+    print_rows(output, ("TOPIC", "PARTITION", "OFFSET"), rows, "no offsets")
 
 
 @app.command("watch")
@@ -351,6 +332,6 @@ def delete_command(  # noqa: PLR0913  the options of a command
     _say(output, told, **facts)
 
 
-app.command("migrate")(migrate.migrate_command)
 for _command in app.registered_commands:
     _command.cls = _RegistryCommand
+app.command("migrate", cls=_MigrateCommand)(migrate.migrate_command)

@@ -21,11 +21,11 @@ from groupkeeper.coordinator.cli.pipeline.inputs import now_ms, read_properties
 from groupkeeper.coordinator.cli.pipeline.migrate import print_verified, topic_map
 from groupkeeper.coordinator.cli.pipeline.plan_run import (
     Again,
+    check_verify,
     opened_plan,
     print_result,
     refuse_with_plan,
 )
-from groupkeeper.coordinator.cli.plain_text import plain
 from groupkeeper.coordinator.cli.zookeeper.options import (
     DEFAULT_SERVERS,
     ConfigOption,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 CLIENT_ID: Final = "groupkeeper-zookeeper"
 """The client id for reads; writes use the plan's client id."""
 NO_DATA: Final = "none"
-NAMED: Final = 3
-"""The number of partitions that a message names."""
 
 
 class Servers(NamedTuple):
@@ -105,8 +103,8 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         bool,
         typer.Option(
             "--verify",
-            help="Report differences from the plan. Repeat the --to or --from of the plan to also "
-            "report changes at the source since then.",
+            help="Report differences from the plan. Repeat the --to or --from (and --shift) of the "
+            "plan to also report changes at the source since then.",
         ),
     ] = False,
     apply: options.ApplyOption = False,
@@ -126,7 +124,8 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     """
     from groupkeeper.pipeline.restore.cluster import ClusterError
 
-    _check_options(plan, (verify, undo, apply), (to, source))
+    check_verify(plan, verify=verify, undo=undo, apply=apply)
+    _check_places(plan, (to, source), verify)
     servers = Servers(zookeeper, config, to or source, client_config, timeout)
     wanted = _Wanted(group or [], shift, topic_map(topics or ()), data, is_back=source is not None)
     try:
@@ -150,14 +149,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     print_result(made, again, outcomes, apply, output)
 
 
-def _check_options(
-    plan: Path | None, what: tuple[bool, bool, bool], places: tuple[str | None, str | None]
-) -> None:
-    verify, undo, apply = what
-    if plan is None and (verify or undo):
-        fail("--verify and --undo need an existing plan: name it with --plan FILE", USAGE)
-    if verify and apply:
-        fail("--verify changes nothing: leave out --apply, or --verify", USAGE)
+def _check_places(plan: Path | None, places: tuple[str | None, str | None], verify: bool) -> None:
     if all(places):
         fail("--to is one way and --from the other: leave out one", USAGE)
     if plan is None and not any(places):
@@ -221,7 +213,12 @@ def _planned(servers: Servers, wanted: _Wanted) -> Plan:
             records = stack.enter_context(servers.cluster(CLIENT_ID, wanted.data))
         listed = {name: each for name, each in source.groups().items() if wanted.names(name)}
         moved, left_out = _moved(source, sorted(listed), wanted)
-        _warn([name for name in moved if not listed[name].is_idle], left_out)
+        if left_out:
+            many = plan_view.counted(len(left_out), "offset")
+            typer.echo(f"groupkeeper: {many} left out ({plan_view.named(left_out)})", err=True)
+        active = [name for name in moved if not listed[name].is_idle]
+        again = "--from" if wanted.is_back else "--to"
+        plan_view.warn_of_members(active, f"{again} and --shift" if wanted.shift else again)
         if not moved:
             like = f" like {' or '.join(wanted.patterns)}" if wanted.patterns else ""
             fail(f"{source.address}: no group{like} has an offset to move", NOTHING_MATCHED)
@@ -233,25 +230,6 @@ def _planned(servers: Servers, wanted: _Wanted) -> Plan:
             topics=dict(sorted(wanted.topics.items())),
         )
         return make_plan(target, moved, records, purpose, removes=lambda partition: False)
-
-
-def _warn(active: Sequence[str], left_out: Sequence[str]) -> None:
-    if left_out:
-        more = ", ..." if len(left_out) > NAMED else ""
-        typer.echo(
-            f"groupkeeper: {plan_view.counted(len(left_out), 'offset')} left out "
-            f"({plain(', '.join(left_out[:NAMED]))}{more})",
-            err=True,
-        )
-    if active:
-        has = "has" if len(active) == 1 else "have"
-        more = ", ..." if len(active) > NAMED else ""
-        typer.echo(
-            f"groupkeeper: {plan_view.counted(len(active), 'group')} {has} members at the source "
-            f"({plain(', '.join(active[:NAMED]))}{more}), which keep committing. Stop them and "
-            "plan again before you apply",
-            err=True,
-        )
 
 
 def _target(made: Plan, servers: Servers, stack: ExitStack) -> _Side:

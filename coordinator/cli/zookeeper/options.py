@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from groupkeeper.coordinator.cli.failing import USAGE, fail
-from groupkeeper.coordinator.cli.pipeline.inputs import read_properties
+from groupkeeper.coordinator.cli.pipeline.inputs import read_known
 
 if TYPE_CHECKING:
     from groupkeeper.clients.zookeeper.registry import Registry
@@ -70,7 +70,7 @@ def registry_of(
             servers,
             connect_timeout_ms=int(timeout_s * 1000),
             session_timeout_ms=session_timeout_ms,
-            **_secured(read_properties(config), config),
+            **_secured(read_known(config, _KNOWN, _FILES), config),
         )
     except ValueError as error:
         fail(str(error), USAGE)
@@ -83,11 +83,6 @@ def _secured(properties: Mapping[str, str], config: Path | None) -> dict[str, An
         ZooKeeperTls,
     )
 
-    for name, value in properties.items():
-        if name not in _KNOWN:
-            fail(f"{config}: unknown setting {name}; known are {', '.join(_KNOWN)}", USAGE)
-        if name in _FILES and not Path(value).is_file():
-            fail(f"{config}: {name}={value}: no such file", USAGE)
     acls = {"open": ANYONE, "creator": CREATOR_ONLY}
     acl = properties.get("acl", "open")
     if acl not in acls:

@@ -1,0 +1,29 @@
+"""Commands that need packages which not every installation has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from typer.core import TyperCommand
+
+from groupkeeper.coordinator.cli.extras import Extra, lacking
+from groupkeeper.coordinator.cli.failing import USAGE, fail
+
+
+class ExtraCommand(TyperCommand):
+    """Checks for missing packages before it runs. Its help works without them."""
+
+    needs: ClassVar[Sequence[Extra]]
+
+    def invoke(self, ctx: Any) -> Any:
+        for extra in self.needs:
+            if (lack := lacking(extra)) is not None:
+                fail(lack, USAGE)
+        return super().invoke(ctx)
+
+
+class AdminCommand(ExtraCommand):
+    """A command that needs Kafka's clients."""
+
+    needs: ClassVar[Sequence[Extra]] = ("admin",)
