@@ -240,5 +240,6 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
             await reader.hand_over(error)
         finally:
             del self._giving_up[reader]
-            # the view without our lock may have come first, and no other may follow
+            # The view that shows our lock as released may have come before this, and there may be
+            # no later one.
             self._look_whether_settled()

@@ -40,12 +40,12 @@ class _OffsetsCommand(AdminCommand):
 
 @app.callback()
 def offsets() -> None:
-    """Committed offsets of earlier moments. Needs the extra `admin`, and no Spark."""
+    """Restore committed offsets of an earlier moment. Needs the extra `admin`, and no Spark."""
 
 
 @app.command("restore", cls=_OffsetsCommand)
 def restore_command(  # noqa: PLR0913  the options of a command
-    group: Annotated[str | None, typer.Option("--group", help="The group to restore.")] = None,
+    group: options.RestoredGroupOption = None,
     as_of: options.AsOfOption = None,
     store: options.StoreOption = None,
     log: Annotated[

@@ -34,7 +34,7 @@ def check_command(
         bool,
         typer.Option(
             "--write",
-            help="Also measure durable writes of a store on a server. No daemon may use it.",
+            help="Also measure durable writes of a store on a server. No daemon may use the store.",
         ),
     ] = False,
     repair: Annotated[
@@ -42,7 +42,7 @@ def check_command(
         typer.Option(
             "--repair",
             help="Also look for what interrupted writes left behind in PostgreSQL, ZooKeeper or "
-            "Consul. No daemon may use it.",
+            "Consul. No daemon may use the store.",
         ),
     ] = False,
     apply: Annotated[

@@ -267,7 +267,7 @@ class GroupCoordinator(HostCalls):
         """
         try:
             place = self._routed[request.group_id]  # type: ignore[index]
-        except KeyError:  # its group has no place yet, or it is not about one group
+        except KeyError:  # the group has no slot yet, or the request names no single group
             if request.route is ShardRoute.CLUSTER:
                 self._submit_to_cluster(request, ticket)
                 return

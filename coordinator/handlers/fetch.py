@@ -4,7 +4,7 @@
 | version | change |
 | --- | --- |
 | 5 | log start offset |
-| 7 | sessions, and an error for the whole |
+| 7 | sessions, and one error for the whole reply |
 | 9 | current leader epoch |
 | 11 | rack, preferred read replica |
 | 12 | flexible |

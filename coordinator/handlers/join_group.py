@@ -2,12 +2,12 @@
 
 | version | change |
 | --- | --- |
-| 1 | rebalance timeout; before, the session timeout serves as it |
+| 1 | rebalance timeout; in version 0 it is the session timeout |
 | 2 | throttle time |
 | 4 | an unknown dynamic member gets an id first: MEMBER_ID_REQUIRED (KIP-394) |
 | 5 | group instance id (KIP-345) |
 | 6 | flexible |
-| 7 | protocol type in the reply; the protocol name may be null, and is with an error |
+| 7 | protocol type in the reply; in a reply with an error, the protocol name is null |
 | 8 | reason |
 | 9 | skip-assignment flag (KIP-814) |
 """

@@ -3,7 +3,7 @@
 | version | change |
 | --- | --- |
 | 1 | throttle time |
-| 3 | a batch of members, by id or instance id, each with an error; before: one, error at the top |
+| 3 | several members, by id or instance id, each with its error; before, one member |
 | 4 | flexible |
 | 5 | reason |
 """

@@ -3,7 +3,7 @@
 
 | version | change |
 | --- | --- |
-| 0 | an empty array means all topics; from 1 on null does, and empty means none |
+| 0 | an empty array means all topics; from version 1 on, null means all and empty means none |
 | 1 | rack, controller, internal flag |
 | 2 | cluster id |
 | 3 | throttle time |
@@ -14,7 +14,7 @@
 | 9 | flexible |
 | 10 | topic ids in the reply; a null name or an id in the request is INVALID_REQUEST below 12 |
 | 12 | look-up by id |
-| 13 | an error for the whole |
+| 13 | one error for the whole reply |
 
 All partitions of all topics look alike here. The partitions of a small topic are packed once for
 each partition count: an image of 10,000 topics must not hold the loop.

@@ -2,8 +2,8 @@
 
 | version | change |
 | --- | --- |
-| 0 | (unadvertised) no generation and no member: as generation -1 |
-| 1 | (unadvertised) generation and member; a timestamp a partition, which is ignored |
+| 0 | (unadvertised) no generation and no member; we use generation -1 |
+| 1 | (unadvertised) generation and member; a timestamp for each partition, which is ignored |
 | 2-4 | retention time |
 | 3 | throttle time |
 | 6 | leader epoch |

@@ -2,8 +2,8 @@
 
 | version | change |
 | --- | --- |
-| 0 | (unadvertised) as 1; ZooKeeper-era Kafka read from ZooKeeper |
-| 2 | null topics: everything that is stored; an error for the whole |
+| 0 | (unadvertised) as version 1; old versions of Kafka read from ZooKeeper |
+| 2 | null topics: everything that is stored; one error for the whole reply |
 | 3 | throttle time |
 | 5 | leader epoch |
 | 6 | flexible |

@@ -124,7 +124,7 @@ def _asking_first(route: Route, authorize: Authorize) -> Handle:
 
 
 def _denying(services: Services, error: ErrorCode) -> Services:
-    """Return services with which a handler answers its request with this error."""
+    """Return services that make a handler answer its request with this error."""
     return replace(services, denied=error, coordinator=_Denying(services.coordinator, error))
 
 

@@ -155,10 +155,10 @@ class MemoryBudget:
             self._timer = None
 
     def _press(self, holder: Holder) -> None:
-        """Let a connection that has grown check whether it may still be read. Above the whole
-        budget, first close the largest connections.
+        """Start to limit connections. Called if one has grown while the soft limit is exceeded.
 
-        Called if a connection has grown while the soft limit is exceeded.
+        If the whole budget is exceeded, close the largest connections. Then let the connection that
+        has grown check whether it may still be read.
         """
         self.share_bytes = self.soft_bytes // len(self._holders)
         if self._timer is None:

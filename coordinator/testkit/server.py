@@ -154,9 +154,9 @@ class GroupkeeperServer:
     async def stop(self) -> None:
         """Stop the server, close the connections, and undo every fault.
 
-        Parked requests are answered NOT_COORDINATOR. The clock keeps the time by which it was
-        moved, also after a ``restart``. If the call is cancelled, the stop continues, and another
-        ``stop`` waits for its end.
+        Parked requests are answered NOT_COORDINATOR. The time of the clock is not reset, also not
+        by a ``restart``. If the call is cancelled, the stop continues, and another ``stop`` waits
+        for its end.
         """
         await asyncio.shield(self._turns.take(self._end))
 

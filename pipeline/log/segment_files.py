@@ -151,7 +151,7 @@ class ManifestLines:
         self._by_name: dict[str, Listed] = {}
 
     def add(self, folder: str, content: bytes) -> None:
-        """Read the manifest of a folder (``""``, or a path with its slash).
+        """Read the manifest of a folder: ``""``, or a path that ends with a slash.
 
         Invalid lines are skipped: the names of the files have the same information.
         """

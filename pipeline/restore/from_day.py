@@ -98,8 +98,8 @@ def _is_current(coverage: Coverage, day: date, note: DayNote) -> bool:
 
 
 def _is_in_order(coverage: Coverage, base: date) -> bool:
-    """Return True if every store has larger seqs after the day ``base`` than until its end, and no
-    new snapshot after it.
+    """Return True if, in every store, the events after the day ``base`` have larger seqs than those
+    before, and no new snapshot was written after that day.
     """
     stores = coverage.stores()
     last_seqs: dict[str, int] = {}

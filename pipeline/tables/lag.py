@@ -61,7 +61,7 @@ def lag_1m(
     midnights = F.array(*(F.lit(_midnight_ms(day)).cast("long") for day in days))
     first = keys.select(*OFFSET_KEY, F.explode(midnights).alias("minute_ms"))
     rows = rows.unionByName(first, allowMissingColumns=True)
-    # one minute may have several rows; each sees all of them, and the last one is kept
+    # A minute may have several rows. Each is computed from all of them; only the last is kept.
     so_far = Window.partitionBy(*OFFSET_KEY).orderBy("minute_ms")
     moved_ms = F.when(F.col("offset").isNotNull(), F.col("minute_ms"))
     looks = rows.select(

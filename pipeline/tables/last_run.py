@@ -121,8 +121,8 @@ def content_of(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) ->
 def bytes_to_read(last: LastRun | None, now: Sight | None, out: str) -> int | None:
     """Return about how many bytes a run will read, or None if that is unknown.
 
-    It reads the new files. It also reads the events that bronze has of their days and of all later
-    days.
+    A run reads the new files. It also reads the events in bronze of the earliest day in these files
+    and of all later days.
     """
     tables = local_folder(out)
     if now is None or tables is None:

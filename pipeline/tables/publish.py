@@ -90,8 +90,8 @@ def publish(  # noqa: PLR0913  the options of a run
     coverage = contents.coverage
     found = read_pointer(spark, lake)
     if found.version:
-        remove_old_layout(spark, lake)  # a run may have died before it did
-    write_view_files(spark, lake, found)  # they may name what is now removed
+        remove_old_layout(spark, lake)  # the run that should do this may have died
+    write_view_files(spark, lake, found)  # the old files may name removed folders
     valid = sweep(spark, lake, found, keep_versions_hours, _ms(clock))
     noted = valid.days
     stores = coverage.stores()

@@ -1,4 +1,4 @@
-"""Encode the saved state of a large group in pieces, so that the loop turns between them."""
+"""Encode the saved state of a large group in pieces, and let the event loop run between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 from groupkeeper.storage.codec.records import encode_saved
 
 PIECE_BYTES: Final = 512 * 1024
-"""The approximate size of a piece. To encode one takes up to 5 ms on the loop."""
+"""The approximate size of a piece. One takes up to 5 ms to encode."""
 
 _NO_OFFSETS: Final = b"}}"
 """The end of a saved group without offsets."""
@@ -28,8 +28,8 @@ def snapshot_of(group: SavedGroup) -> SavedGroup:
 
 
 async def encode_in_pieces(group: SavedGroup, piece_bytes: int = PIECE_BYTES) -> bytes:
-    """Return what ``encode_saved`` returns. The loop turns after each piece, so the group must be a
-    snapshot.
+    """Return what ``encode_saved`` returns. The event loop runs after each piece, so the group must
+    be a snapshot.
     """
     pieces = []
     for piece in _pieces(group, piece_bytes):

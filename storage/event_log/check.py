@@ -233,9 +233,9 @@ def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Ch
     """
     first_seq = min((segment.first_seq for segment in found.get(log_id, ())), default=1)
     if log_id in chain.begins:
-        return first_seq - 1  # its first event names the log before it
+        return first_seq - 1  # the first event of this log names the log before it
     if parse_snapshot_log(log_id) is not None:
-        return first_seq - 1  # the events of a snapshot have the last seqs of those that it covers
+        return first_seq - 1  # the seqs of a snapshot are the last of those that it covers
     horizon = _horizon(log_id, found)
     others = [segments for other, segments in found.items() if base_log(other) != log_id]
     ends = [max(segment.last_seq for segment in segments) for segments in others]

@@ -26,7 +26,11 @@ from groupkeeper.coordinator.cli.plain_text import plain
 if TYPE_CHECKING:
     from groupkeeper.clients.readers.message import Message
 
-app = typer.Typer(help="Groups of readers in Consul.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Show groups of readers in Consul, and read as a member.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 class _ConsulCommand(ExtraCommand):

@@ -53,8 +53,8 @@ class _Job(TyperCommand):
 def pipeline() -> None:
     """Jobs on the event log: tables, reports, restore, migration, import.
 
-    They need the extra `pipeline`, and Java. `restore --plan`, `dump-offsets` and `sample-ends`
-    need only the extra `admin`.
+    They need the extra `pipeline`, and Java. Exceptions: `export` needs only the extra `export`;
+    `restore --plan`, `dump-offsets` and `sample-ends` need only the extra `admin`.
     """
 
 

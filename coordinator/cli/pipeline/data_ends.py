@@ -52,6 +52,7 @@ def sample_ends_command(
         int,
         typer.Option(
             "--keep-days",
+            metavar="N",
             min=1,
             help="How many days of samples stay in the log's folder. Tables keep what they read.",
         ),

@@ -182,8 +182,11 @@ StoreOption = Annotated[
         "segments were moved.",
     ),
 ]
+RestoredGroupOption = Annotated[
+    str | None, typer.Option("--group", metavar="GROUP", help="The group to restore.")
+]
 TopicOption = Annotated[
-    list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")
 ]
 AcceptGapsOption = Annotated[
     bool,

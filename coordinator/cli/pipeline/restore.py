@@ -31,7 +31,7 @@ SPARK_MEMORY: Final = "1g"
 
 
 def restore_command(  # noqa: PLR0913  the options of a command
-    group: Annotated[str | None, typer.Option("--group", help="The group to restore.")] = None,
+    group: options.RestoredGroupOption = None,
     as_of: options.AsOfOption = None,
     store: options.StoreOption = None,
     log: Annotated[Path | None, options.LOG_DIR] = None,

@@ -81,7 +81,7 @@ def run_command(  # noqa: PLR0913  the options of a command
     conf: ConfOption = None,
     jvm_cache: JvmCacheOption = None,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Keep running, once a minute.")
+        bool, typer.Option("--continuous", help="Repeat the run every minute.")
     ] = False,
     accept_gap: Annotated[
         list[datetime] | None,

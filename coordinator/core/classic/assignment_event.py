@@ -20,8 +20,8 @@ DECODED_GROWTH = 6
 def assignment_event(group: ClassicGroup, max_step_bytes: int) -> Assignment:
     """Return the event of the assignment that the leader of this generation made.
 
-    The group's record is in the same step. So the event may use only what it leaves of
-    ``max_step_bytes``.
+    The group's record is in the same step. So the event may use only the part of
+    ``max_step_bytes`` that the record does not need.
     """
     assigned = sum(len(m.assignment) for m in group.members.values())
     room = max_step_bytes - encoded_bytes(assigned) - 2 * group.size_bytes

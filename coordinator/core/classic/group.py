@@ -78,7 +78,7 @@ class ClassicGroup(Group):
         super().__init__(group_id, GroupType.CLASSIC, tally)
         # Saved: only apply writes it.
         self.saved: GroupRecord | None = None
-        # Live.
+        # Not saved.
         self.state = GroupState.EMPTY
         self.state_timestamp_ms = -1
         self.protocol_type: str | None = None

@@ -95,8 +95,8 @@ def _epoch_refusal(
 ) -> HeartbeatRefusal | None:
     """Refuse an epoch that is not the member's current one.
 
-    The previous epoch is accepted if the answer with the current one may be lost. The member then
-    reports only partitions that it was assigned.
+    The previous epoch is accepted if the member reports only partitions that are assigned to it. In
+    this case the answer with the current epoch may have been lost.
     """
     member = group.members[request.member_id]
     epoch, current = request.member_epoch, member.current

@@ -84,7 +84,7 @@ class ConsumerGroup(Group):
         # Saved: only apply writes these.
         self.epochs = Epochs()
         self.subscriptions = Subscriptions(group_id, tally.subscribers)
-        # What follows from it.
+        # Computed from the saved fields.
         self.owners: dict[str, dict[int, str]] = {}
         """Topic id -> partition -> the member that has it. It stays the owner until it has given
         the partition up. No topic is without partitions."""
@@ -92,7 +92,7 @@ class ConsumerGroup(Group):
         self._settled = 0
         """The members that have everything that the target gives them."""
         self._fields_bytes = 0
-        # Live.
+        # Not saved.
         self.is_stale = True
         """True if the subscribed topics may have changed since their hash was computed."""
         self.computation: TargetComputation | None = None

@@ -69,7 +69,7 @@ class ConsumerGroupMember(Member):
         """An upper bound of the size of the fields, without the names of topics. The group counts
         those."""
         self.place = place(fields.member_id, fields.group_instance_id)
-        # Live.
+        # Not saved.
         key = (group_id, fields.member_id)
         self.rebalance = Deadline(DeadlineKind.MEMBER_REBALANCE, key)
         """When the member must have given up the partitions that it has to give up."""

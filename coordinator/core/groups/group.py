@@ -140,7 +140,7 @@ class Group(ABC):
         """An upper bound of the size of the saved offsets' metadata."""
         self.assigned_bytes = 0
         """An upper bound of the size of the saved assignments."""
-        # Live.
+        # Not saved.
         self.members: dict[str, Any] = {}
         """Member id -> member, of the class that the type of the group has."""
         self.static_members: dict[str, str] = {}
