@@ -102,7 +102,7 @@ class UpstreamMirror:
                     await self._note_all()
                 await self.round()
             except Exception:  # noqa: BLE001 - a round must not be the last one
-                _log.exception("mirror_failed")
+                _log.exception("upstream_mirror_failed")
             await asyncio.sleep(INTERVAL_S)
 
     async def _note_all(self) -> None:

@@ -49,6 +49,19 @@ def test_names_of_events_are_snake_case() -> None:
     assert wrong == {}
 
 
+def test_the_manual_has_the_level_of_every_line() -> None:
+    """Two lines of one name and of different levels are two events."""
+    explained = dict(re.findall(r"^\| `([a-z_]+)` \| (\w+) \|", MANUAL, re.MULTILINE))
+    wrong = []
+    for place, call in log_calls():
+        assert isinstance(call.func, ast.Attribute)
+        assert isinstance(call.args[0], ast.Constant)
+        level = "error" if call.func.attr == "exception" else call.func.attr
+        if explained[call.args[0].value] != level:
+            wrong.append(f"{place}: {call.args[0].value} has the level {level}")
+    assert wrong == []
+
+
 def test_the_manual_explains_every_event_and_no_other() -> None:
     explained = re.findall(r"^\| `([a-z_]+)` \|", MANUAL, re.MULTILINE)
     assert explained == sorted(set(explained)), "in the order of the alphabet, each once"
