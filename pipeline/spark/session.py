@@ -41,7 +41,7 @@ _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.compression.codec": "zstd",
-    # where in Python a column was made, asked of the JVM for each one
+    # would ask the JVM, for each column, at which line of Python the column was made
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
