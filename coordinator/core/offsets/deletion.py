@@ -173,7 +173,7 @@ def _merged(
 def _portion(
     shard: ShardState, group: Group, lost: Sequence[StoredOffset], most_bytes: int
 ) -> Sequence[StoredOffset]:
-    pending_bytes = shard.pendings.group_bytes(group.group_id)  # pending offsets that stay are written again
+    pending_bytes = shard.pendings.group_bytes(group.group_id)  # the rest is written again
     most_bytes = min(shard.limits.max_step_bytes - pending_bytes, most_bytes)
     return Portion(len(lost), most_bytes).take(group.group_id, lost)
 
