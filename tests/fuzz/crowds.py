@@ -19,7 +19,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -235,6 +235,16 @@ def join(group_id: str, member_id: str, names: Any = None, pattern: str | None =
     return encode_request(API, VERSION, values, 7, "app")
 
 
+def joins(group_id: str, count: int, names: list[str]) -> Iterator[bytes]:
+    """Encode the first heartbeats of members with the same names. The names are encoded once: that
+    takes ten times as long as the coordinator needs for the heartbeat.
+    """
+    first = b"m-00000"
+    frame = join(group_id, first.decode(), names=names)
+    assert frame.count(first) == 1
+    return (frame.replace(first, b"m-%05d" % number) for number in range(count))
+
+
 def beat(group_id: str, member_id: str, epoch: int) -> bytes:
     """Encode a heartbeat that states nothing new."""
     values = {
@@ -309,7 +319,7 @@ async def joiners(crowd: Crowd) -> AsyncIterator[Seen]:
     topics = crowd.topics
     yield await crowd.send(
         "a member joins every millisecond",
-        (join("j", f"m-{number}", names=topics) for number in range(crowd.size.members)),
+        joins("j", crowd.size.members, names=topics),
         gap_s=0.001,
     )
     yield await crowd.send(
