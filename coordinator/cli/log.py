@@ -127,7 +127,7 @@ def tail_command(
                 source.report_lost(seq)
                 seq = until_seq
     except StoreRefused as error:
-        fail(f"{error}. --store names the daemon's SQLite file", FAILED)
+        fail(f"{error}. --store names the daemon's SQLite file, or the URL of its store", FAILED)
     except (StorageError, SegmentError, OSError) as error:
         fail(f"{source.store} cannot be read: {error}", FAILED)
     except KeyboardInterrupt:

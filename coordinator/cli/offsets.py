@@ -21,6 +21,7 @@ from groupkeeper.coordinator.cli.pipeline.restoring import (
     wrong_segments,
 )
 from groupkeeper.coordinator.cli.stopping import stoppable
+from groupkeeper.coordinator.cli.store_place import StorePlace
 
 if TYPE_CHECKING:
     from groupkeeper.pipeline.log.coverage import Coverage
@@ -92,14 +93,14 @@ def _found(history: History) -> Standing:
     return _of_log(log, history)
 
 
-def _of_store(store: Path, log: Path | None, history: History) -> Standing:
+def _of_store(store: StorePlace, log: Path | None, history: History) -> Standing:
     """Read sealed and unsealed events as one stream. Raises RestoreError."""
     from groupkeeper.pipeline.log.coverage import base_log
     from groupkeeper.pipeline.restore.standing import GroupHistory
     from groupkeeper.storage.event_log.reader import read_events
     from groupkeeper.storage.open import rows_of
 
-    open_rows = rows_of(store)
+    open_rows = rows_of(store.where)
     gaps: list[tuple[int, int]] = []
     found = GroupHistory(history.group, history.as_of_ms)
     first_log, last_ts_ms = "", 0

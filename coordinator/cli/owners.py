@@ -47,7 +47,7 @@ def owners_command(  # noqa: PLR0913 - the options of a command
     try:
         owners = partition_owners(source.read(), topic, partition)[-lines:]
     except StoreRefused as error:
-        fail(f"{error}. --store names the daemon's SQLite file", FAILED)
+        fail(f"{error}. --store names the daemon's SQLite file, or the URL of its store", FAILED)
     except (StorageError, SegmentError, OSError) as error:
         fail(f"{source.store} cannot be read: {error}", FAILED)
     source.report_lost()

@@ -11,6 +11,7 @@ import typer
 
 from groupkeeper.coordinator.cli.failing import USAGE, fail
 from groupkeeper.coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.cli.store_place import StorePlace, store_place
 from groupkeeper.coordinator.daemon.config import Settings
 from groupkeeper.coordinator.daemon.config_load import ConfigError, load_settings
 
@@ -19,8 +20,13 @@ if TYPE_CHECKING:
     from groupkeeper.storage.event_log.source import OpenRows
 
 StoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", metavar="FILE", help="The SQLite file, instead of storage.url."),
+    StorePlace | None,
+    typer.Option(
+        "--store",
+        metavar="FILE|URL",
+        parser=store_place,
+        help="The SQLite file, or the URL of another store, instead of storage.url.",
+    ),
 ]
 ConfigOption = Annotated[
     Path | None,
@@ -32,8 +38,7 @@ ConfigOption = Annotated[
 class StoredEvents:
     """The events to read, and the problems found."""
 
-    store: Path | str
-    """A file, or a URL without its password, for messages."""
+    store: StorePlace
     open_rows: OpenRows
     group_id: str | None
     gaps: set[tuple[int, int]] = field(default_factory=set)
@@ -82,17 +87,15 @@ class StoredEvents:
                 )
 
 
-def stored_events(store: Path | None, config: Path | None, group: str | None) -> StoredEvents:
+def stored_events(store: StorePlace | None, config: Path | None, group: str | None) -> StoredEvents:
     """Open the events of ``store``, or of the store in the settings; with ``group``, only its
     events.
     """
     if store is not None:
         return StoredEvents(store, _rows_of(store, ""), group)
-    from groupkeeper.storage.open import without_password
-
-    place = settings_of(config).storage
-    open_rows = _rows_of(place.url, place.password_file)
-    return StoredEvents(without_password(place.url), open_rows, group)
+    storage = settings_of(config).storage
+    place = StorePlace(storage.url)
+    return StoredEvents(place, _rows_of(place, storage.password_file), group)
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -103,12 +106,12 @@ def settings_of(config: Path | None) -> Settings:
         fail(str(error), USAGE)
 
 
-def _rows_of(store: Path | str, password_file: str) -> OpenRows:
+def _rows_of(store: StorePlace, password_file: str) -> OpenRows:
     from groupkeeper.storage.base import StoreRefused
     from groupkeeper.storage.open import rows_of
     from groupkeeper.storage.password_file import read_password
 
     try:
-        return rows_of(store, read_password(password_file))
+        return rows_of(store.where, read_password(password_file))
     except StoreRefused as error:
-        fail(f"{error}; name a --store FILE", USAGE)
+        fail(f"{error}; name a --store FILE or URL", USAGE)

@@ -295,10 +295,11 @@ async def test_the_events_of_a_store_on_a_server_are_followed(
     config = tmp_path / "config.toml"
     url = f"zookeeper://{zookeeper.servers}{inner.chroot}"
     config.write_text(f'[storage]\nurl = "{url}"\n')
-    tail = ["log", "tail", "--config", str(config), "-o", "json"]
-    found = await asyncio.to_thread(CliRunner().invoke, app, tail)
-    assert found.exit_code == 0, found.output
-    assert [json.loads(line)["seq"] for line in found.stdout.splitlines()] == [1, 2, 3, 4]
+    for place in (["--config", str(config)], ["--store", url]):
+        tail = ["log", "tail", *place, "-o", "json"]
+        found = await asyncio.to_thread(CliRunner().invoke, app, tail)
+        assert found.exit_code == 0, found.output
+        assert [json.loads(line)["seq"] for line in found.stdout.splitlines()] == [1, 2, 3, 4]
     events = await asyncio.to_thread(lambda: [*groupkeeper.read_events(url)])
     assert [event["seq"] for event in events] == [1, 2, 3, 4]
     await owner.storage.close()

@@ -8,6 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
+from groupkeeper.coordinator.cli.store_place import StorePlace, store_place
+
 
 def literal(address: str | Path | None) -> str | Path | None:
     """Refuse an address that Spark reads as a pattern. Spark would write to this address, but read
@@ -174,12 +176,13 @@ AsOfOption = Annotated[
     ),
 ]
 StoreOption = Annotated[
-    Path | None,
+    StorePlace | None,
     typer.Option(
         "--store",
-        metavar="FILE",
-        help="The daemon's SQLite file. It has the newest events too. Add --log-dir if its "
-        "segments were moved.",
+        metavar="FILE|URL",
+        parser=store_place,
+        help="The daemon's SQLite file, or the URL of its store. It has the newest events too. Add "
+        "--log-dir if its segments were moved.",
     ),
 ]
 RestoredGroupOption = Annotated[

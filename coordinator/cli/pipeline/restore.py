@@ -21,6 +21,7 @@ from groupkeeper.coordinator.cli.pipeline.restoring import (
 )
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
 from groupkeeper.coordinator.cli.pipeline.tables import is_nowhere
+from groupkeeper.coordinator.cli.store_place import StorePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +66,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
 
 
 def _require_one_place(
-    store: Path | None, log: Path | None, tables: str | None, master: str | None
+    store: StorePlace | None, log: Path | None, tables: str | None, master: str | None
 ) -> None:
     """Exit if the options name no history, or two."""
     if tables is not None and (store is not None or log is not None):
@@ -127,14 +128,14 @@ def _events(history: History, spark: SparkSession, scratch: Path) -> DataFrame:
 
 
 def _events_of_store(
-    store: Path, history: History, spark: SparkSession, scratch: Path
+    store: StorePlace, history: History, spark: SparkSession, scratch: Path
 ) -> DataFrame:
     """Read sealed and unsealed events as one stream. Raises RestoreError."""
     from groupkeeper.coordinator.cli.pipeline.store_history import copy_group
     from groupkeeper.pipeline.restore.restore import events_of_log
     from groupkeeper.storage.open import rows_of
 
-    log_dir, open_rows = history.places[1], rows_of(store)
+    log_dir, open_rows = history.places[1], rows_of(store.where)
     gaps = copy_group(open_rows, log_dir, history.group, scratch)
     accept_gaps(open_rows, gaps, history)
     if not any(scratch.iterdir()):

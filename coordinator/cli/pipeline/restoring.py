@@ -28,6 +28,7 @@ from groupkeeper.coordinator.cli.pipeline.plan_run import (
     refuse_with_plan,
 )
 from groupkeeper.coordinator.cli.pipeline.plan_view import moment, write_plan
+from groupkeeper.coordinator.cli.store_place import StorePlace
 
 if TYPE_CHECKING:
     from groupkeeper.pipeline.restore.cluster import Cluster, ClusterEndpoint
@@ -48,7 +49,7 @@ class RestoreOptions(NamedTuple):
 
     group: str | None
     as_of: str | None
-    store: Path | None
+    store: StorePlace | None
     log: Path | None
     tables: str | None
     topics: list[str]
@@ -69,7 +70,7 @@ class History(NamedTuple):
 
     group: str
     as_of_ms: int
-    places: tuple[Path | None, Path | None, str | None]
+    places: tuple[StorePlace | None, Path | None, str | None]
     """The store, the folder of segments, the tables."""
     topics: list[str]
     accepts_gaps: bool
@@ -131,7 +132,7 @@ def _history(asked: RestoreOptions) -> tuple[History, str]:
     return History(asked.group, as_of_ms, places, asked.topics, asked.accepts_gaps), asked.server
 
 
-def _require_history(store: Path | None, log: Path | None) -> None:
+def _require_history(store: StorePlace | None, log: Path | None) -> None:
     """End the command if the store or the folder has no history. Called before any other work."""
     from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import segment_names
@@ -139,7 +140,7 @@ def _require_history(store: Path | None, log: Path | None) -> None:
 
     with reading(store or log):
         if store is not None:
-            last_seq(rows_of(store))
+            last_seq(rows_of(store.where))
         elif log is not None and not segment_names(log):
             fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
 
@@ -153,7 +154,7 @@ def reading(place: object) -> Iterator[None]:
     try:
         yield
     except StoreRefused as error:
-        fail(f"{error}. --store names the daemon's SQLite file", FAILED)
+        fail(f"{error}. --store names the daemon's SQLite file, or the URL of its store", FAILED)
     except SegmentError as error:
         fail(
             f"{error}. Replace the file with a good copy. If there is none, move the file "
