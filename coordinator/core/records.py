@@ -79,6 +79,10 @@ class CommittedTopic(msgspec.Struct, frozen=True, gc=False, rename={"partitions"
     partitions: list[CommittedPartition]
 
 
+COMMIT_API: Final = "OffsetCommit"
+TXN_COMMIT_API: Final = "TxnOffsetCommit"
+
+
 class OffsetsCommitted(
     msgspec.Struct,
     frozen=True,
@@ -110,8 +114,10 @@ class OffsetsCommitted(
     """The time after which retention may delete these offsets (OffsetCommit v2-4); -1: not set."""
     topics: list[CommittedTopic]
     group_type: GroupType = GroupType.CLASSIC
-    """Not stored for a classic group, because it is the default. It is the last field, so that its
-    bytes can be found behind the topics (``storage.event_log.lines``)."""
+    """Not stored for a classic group, because it is the default."""
+    api: str = COMMIT_API
+    """``TXN_COMMIT_API`` if the offsets were committed with a transaction. It is the last field, so
+    that its bytes can be found (``storage.event_log.lines``)."""
 
 
 class OffsetsRemoved(msgspec.Struct, frozen=True, tag="offsets_removed", tag_field="record"):

@@ -14,7 +14,6 @@ from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.records import OffsetsCommitted, Record
 from groupkeeper.storage.segment_lines import COMMIT_KIND, ROW_FIELDS, EventDict
 
-COMMIT_API: Final = "OffsetCommit"
 NO_GROUP_TYPE: Final = ""
 """The ``group_type`` of an event that belongs to no group."""
 
@@ -83,7 +82,7 @@ def _commit_fields(commit: OffsetsCommitted) -> EventDict:
         "client_id": commit.client_id,
         "client_host": commit.client_host,
         "principal": commit.principal,
-        "api": COMMIT_API,
+        "api": commit.api,
         "commit_time_ms": commit.commit_time_ms,
         "expire_time_ms": commit.expire_time_ms,
         "topics": [

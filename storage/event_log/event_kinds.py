@@ -109,7 +109,7 @@ COMMON_FIELDS: Final = (
         "api",
         _STRING,
         "The API of the request that caused the event, if it adds information: `OffsetCommit`, or "
-        "`TxnOffsetCommit` for an offset that an import from Kafka found in a transaction.",
+        "`TxnOffsetCommit` for an offset that was committed with a transaction.",
     ),
 )
 """The fields of every event."""

@@ -15,13 +15,8 @@ import msgspec
 
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.group_type import GroupType
-from groupkeeper.storage.codec.events import (
-    COMMIT_API,
-    NO_GROUP_TYPE,
-    Stamp,
-    event_dict,
-    stamp_fields,
-)
+from groupkeeper.coordinator.core.records import COMMIT_API, TXN_COMMIT_API, OffsetsCommitted
+from groupkeeper.storage.codec.events import NO_GROUP_TYPE, Stamp, event_dict, stamp_fields
 from groupkeeper.storage.codec.records import (
     PayloadHead,
     checked_decoder,
@@ -33,6 +28,7 @@ from groupkeeper.storage.segment_lines import COMMIT_KIND, EventLine, encode_lin
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
+_decode_commit: Final = msgspec.json.Decoder(OffsetsCommitted).decode
 
 KEPT_ID_BYTES: Final = 256
 """The longest group id, as JSON, that is cached. The cache has 10,000 entries, and clients choose
@@ -75,6 +71,8 @@ _GENERATION: Final = b',"generation":'
 a backslash before it."""
 _TOPICS_END: Final = b"]}"
 """The end of a commit of a classic group: no field follows its topics."""
+_TXN_END: Final = b',"api":"%b"}' % TXN_COMMIT_API.encode()
+"""The end of a commit with a transaction. It is decoded: the common fields have another API."""
 
 
 def row_lines(first_seq: int, data: bytes) -> RowLines:
@@ -108,7 +106,13 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
                 seq += 1
             for raw in batch.records:
                 record = bytes(raw)
-                if record.startswith(_COMMIT):
+                if not record.startswith(_COMMIT):
+                    continue
+                if record.endswith(_TXN_END):
+                    commit = _decode_commit(record)
+                    rendered = event_dict(stamp, seq, item.shard, item.lease_epoch, commit)
+                    yield commit.group_id, encode_line(rendered)
+                else:
                     at = record.index(_GENERATION)
                     written = record[len(_COMMIT) : at]
                     kept = len(written) <= KEPT_ID_BYTES
@@ -116,7 +120,7 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
                     if not record.endswith(_TOPICS_END):
                         named = b',"group":' + written  # the record has the type itself
                     yield group_id, b"%b%d%b%b\n" % (head, seq, named, record[at:])
-                    seq += 1
+                seq += 1
 
 
 def _name(written: bytes) -> tuple[str, bytes]:

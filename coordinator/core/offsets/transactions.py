@@ -29,6 +29,7 @@ from groupkeeper.coordinator.core.offsets.pending import overtake
 from groupkeeper.coordinator.core.records import (
     NO_OFFSET,
     NO_TIMESTAMP,
+    TXN_COMMIT_API,
     CommittedPartition,
     CommittedTopic,
     GroupRecord,
@@ -259,6 +260,7 @@ def _commit(shard: ShardState, group: Group, pending: PendingOffsets) -> None:
         NO_TIMESTAMP,
         topics,
         group.group_type,
+        TXN_COMMIT_API,
     )
     lowered = lowered_ends(shard, record)
     shard.record(record, pending_bytes(pending))

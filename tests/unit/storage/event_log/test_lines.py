@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.records import (
+    COMMIT_API,
+    TXN_COMMIT_API,
     CommittedTopic,
     OffsetsCommitted,
 )
@@ -56,6 +58,7 @@ def test_every_kind_is_the_same_event(stamp: Stamp) -> None:
     topics=st.integers(0, 3),
     times=st.tuples(INTEGERS, INTEGERS),
     group_type=st.sampled_from(GroupType),
+    api=st.sampled_from([COMMIT_API, TXN_COMMIT_API]),
 )
 def test_any_commit_is_the_same_event(
     group: str,
@@ -65,6 +68,7 @@ def test_any_commit_is_the_same_event(
     topics: int,
     times: tuple[int, int],
     group_type: GroupType,
+    api: str,
 ) -> None:
     member, client, host, principal, topic = texts
     parts = [tuple(row) for row in rows]
@@ -80,6 +84,7 @@ def test_any_commit_is_the_same_event(
         expire_time_ms=times[1],
         topics=[CommittedTopic(topic, "id", parts)] * topics,
         group_type=group_type if group else GroupType.CLASSIC,  # no other type may have this id
+        api=api,
     )
     assert_same(row_of(Stamp("log", 5, 5), Batch([commit], [])))
 

@@ -229,6 +229,15 @@ def test_absent_group_is_created_as_a_simple_one_at_once(driver):
     assert states(driver) == {"g": "Empty"}
 
 
+def test_a_commit_with_a_transaction_is_told_from_a_reset(driver):
+    """Neither has a generation or a member, and a reset is what an administrator did."""
+    driver.commit()
+    driver.txn_commit("p1")
+    driver.end_transactions("p1", commit=True)
+    committed = driver.records_of(OffsetsCommitted)
+    assert [each.api for each in committed] == ["OffsetCommit", "TxnOffsetCommit"]
+
+
 def test_absent_group_refuses_a_generation(driver):
     call = driver.txn_commit("p1", generation_id=0, member_id="m")
     assert call.partition_errors() == {("orders", 0): ErrorCode.ILLEGAL_GENERATION}
