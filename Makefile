@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline clients
 
-.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz crowds soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-storage-long test-poolers test-gateway test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz crowds soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-storage-long test-poolers test-gateway test-gateway-long test-registry test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -143,6 +143,9 @@ test-storage-long: .venv/installed-for-tests ## A store in PostgreSQL or ZooKeep
 
 test-gateway: .venv/installed-for-tests ## Clients of a real Kafka through the daemon in gateway mode; needs Java, Maven, Go, Node.js
 	$(PYTEST) -q -m gateway tests/gateway
+
+test-gateway-long: .venv/installed-for-tests ## Exactly-once copies in four languages, with kills, for many minutes; needs what test-gateway needs. RECORDS=1000 for less
+	RECORDS=$(or $(RECORDS),10000) $(PYTEST) -q -s -m gateway_long tests/gateway
 
 test-poolers: .venv/installed-for-tests ## That PostgreSQL's poolers are refused with the reason; needs Debian's postgresql and pgbouncer
 	$(PYTEST) -q -m pooler tests/storage

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.gateway.journal_links import JournalLinks, only
+from groupkeeper.coordinator.gateway.journal_links import ADMIN_LANE, JournalLinks, only
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.writer import Row
 
@@ -107,8 +107,13 @@ class TopicFinder:
             assignments=[],
             configs=[Row(name=name, value=value) for name, value in configs.items()],
         )
-        answer = await self._links.ask_any(
-            *_CREATE_TOPICS, topics=[topic], timeout=_CREATE_TIMEOUT_MS, validate_only=False
+        answer = await self._links.ask(
+            await self._controller(),
+            ADMIN_LANE,
+            *_CREATE_TOPICS,
+            topics=[topic],
+            timeout=_CREATE_TIMEOUT_MS,
+            validate_only=False,
         )
         created = only(answer.topics)
         if created.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -116,6 +121,19 @@ class TopicFinder:
                 f"the upstream refuses to create the topic {self.name}: "
                 f"{_name(created.error_code)}: {created.error_message}"
             )
+
+    async def _controller(self) -> int:
+        """Return the broker that creates topics. In a cluster that has ZooKeeper it is the only one
+        that does. In KRaft any broker passes the request on, and Metadata names one of them.
+        """
+        answer = await self._links.ask_any(
+            *_METADATA,
+            topics=[],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        return int(answer.controller_id)
 
     async def _check_configs(self) -> None:
         resource = Row(

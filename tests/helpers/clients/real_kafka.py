@@ -59,6 +59,8 @@ class RealKafka(Kafka):
     ) -> None:
         super().__init__(directory, topics)
         self.settings = dict(settings or {})
+        self.features: dict[str, int] = {}
+        """Features that begin at another level than this version's, like transaction.version."""
         self._java = need("java", JDK)
 
     @property
@@ -75,6 +77,7 @@ class RealKafka(Kafka):
         main = [self._java, "-cp", f"{jars}/*"]
         if not (self.directory / "data").exists():
             tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]
-            run([*main, *tool])
+            features = [f"--feature={name}={level}" for name, level in self.features.items()]
+            run([*main, *tool, *features])
         memory = ["-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [main[0], *memory, *main[1:], "kafka.Kafka", str(properties)]

@@ -153,7 +153,8 @@ class JournalBroker:
 
     async def _metadata(self, _version: int, topics: Any, **_: Any) -> Any:
         if self.logs is None:
-            return Row(topics=[Row(error_code=3, topic_id=None, partitions=())])
+            absent = Row(error_code=3, topic_id=None, partitions=())
+            return Row(controller_id=1, topics=[absent])
         partitions = [
             Row(partition_index=number, leader_id=-1 if number in self.leaderless else 1)
             for number in self.logs
