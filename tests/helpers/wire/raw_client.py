@@ -51,7 +51,12 @@ API_KEYS: dict[str, int] = {
     "list_config_resources": 74,
 }
 """The APIs that we serve without an upstream."""
-SENT_KEYS: dict[str, int] = {**API_KEYS, "sasl_handshake": 17, "sasl_authenticate": 36}
+SENT_KEYS: dict[str, int] = {
+    **API_KEYS,
+    "sasl_handshake": 17,
+    "sasl_authenticate": 36,
+    "alter_partition_reassignments": 45,
+}
 """What a raw client can send: also what only a gateway passes on."""
 
 assert SENT_KEYS.keys() <= schema_name_map.keys()
