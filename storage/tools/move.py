@@ -6,6 +6,7 @@ that the target has already are not written again. At the end all values are rea
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple, Protocol
@@ -33,7 +34,6 @@ Key = tuple[ShardId, bool, str]
 Values = dict[Key, bytes]
 """The encoded value of each group and each keyed record. Equal states have equal bytes."""
 
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 _replace = msgspec.structs.replace
 _decode_group: Final = msgspec.json.Decoder(ConsumerGroupRecord).decode
 
@@ -165,6 +165,11 @@ def _sorted(metadata: GroupMetadata | None) -> GroupMetadata | None:
     ]
     in_order = _replace(metadata, subscriptions=names, members=tuple(members))
     return _decode_group(_encode(in_order))  # the dicts of its members are now in order too
+
+
+def _encode(value: object) -> bytes:
+    """Return JSON with sorted keys. msgspec's own ``order`` came with its version 0.19."""
+    return json.dumps(msgspec.to_builtins(value, str_keys=True), sort_keys=True).encode()
 
 
 def _portions(keys: list[Key], values: Values) -> Iterator[tuple[int, list[Value]]]:
