@@ -82,13 +82,14 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
 	$(MAKE) guard
 
-# What says the same for all versions. First rules about the sources, and tests of our own checks.
+# What says the same for all versions. First rules about the sources, tests of our own checks, and what only
+# other targets run: an old client cannot even import it.
 # Then what meets no library but msgspec, which other tests decode with: the core and its worlds.
 # Then what kills a daemon or breaks its files, which are SQLite's and the kernel's. Then a protocol that the
 # oldest librdkafka does not speak. Then starts and ends of whole daemons, the demo, and clients that
 # are refused for a minute: other tests meet the same libraries in a daemon. Last the README's
 # commands, which install versions of their own.
-SAME_FOR_ALL := $(addprefix tests/,house mutants fuzz soak conformance/kafka \
+SAME_FOR_ALL := $(addprefix tests/,house mutants fuzz soak conformance/kafka gateway \
   simulation scenarios unit/coordinator/core \
   property/test_assignors.py property/test_consumer_assigning.py property/test_consumer_group.py \
   property/test_group_configs.py property/test_lives.py property/test_mixed_groups.py \

@@ -103,6 +103,11 @@ class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
                 self._ids.append(topic_id)
                 self._stored.append(kept)
 
+    @property
+    def has_unstable(self) -> bool:
+        """True if some offsets of the group may be replaced when a transaction ends."""
+        return bool(self._unstable)
+
     def __len__(self) -> int:
         return len(self._names)
 

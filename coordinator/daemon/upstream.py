@@ -108,6 +108,7 @@ class Upstream:
         self._journal = journal = UpstreamJournal(
             config, gate, coordinator.config.shards, brokers, lambda: topics.image
         )
+        gate.catch_up = journal.journal.catch_up
         self.gateway = Gateway(
             config, services, record, brokers, journal.divide, transactions=journal.routes
         )

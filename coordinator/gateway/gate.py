@@ -3,14 +3,18 @@
 A commit or a subscription with a topic that the image lacks waits for one look-up. The first
 request of an unknown group waits until it is adopted. While a request of a group waits, later
 requests of the group wait behind it, so they keep their order, as a broker keeps it.
+
+An OffsetFetch that does not require stable offsets waits until the transactions that have ended are
+known (docs/design.md#journal).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from typing import Any, Final, Protocol
 
+import msgspec
 import structlog
 
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
@@ -18,9 +22,14 @@ from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.admin import ListGroups
 from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupHeartbeat
-from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
+from groupkeeper.coordinator.core.requests.offsets import (
+    OffsetCommit,
+    OffsetFetch,
+    OffsetFetchResult,
+)
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.transactions import TxnOffsetCommit
+from groupkeeper.coordinator.core.stored_topics import StoredTopics
 from groupkeeper.coordinator.gateway.observed_topics import ObservedTopics, TopicKey
 from groupkeeper.coordinator.handlers.services import Coordinator
 from groupkeeper.coordinator.runtime.listing import GroupsTicket
@@ -61,6 +70,9 @@ class GroupGate:
         self._held: dict[str, list[tuple[Request, Ticket]]] = {}
         """Group -> its requests that wait, in order. The connections limit their number."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self.catch_up: Callable[[str], Awaitable[bool]] | None = None
+        """Waits until a group has the offsets of the transactions that have ended by now. Returns
+        False if that takes too long. None if there are no transactions."""
 
     @property
     def group_configs(self) -> GroupConfigStore:
@@ -84,12 +96,45 @@ class GroupGate:
         admission = self._admission
         is_settled = admission is None or admission.is_settled(group_id)
         if is_settled and not (type(request) in _NAMES_TOPICS and self._lacks(request)):
-            self._coordinator.submit(request, ticket)
+            self._pass(request, ticket)
             return
         self._held[group_id] = [(request, ticket)]
-        task = asyncio.get_running_loop().create_task(self._release(group_id))
+        self._spawn(self._release(group_id))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _pass(self, request: Request, ticket: Ticket) -> None:
+        if (
+            type(request) is OffsetFetch
+            and not request.require_stable
+            and self.catch_up is not None
+        ):
+            stable = msgspec.structs.replace(request, require_stable=True)
+            self._coordinator.submit(stable, _StableFirst(self._fetch_later, request, ticket))
+        else:
+            self._coordinator.submit(request, ticket)
+
+    def _fetch_later(self, request: OffsetFetch, ticket: Ticket, *, waits: bool) -> None:
+        if waits:
+            self._spawn(self._fetch_caught_up(request, ticket))
+        else:
+            self._coordinator.submit(request, ticket)
+
+    async def _fetch_caught_up(self, request: OffsetFetch, ticket: Ticket) -> None:
+        is_known = False
+        try:
+            assert self.catch_up is not None
+            is_known = await self.catch_up(request.group_id)
+        except Exception:  # noqa: BLE001 - no request may wait for ever
+            _log.exception("group_not_prepared", group=request.group_id)
+        finally:
+            if is_known:
+                self._coordinator.submit(request, ticket)
+            else:
+                ticket.resolve(request.refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
     async def _release(self, group_id: str) -> None:
         """Wait for what the requests of a group need, then submit them in order."""
@@ -101,7 +146,7 @@ class GroupGate:
         finally:
             for request, ticket in self._held.pop(group_id):
                 if error is ErrorCode.NONE:
-                    self._coordinator.submit(request, ticket)
+                    self._pass(request, ticket)
                 else:
                     ticket.resolve(request.refused(error))
 
@@ -129,6 +174,37 @@ class GroupGate:
             if (name not in image.by_name if name else topic_id not in image.by_id)
         ]
         return self._topics.worth_asking(lacking) if lacking else ()
+
+
+class _StableFirst:
+    """The ticket of an OffsetFetch that asks for stable offsets, although its client did not.
+
+    If all are stable, the answer is the client's. Otherwise a transaction may have ended that the
+    group does not know of yet.
+    """
+
+    def __init__(self, fetch: Callable[..., None], request: OffsetFetch, ticket: Ticket) -> None:
+        self._fetch = fetch
+        self._request = request
+        self._ticket = ticket
+
+    def resolve(self, result: OffsetFetchResult) -> None:
+        if _is_unstable(result):
+            self._fetch(self._request, self._ticket, waits=True)
+        elif result.error is ErrorCode.NOT_COORDINATOR:  # its own request gets another error
+            self._fetch(self._request, self._ticket, waits=False)
+        else:
+            self._ticket.resolve(result)
+
+    def abort(self) -> None:
+        self._fetch(self._request, self._ticket, waits=False)
+
+
+def _is_unstable(result: OffsetFetchResult) -> bool:
+    if isinstance(result.topics, StoredTopics):
+        return result.topics.has_unstable
+    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    return any(row[4] is unstable for _, _, rows in result.topics for row in rows)
 
 
 def _topics_of(request: Any) -> Iterator[TopicKey]:

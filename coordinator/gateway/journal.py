@@ -20,6 +20,7 @@ from groupkeeper.coordinator.core.requests.transactions import (
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.gateway.add_offsets import JournalTopic
 from groupkeeper.coordinator.gateway.client import BrokerError
+from groupkeeper.coordinator.gateway.journal_catch_up import LIMIT_S, CatchUp
 from groupkeeper.coordinator.gateway.journal_links import JournalLinks
 from groupkeeper.coordinator.gateway.journal_reader import JournalReader
 from groupkeeper.coordinator.gateway.journal_shard import (
@@ -95,6 +96,7 @@ class Journal:
         self._shards = shards = JournalShards(
             settings.topic, coordinator, self._writer, self._in_flight
         )
+        self._catch_up = CatchUp(self._writer.end, self._spawn)
         self._reader = JournalReader(
             links, shards.by_id, shards.out_of_range, self._leaders_changed.set
         )
@@ -265,6 +267,16 @@ class Journal:
         await self.opened.wait()
         await asyncio.gather(*map(self._shards.settle, range(self.topic.partitions)))
 
+    async def catch_up(self, group_id: str) -> bool:
+        """Wait until the group has the offsets of all transactions that have ended by now, or its
+        shard is lost. Return False if that takes too long.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.opened.wait(), LIMIT_S)
+            shard = self._shards.by_id[shard_of(group_id, self.topic.partitions)]
+            return await self._catch_up.wait(shard)
+        return False
+
     # --- TxnOffsetCommit --------------------------------------------------------------------------
 
     def submit(
@@ -326,7 +338,7 @@ class Journal:
                 error = await shard.confirm(write.pending_id)
         finally:
             self._in_flight.pop(write.pending_id, None)
-        answer(_with_error(result, error) if error else result)
+        answer(result.with_error(error) if error else result)
 
     # --- for metrics ------------------------------------------------------------------------------
 
@@ -384,14 +396,3 @@ class _Once:
             self.timer.cancel()
         if done is not None:
             done(result)
-
-
-def _with_error(result: TxnOffsetCommitResult, error: ErrorCode) -> TxnOffsetCommitResult:
-    """Return the answer with this error for every partition that had none."""
-    if result.topics is None:
-        return TxnOffsetCommitResult(error)
-    topics = [
-        (name, topic_id, [(partition, code or error) for partition, code in rows])
-        for name, topic_id, rows in result.topics
-    ]
-    return TxnOffsetCommitResult(ErrorCode.NONE, topics)

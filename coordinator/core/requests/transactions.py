@@ -29,6 +29,16 @@ class TxnOffsetCommitResult(AnyResult, frozen=True):
     """True if offsets are durable as pending. They must be written to the journal before the client
     is answered."""
 
+    def with_error(self, error: ErrorCode) -> TxnOffsetCommitResult:
+        """Return the answer with this error for every partition that had none."""
+        if self.topics is None:
+            return TxnOffsetCommitResult(error)
+        topics = [
+            (name, topic_id, [(partition, code or error) for partition, code in rows])
+            for name, topic_id, rows in self.topics
+        ]
+        return TxnOffsetCommitResult(ErrorCode.NONE, topics)
+
 
 class TxnOffsetCommit(GroupWrite, frozen=True):
     """Store offsets as pending until a transaction ends (docs/spec/offsets.md#transactions)."""

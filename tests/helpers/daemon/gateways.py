@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.daemon.daemon import free_port
 from tests.helpers.daemon.servers import Groupkeeper
 
 PORTS = 6
@@ -14,17 +15,18 @@ PORTS = 6
 
 
 def free_ports(count: int) -> range:
-    """Return a range of loopback ports that are free now."""
+    """Return a range of loopback ports that are free now.
+
+    They lie below those of ``free_port``, so the daemon's other ports are not among them.
+    """
     while True:
-        first = free_port()
+        first = random.randrange(12_000, 20_000 - count)
         ports = range(first, first + count)
         if all(_is_free(port) for port in ports):
             return ports
 
 
 def _is_free(port: int) -> bool:
-    import socket
-
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))

@@ -1,0 +1,56 @@
+"""Waits until a shard knows the transactions that have already ended.
+
+In Kafka a producer may begin its next transaction only when the offsets of the last one are
+visible. Here they become visible when the journal is read, a moment later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from groupkeeper.coordinator.gateway.journal_shard import JournalLost, JournalShard
+
+LIMIT_S: Final = 5.0
+"""Then a client is told to try again. It would wait 30 s and more for an answer."""
+
+
+class CatchUp:
+    """Reads of one shard share their waits: at most one runs, and one begins after it."""
+
+    def __init__(
+        self,
+        end: Callable[[JournalShard], Coroutine[Any, Any, int]],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        """``end`` returns the end of a partition now."""
+        self._end = end
+        self._spawn = spawn
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._next: dict[int, asyncio.Task[None]] = {}
+
+    async def wait(self, shard: JournalShard) -> bool:
+        """Wait until the shard has stored what the partition decides now, or is lost. Return False
+        if that takes too long.
+        """
+        # One that runs may have asked for the end before the last transaction ended.
+        task = self._next.get(shard.shard_id)
+        if task is None:
+            task = self._spawn(self._run(shard, self._running.get(shard.shard_id)))
+            self._next[shard.shard_id] = task
+        done, _ = await asyncio.wait([task], timeout=LIMIT_S)
+        return bool(done)
+
+    async def _run(self, shard: JournalShard, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        task = self._running[shard.shard_id] = self._next.pop(shard.shard_id)
+        try:
+            with suppress(JournalLost):
+                await shard.reached(await self._end(shard))
+                await shard.drained()
+        finally:
+            if self._running.get(shard.shard_id) is task:
+                del self._running[shard.shard_id]
