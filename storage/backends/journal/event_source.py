@@ -49,6 +49,8 @@ class JournalEvents:
         self._driver = driver
         self._node_id = node_id
         self._own = own
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop on which the store was opened."""
         self._note: SealNote | None = None
         """None until it is read."""
         self._sealed_seq = 0
@@ -59,8 +61,6 @@ class JournalEvents:
     def open_rows(self) -> JournalRows:
         run = LoopRunner(_running_loop(self._loop))
         return JournalRows(self._driver, _OwnLook(self, self._own.generation()), run)
-
-    _loop: asyncio.AbstractEventLoop | None = None
 
     def opened(self) -> None:
         """Remember the loop on which the store was opened."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, Protocol, TypeVar
 
@@ -136,7 +136,7 @@ class JournalRows:
         for span in view.spans:
             done_seq = max(done_seq, span.first_seq - 1)
             while done_seq < span.last_seq:
-                found = self._run(_list(self._driver.events(span.log_id, done_seq)))
+                found = self._run(self._driver.events(span.log_id, done_seq))
                 events = [event for event in found if event.seq <= span.last_seq]
                 if not events or events[0].seq != done_seq + 1:
                     raise EventsMoved(
@@ -154,7 +154,3 @@ class JournalRows:
         if self._view is None or not self._is_held:
             self._view = self._run(self._look.view())
         return self._view
-
-
-async def _list(found: Awaitable[_T]) -> _T:
-    return await found
