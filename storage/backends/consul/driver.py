@@ -589,10 +589,8 @@ class ConsulDriver:
         return await self._stored.events(log_id, after_seq)
 
     async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
-        names = self._stored.sealed(sealed)
-        await self._delete_chunks("trim_events", life_id, names)
-        self._stored.forget(names)
-        return len(names)
+        delete_chunks = partial(self._delete_chunks, "trim_events", life_id)
+        return await self._stored.trim(sealed, delete_chunks)
 
     async def seal_notes(self) -> Mapping[int, bytes]:
         keys = await self._calls.run("seal_notes", partial(_names, prefix=self._keys.sealed))

@@ -25,6 +25,8 @@ ListChunks = Callable[[], Awaitable[Sequence[str]]]
 """Returns the names of all chunks."""
 ReadChunks = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]]
 """Returns the content of those chunks that exist, by name."""
+DeleteChunks = Callable[[Sequence[str]], Awaitable[None]]
+"""Deletes these chunks."""
 
 
 class _Head(msgspec.Struct):
@@ -121,22 +123,22 @@ class StoredChunks:
                 return found
         return []
 
-    def sealed(self, sealed: Mapping[str, int]) -> list[str]:
-        """Return the oldest chunks without an event that is not sealed, never the newest chunk."""
-        names = sorted(self._chunks)[:-1]
-        return [
+    async def trim(self, sealed: Mapping[str, int], delete_chunks: DeleteChunks) -> int:
+        """Delete the chunks without an event that is not sealed, never the newest one. Return how
+        many they were. ``sealed`` has for each log the last event that is in a file.
+        """
+        names = [
             name
-            for name in names
+            for name in sorted(self._chunks)[:-1]
             if all(
                 span.last_seq <= sealed.get(span.log_id, 0)
                 for span in self._chunks[name].spans.values()
             )
         ]
-
-    def forget(self, names: Iterable[str]) -> None:
-        """Forget chunks that were deleted."""
+        await delete_chunks(names)
         for name in names:
             self._chunks.pop(name, None)
+        return len(names)
 
 
 def _events(data: bytes) -> tuple[list[LoggedEvent], dict[str, LogSpan]]:

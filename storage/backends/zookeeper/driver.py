@@ -520,10 +520,8 @@ class ZooKeeperDriver:
         return await self._stored.events(log_id, after_seq)
 
     async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
-        names = self._stored.sealed(sealed)
-        await self._delete_chunks("trim_events", life_id, names)
-        self._stored.forget(names)
-        return len(names)
+        delete_chunks = partial(self._delete_chunks, "trim_events", life_id)
+        return await self._stored.trim(sealed, delete_chunks)
 
     async def _delete_chunks(self, call: str, life_id: str, names: Sequence[str]) -> None:
         paths = [f"{self._nodes.events}/{name}" for name in names]
