@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.coordinator.core.records import GroupConfigs, GroupRemoved, TopicRecord
 from groupkeeper.storage.backends.journal.store import JournalStorage
+from groupkeeper.storage.backends.postgres import tables
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 from groupkeeper.storage.tools.move import Moved, move
@@ -55,6 +57,56 @@ async def test_a_repair_removes_rows_of_ended_lives_and_nothing_else(site: Postg
     seqs = [event["seq"] async for event in owner.storage.history("g")]
     assert seqs == sorted(set(seqs))
     assert len(seqs) == 4
+
+
+# --- loads ----------------------------------------------------------------------------------------
+
+
+async def filled(site: PostgresSite, groups: int) -> None:
+    """Make a store whose groups are in shards 0 to 7, each with a name of its own."""
+    await (await site.owner()).storage.close()
+    await site.execute(
+        "INSERT INTO groups SELECT n % 8, 'g' || n, 'g' || n, 'state ' || n "
+        f"FROM generate_series(0, {groups - 1}) AS n"
+    )
+    await site.execute("INSERT INTO groups VALUES (2, '', '', 'the group without a name')")
+
+
+async def test_a_load_reads_each_group_of_its_shards_once_and_no_other(site: PostgresSite) -> None:
+    await filled(site, 4_000)
+    driver = site.driver()
+    try:
+        await driver.open_to_read()
+        async for values in driver.read([2, 3, 6]):
+            assert {value.shard for value in values} <= {2, 3, 6}
+        found = [each.key async for values in driver.read([2, 3, 6]) for each in values]
+    finally:
+        await driver.close()
+    assert len(found) == len(set(found))
+    assert set(found) == {f"g{n}" for n in range(4_000) if n % 8 in (2, 3, 6)} | {""}
+
+
+async def test_each_portion_of_a_load_costs_the_same_also_the_last(site: PostgresSite) -> None:
+    """The list of all shards made PostgreSQL look up every shard again for each portion."""
+    import asyncpg
+
+    await filled(site, 20_000)
+    settings = {"search_path": site.schema}
+    connection = await asyncpg.connect(site.server.url, server_settings=settings)
+    try:
+        page = tables.GROUPS_PAGE.next
+        explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {page}"
+        await connection.fetch(page, 0, "", 7)  # reads what the table has just got
+        first, last = [
+            json.loads(await connection.fetchval(explain, *after, 7))[0]["Plan"]
+            for after in ((0, ""), (7, "g99"))
+        ]
+    finally:
+        await connection.close()
+    assert first["Actual Rows"] == 200
+    assert last["Actual Rows"] < 200
+    for plan in (first, last):
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 300, plan
 
 
 # --- the end of a life beside an append -----------------------------------------------------------

@@ -30,7 +30,12 @@ from groupkeeper.storage.backends.postgres import tables
 from groupkeeper.storage.backends.postgres.link import POOLER, ServerLink
 from groupkeeper.storage.backends.postgres.names import escaped, key_of, unescaped
 from groupkeeper.storage.backends.postgres.url import PostgresUrl
-from groupkeeper.storage.backends.postgres.values import logged_of, value_of, write_values
+from groupkeeper.storage.backends.postgres.values import (
+    logged_of,
+    ranges_of,
+    value_of,
+    write_values,
+)
 from groupkeeper.storage.base import (
     LeaseEpoch,
     ShardId,
@@ -356,21 +361,12 @@ class PostgresDriver:
         await self._write("fold", life_id, self._folds, write)
 
     async def read(self, shards: Collection[ShardId]) -> AsyncIterator[Sequence[Value]]:
-        for table, name, is_group in (("keyed", "name", False), ("groups", "group_id", True)):
-            after: tuple[ShardId, str] = (min(shards, default=0) - 1, "")
-            while True:
-                rows = await self._fetch(
-                    "read",
-                    f"SELECT shard, key, {name} AS name, state FROM {table} "  # noqa: S608
-                    "WHERE shard = ANY($1) AND (shard, key) > ($2, $3) "
-                    "ORDER BY shard, key LIMIT 200",
-                    [*shards],
-                    *after,
-                )
-                if not rows:
-                    break
-                yield [value_of(row, is_group) for row in rows]
-                after = rows[-1]["shard"], rows[-1]["key"]
+        for page, is_group in ((tables.KEYED_PAGE, False), (tables.GROUPS_PAGE, True)):
+            for first, last in ranges_of(shards):
+                statement, shard, key = page.first, first, ""
+                while rows := await self._fetch("read", statement, shard, key, last):
+                    yield [value_of(row, is_group) for row in rows]
+                    statement, shard, key = page.next, rows[-1]["shard"], rows[-1]["key"]
 
     async def read_groups(self, groups: Collection[tuple[ShardId, str]]) -> Sequence[Value]:
         rows = await self._fetch(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 FORMAT_VERSION: Final = 1
 
@@ -130,6 +130,30 @@ SAVE_KEYED: Final = SAVE_GROUPS.replace("groups", "keyed").replace("group_id", "
 REMOVE_GROUPS: Final = """DELETE FROM groups USING unnest($1::integer[], $2::text[]) AS gone (s, k)
     WHERE shard = s AND key = k"""
 REMOVE_KEYED: Final = REMOVE_GROUPS.replace("groups", "keyed")
+
+
+class Page(NamedTuple):
+    """The statements that read the values of a range of shards, in portions."""
+
+    first: str
+    next: str
+    """Goes on behind a shard and a key."""
+
+
+_PAGE: Final = """SELECT shard, key, {name} AS name, state FROM {table}
+    WHERE (shard, key) {after} ($1, $2) AND shard <= $3 ORDER BY shard, key LIMIT 200"""
+"""One look into the primary key, which goes on where the last portion ended. With a list of shards
+instead of the last one, PostgreSQL before 17 looks up each of them for every portion, also those
+that were read already, and may sort all that is left."""
+
+
+def _page(table: str, name: str) -> Page:
+    first, following = (_PAGE.format(table=table, name=name, after=sign) for sign in (">=", ">"))
+    return Page(first, following)
+
+
+GROUPS_PAGE: Final = _page("groups", "group_id")
+KEYED_PAGE: Final = _page("keyed", "name")
 
 MAY_STAGE: Final = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
 """Nearly every role has this privilege. Without it, a large group is sent at once."""

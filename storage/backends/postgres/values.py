@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import asyncpg
@@ -12,6 +12,7 @@ from groupkeeper.storage.backends.journal.driver import LoggedEvent, Value
 from groupkeeper.storage.backends.journal.stored_chunks import logged_event
 from groupkeeper.storage.backends.postgres import tables
 from groupkeeper.storage.backends.postgres.names import escaped, key_of, unescaped
+from groupkeeper.storage.base import ShardId
 
 PIECE_BYTES: Final = 1024 * 1024
 """A group that is larger is sent in pieces of this size."""
@@ -25,6 +26,17 @@ def value_of(row: asyncpg.Record, is_group: bool) -> Value:
 def logged_of(row: asyncpg.Record) -> LoggedEvent:
     """Return the event in a row."""
     return logged_event(row["event"].encode())
+
+
+def ranges_of(shards: Collection[ShardId]) -> list[tuple[ShardId, ShardId]]:
+    """Return the shards as ranges, each with its first and its last shard."""
+    ranges: list[tuple[ShardId, ShardId]] = []
+    for shard in sorted(shards):
+        if ranges and ranges[-1][1] == shard - 1:
+            ranges[-1] = ranges[-1][0], shard
+        else:
+            ranges.append((shard, shard))
+    return ranges
 
 
 async def _write_in_pieces(connection: asyncpg.Connection, groups: Sequence[Value]) -> None:
