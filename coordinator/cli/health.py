@@ -1,4 +1,7 @@
-"""``groupkeeper health`` asks a running daemon whether it serves groups. Containers use it."""
+"""``groupkeeper health`` asks a running daemon whether it serves groups. Containers use it.
+
+Other commands ask its HTTP port in the same way.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,28 @@ def reachable(listen: HostPort) -> HostPort:
 
 def check(address: HostPort, timeout_s: float) -> None:
     """Print the answer of GET /readyz; exit 1 unless groups are served."""
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
-    try:
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        text = answer.read(1_000).decode(errors="replace").strip()
-    except TimeoutError:
-        fail(f"http://{address}/readyz: no answer within {timeout_s:g} s", FAILED)
-    except (OSError, http.client.HTTPException) as error:
-        fail(f"http://{address}/readyz: {_reason(error)}; is the daemon running?", FAILED)
-    finally:
-        connection.close()
-    if answer.status != http.client.OK:
+    status, page = page_of(address, "/readyz", timeout_s, 1_000)
+    text = page.decode(errors="replace").strip()
+    if status != http.client.OK:
         fail(text, FAILED)
     print(plain_lines(text))
+
+
+def page_of(address: HostPort, path: str, timeout_s: float, max_bytes: int) -> tuple[int, bytes]:
+    """Return the status and the page at a path of the daemon. If it does not answer, print why and
+    exit 1.
+    """
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read(max_bytes)
+    except TimeoutError:
+        fail(f"http://{address}{path}: no answer within {timeout_s:g} s", FAILED)
+    except (OSError, http.client.HTTPException) as error:
+        fail(f"http://{address}{path}: {_reason(error)}; is the daemon running?", FAILED)
+    finally:
+        connection.close()
 
 
 def _reason(error: Exception) -> str:

@@ -27,6 +27,7 @@ from groupkeeper.coordinator.cli.pipeline.plan_run import (
     refuse_with_plan,
 )
 from groupkeeper.coordinator.cli.resolve import resolve_command
+from groupkeeper.coordinator.cli.upstream_status import status_command
 
 if TYPE_CHECKING:
     from groupkeeper.pipeline.restore.apply import Outcome
@@ -143,6 +144,7 @@ def export_command(  # noqa: PLR0913  the options of a command
 
 
 app.command("resolve")(resolve_command)
+app.command("status")(status_command)
 
 
 def _ours(server: str | None, plan: Path | None) -> str | None:

@@ -299,8 +299,12 @@ class Daemon:
                 has_records=self._settings.is_gateway,
             )
         exposition = Exposition(sources, metrics.max_series, walk)
-        state = str if self._upstream is None else self._upstream.state
-        return Reports(metrics=exposition.page, not_ready=self._why_not_ready, state=state)
+        reports = Reports(metrics=exposition.page, not_ready=self._why_not_ready)
+        if self._upstream is None:
+            return reports
+        return dataclasses.replace(
+            reports, state=self._upstream.state, upstream=self._upstream.page
+        )
 
     def _why_not_ready(self) -> str | None:
         if self._phase is not None:

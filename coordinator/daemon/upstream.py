@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from groupkeeper.coordinator.daemon.address import parse_address
@@ -22,6 +23,12 @@ from groupkeeper.coordinator.gateway.mirror import UpstreamMirror
 from groupkeeper.coordinator.gateway.observed_topics import ObservedTopics
 from groupkeeper.coordinator.gateway.security import SecurityError, read_security
 from groupkeeper.coordinator.gateway.settings import GatewaySettings
+from groupkeeper.coordinator.gateway.status import (
+    MirrorStatus,
+    UpstreamStatus,
+    broker_statuses,
+    journal_status,
+)
 from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 
@@ -84,6 +91,7 @@ class Upstream:
         """Read the files of the settings. Raises StartFailed."""
         assert isinstance(topics, GatewayTopics), "those of another mode"
         config = gateway_settings(settings)
+        self._coordinator = coordinator
         self._user = settings.upstream.user
         self._identity = config.identity
         record = coordinator.upstream_record
@@ -145,6 +153,20 @@ class Upstream:
         parts = [answered, self.gateway.missing_brokers, self._journal.state()]
         return "; ".join(filter(None, parts))
 
+    async def page(self) -> bytes:
+        """Return what ``groupkeeper upstream status`` shows, as JSON."""
+        record, mirror = self._coordinator.upstream_record, self.mirror
+        status = UpstreamStatus(
+            problem=self.gateway.not_ready or "",
+            cluster_id=record.cluster_id,
+            answered_s=self.gateway.age_s,
+            brokers=broker_statuses(self.gateway, self.brokers.cluster, record.ports),
+            journal=await journal_status(self._journal.journal, self._coordinator),
+            adopted_groups=None if self.adoption is None else self.adoption.adopted,
+            mirror=None if mirror is None else _mirror_status(mirror),
+        )
+        return msgspec.json.encode(status)
+
     def metric_sources(self) -> dict[str, Source]:
         """Return the sources of the metrics, by the name of each."""
         traffic, adoption, mirror = self._by_broker, self.adoption, self.mirror
@@ -183,3 +205,7 @@ class Upstream:
             await self.mirror.stop()
         await self._journal.stop()
         await self.brokers.stop()
+
+
+def _mirror_status(mirror: UpstreamMirror) -> MirrorStatus:
+    return MirrorStatus(mirror.lag_s, mirror.waiting_groups, mirror.refused)

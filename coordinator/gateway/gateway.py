@@ -109,7 +109,10 @@ class Gateway:
         self.missing: dict[int, str] = {}
         """The brokers that have no listener, and why."""
         self._seen_s: dict[int, float] = {}
-        """When each broker was last in the metadata of the upstream, in this run."""
+        """When each broker was last in the metadata of the upstream, in this run. It is set when
+        the brokers change."""
+        self._present: Collection[int] = ()
+        """The brokers in the last metadata."""
         self.targets: dict[int, LinkTarget] = {}
         """Every broker of the upstream that was ever seen in this run, for its counters."""
         self._own_port = 0
@@ -195,6 +198,11 @@ class Gateway:
         answered_s = self._brokers.answered_s
         return None if answered_s is None else asyncio.get_running_loop().time() - answered_s
 
+    def gone_s(self, broker_id: int) -> float | None:
+        """Return how long ago a broker left the metadata; None if that was before this run."""
+        seen_s = self._seen_s.get(broker_id)
+        return None if seen_s is None else asyncio.get_running_loop().time() - seen_s
+
     async def _run(self, own_sock: socket.socket) -> None:
         if self._record.cluster_id:
             await self._listen(own_sock)
@@ -240,7 +248,8 @@ class Gateway:
         for broker_id in self.missing.keys() - cluster.brokers.keys():
             del self.missing[broker_id]
         now_s = asyncio.get_running_loop().time()
-        self._seen_s.update(dict.fromkeys(cluster.brokers, now_s))
+        self._seen_s.update(dict.fromkeys([*self._present, *cluster.brokers], now_s))
+        self._present = cluster.brokers.keys()
         done = True
         for broker_id, endpoint in sorted(cluster.brokers.items()):
             front = self.fronts.get(broker_id)

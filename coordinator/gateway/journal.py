@@ -106,6 +106,11 @@ class Journal:
         """Why transactions cannot have offsets now; empty if they can."""
         return self._problem or (FAILED if self._failed else "")
 
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic that is read; "" if there is none."""
+        return self._shards.topic_id
+
     # --- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -139,7 +144,7 @@ class Journal:
             self._leaders_changed.set()  # a reader that failed is started again
 
     async def _again(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do a part of the work, and begin again if it fails. It calls ``_succeeded``."""
+        """Do a part of the work, and begin again if it fails."""
         while True:
             try:
                 return await work()
@@ -149,9 +154,6 @@ class Journal:
                     log.error("journal_failed", exc_info=error)
             await asyncio.sleep(5 * RETRY_S)
             self._leaders_changed.set()
-
-    def _succeeded(self, name: str) -> None:
-        self._failed.discard(name)
 
     async def _run(self) -> None:
         """Open the journal once, and then follow its leaders."""
@@ -164,13 +166,13 @@ class Journal:
             await asyncio.sleep(RETRY_S)  # many may say so at once
             self._leaders_changed.clear()
             await self._refresh()
-            self._succeeded("leaders")
+            self._failed.discard("leaders")
 
     async def _open_all(self) -> None:
         while (anew := await self._open_shards(await self._open())) is None:
             pass  # the topic was deleted meanwhile
         self._problem = ""
-        self._succeeded("leaders")
+        self._failed.discard("leaders")
         self.opened.set()
         log.info("journal_open", topic=self.topic.name, topic_id=self._shards.topic_id)
         if anew:
@@ -245,7 +247,7 @@ class Journal:
         """Look now and then for pending offsets that nobody is writing."""
         while True:
             await self._shards.sweep()
-            self._succeeded("sweep")
+            self._failed.discard("sweep")
             await asyncio.sleep(SWEEP_S)
 
     async def _let_go_on(self) -> None:
@@ -260,7 +262,7 @@ class Journal:
                 except (BrokerError, JournalRefused) as error:
                     if self._lines.allow("lost") is not None:
                         log.warning("journal_not_available", reason=str(error))
-            self._succeeded("lost")
+            self._failed.discard("lost")
 
     async def settle(self) -> None:
         """Wait until all that is in the journal now is read, so that it is known what is lost."""

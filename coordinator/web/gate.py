@@ -9,7 +9,7 @@ has read it. Scrapes have a limit of their own, since they cost memory and time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -151,14 +151,14 @@ def behind(gate: Gate) -> type[asyncio.Protocol]:
 class LimitScrapes:
     """Answers 503 if too many scrapes run at the same time. Other requests are not limited."""
 
-    def __init__(self, app: ASGIApp, path: str, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, paths: Collection[str], gate: Gate) -> None:
         self._app = app
-        self._path = path
+        self._paths = paths
         self._gate = gate
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != self._path:
+        if scope["type"] != "http" or scope["path"] not in self._paths:
             await self._app(scope, receive, send)
         elif self._running + len(self._gate.sending) >= MAX_SCRAPES:
             client: Any = scope.get("client")

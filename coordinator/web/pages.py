@@ -35,10 +35,15 @@ def make_pages(reports: Reports) -> Starlette:
             return PlainTextResponse(f"ready\n{state}\n" if state else "ready\n")
         return PlainTextResponse(f"not ready: {reason}\n", status_code=503)
 
-    return Starlette(
-        routes=[
-            Route("/metrics", metrics),
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-        ]
-    )
+    routes = [
+        Route("/metrics", metrics),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+    ]
+    if (upstream := reports.upstream) is not None:
+
+        async def upstream_page(_: Request) -> Response:
+            return Response(await upstream(), media_type="application/json")
+
+        routes.append(Route("/upstream", upstream_page))
+    return Starlette(routes=routes)

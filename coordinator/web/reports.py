@@ -17,3 +17,5 @@ class Reports:
     """Returns why groups are not served, in one line; None if they are served."""
     state: Callable[[], str] = str
     """Returns what else /readyz says in one line if groups are served; "" for nothing."""
+    upstream: Callable[[], Awaitable[bytes]] | None = None
+    """Returns /upstream as JSON. None without a gateway: then there is no such page."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 BACKLOG = 128
+COSTLY = frozenset({"/metrics", "/upstream"})
+"""The pages of which few are made at the same time."""
 
 
 class _Server(uvicorn.Server):
@@ -30,7 +32,7 @@ def make_server(app: ASGIApp, gate: Gate) -> uvicorn.Server:
     """Return a server of the application, whose connections are behind the gate."""
     return _Server(
         uvicorn.Config(
-            LimitScrapes(app, "/metrics", gate),
+            LimitScrapes(app, COSTLY, gate),
             http=behind(gate),
             log_config=None,
             access_log=False,

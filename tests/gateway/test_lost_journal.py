@@ -8,13 +8,16 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from groupkeeper.coordinator.gateway.status import UpstreamStatus
 from tests.gateway.test_clients import a_topic, committed_here
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.daemon.gateways import a_gateway
+from tests.helpers.daemon.recorded_gateway import UPSTREAM_HOST
 from tests.helpers.daemon.servers import Groupkeeper
 
 pytestmark = [pytest.mark.gateway, pytest.mark.slow, pytest.mark.java]
@@ -57,8 +60,18 @@ def wait_for(gateway: Groupkeeper, sample: str, value: float) -> None:
         time.sleep(0.2)
 
 
+def status(gateway: Groupkeeper) -> UpstreamStatus:
+    code, said = upstream(gateway, "status", "-o", "json")
+    assert code == 0, said
+    return msgspec.json.decode(said, type=UpstreamStatus)
+
+
 def resolve(gateway: Groupkeeper, *options: str) -> tuple[int, str]:
-    command = [gateway.python, *gateway.entry, "upstream", "resolve"]
+    return upstream(gateway, "resolve", *options)
+
+
+def upstream(gateway: Groupkeeper, name: str, *options: str) -> tuple[int, str]:
+    command = [gateway.python, *gateway.entry, "upstream", name]
     ran = subprocess.run(
         [*command, "--config", str(gateway.config_file), *options],
         capture_output=True,
@@ -76,10 +89,17 @@ def test_person_decides_about_offsets_whose_journal_was_deleted(
     group = f"lost-{uuid.uuid4().hex[:8]}"
     client = Client(gateway.bootstrap, topic, group)
     client.begin(7)
-    upstream = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    upstream.delete_topics([JOURNAL])[JOURNAL].result(LIMIT_S)
+    before = status(gateway)
+    (broker,) = before.brokers
+    assert (broker.address, broker.problem) == (f"{UPSTREAM_HOST}:{kafka.port}", "")
+    assert broker.connections > 0
+    assert before.journal.lost == {}
+    assert [(each.group, each.partitions) for each in before.journal.open] == [(group, 1)]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([JOURNAL])[JOURNAL].result(LIMIT_S)
     wait_for(gateway, LOST, 1)  # the other shards go on
     assert "upstream resolve" in gateway.get("/readyz")[1]
+    assert len(status(gateway).journal.lost) == 1
     code, said = resolve(gateway)
     assert code == 1, said
     assert "storage.url" in said

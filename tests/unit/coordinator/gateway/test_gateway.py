@@ -29,6 +29,7 @@ class FakeBrokers:
     def __init__(self) -> None:
         self.cluster: UpstreamCluster | None = None
         self.observers: list[Callable[[UpstreamCluster], None]] = []
+        self.answered_s: float | None = None
 
     def set(self, *broker_ids: int, cluster_id: str = "upstream") -> None:
         at = {broker_id: Endpoint(f"b{broker_id}", 9092) for broker_id in broker_ids}
@@ -39,6 +40,7 @@ class FakeBrokers:
             versions=dict.fromkeys(broker_ids, KAFKA_VERSIONS),
             features={},
         )
+        self.answered_s = asyncio.get_running_loop().time()
         for observer in self.observers:
             observer(self.cluster)
 

@@ -1,0 +1,187 @@
+"""The state of a gateway for a person (``groupkeeper upstream status``), as data.
+
+The daemon writes it at ``GET /upstream`` of its HTTP port, and the command reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.transactions import PendingView, ReadPending
+from groupkeeper.coordinator.gateway.brokers import UpstreamCluster
+from groupkeeper.coordinator.gateway.gateway import Gateway
+from groupkeeper.coordinator.gateway.journal import Journal
+from groupkeeper.coordinator.gateway.journal_shard import JournalCoordinator
+from groupkeeper.coordinator.gateway.traffic import Traffic
+from groupkeeper.coordinator.runtime.tickets import Awaited
+
+MAX_SHOWN: Final = 100
+"""The most transactions that are shown: the oldest ones."""
+ANSWER_S: Final = 2.0
+"""The time for the shards to answer. During an outage of the store they do not."""
+
+
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """A broker that is there, or that has a port since it was."""
+
+    id: int
+    address: str
+    """At the upstream; "" if the broker is not in its metadata now."""
+    port: int | None
+    """The port of its listener; None if it has never had one."""
+    problem: str
+    """Why it has no listener now; "" if it has one."""
+    is_up: bool
+    """False if the last connection to it failed."""
+    connections: int
+    sent_bytes: int
+    received_bytes: int
+    seen_s: float | None
+    """How long ago it was in the metadata; None if that was before this start."""
+
+
+class WaitingTransaction(msgspec.Struct, frozen=True):
+    """Offsets of one group that wait for the end of a transaction."""
+
+    group: str
+    producer_id: int
+    producer_epoch: int
+    partitions: int
+    since_ms: int
+
+
+class JournalStatus(msgspec.Struct, frozen=True):
+    """The journal of transactions, and what waits for it."""
+
+    topic: str
+    topic_id: str
+    problem: str
+    """Why offsets in transactions have to wait; "" if they need not."""
+    lag_records: int
+    lost: dict[int, str]
+    """Shard -> why a person must decide (``groupkeeper upstream resolve``)."""
+    ended_transactions: int
+    """Since the start."""
+    open: list[WaitingTransaction]
+    """The oldest ones first."""
+    not_shown: int
+    """How many more are open."""
+    silent_shards: int
+    """Shards that did not say what is open in them: they are loading, or the store is slow."""
+
+
+class MirrorStatus(msgspec.Struct, frozen=True):
+    """``upstream.mirror``."""
+
+    lag_s: float
+    waiting_groups: int
+    refused: int
+
+
+class UpstreamStatus(msgspec.Struct, frozen=True):
+    """All of it."""
+
+    problem: str
+    """Why clients are not served; "" if they are."""
+    cluster_id: str
+    answered_s: float | None
+    """How long ago a broker answered; None if that was before this start."""
+    brokers: list[BrokerStatus]
+    journal: JournalStatus
+    adopted_groups: int | None
+    """None if ``upstream.adopt`` is off."""
+    mirror: MirrorStatus | None
+
+
+NOT_STARTED: Final = "the upstream has no transactions, or has not answered yet"
+
+
+def broker_statuses(
+    gateway: Gateway, cluster: UpstreamCluster | None, ports: Mapping[int, int]
+) -> list[BrokerStatus]:
+    """Return the brokers of the upstream, and those that have only their port left."""
+    endpoints = {} if cluster is None else cluster.brokers
+    found = []
+    for broker_id in sorted({*endpoints, *ports}):
+        endpoint, target = endpoints.get(broker_id), gateway.targets.get(broker_id)
+        traffic = Traffic() if target is None else target.traffic
+        problem = gateway.missing.get(broker_id, "")
+        if not problem and broker_id not in gateway.fronts:
+            problem = (
+                "it is not in the upstream's metadata" if cluster else "no broker has answered"
+            )
+        found.append(
+            BrokerStatus(
+                id=broker_id,
+                address="" if endpoint is None else f"{endpoint.host}:{endpoint.port}",
+                port=ports.get(broker_id),
+                problem=problem,
+                is_up=traffic.is_up,
+                connections=traffic.connections,
+                sent_bytes=traffic.bytes_out,
+                received_bytes=traffic.bytes_in,
+                seen_s=gateway.age_s if endpoint is not None else gateway.gone_s(broker_id),
+            )
+        )
+    return found
+
+
+async def journal_status(journal: Journal, coordinator: JournalCoordinator) -> JournalStatus:
+    """Return the state of the journal. Ask the shards what is open."""
+    pending, silent = await _pending(coordinator, journal.topic.partitions)
+    found = _transactions(pending)
+    return JournalStatus(
+        topic=journal.topic.name,
+        topic_id=journal.topic_id,
+        problem=journal.problem if journal.is_started else NOT_STARTED,
+        lag_records=journal.lag(),
+        lost=dict(journal.lost()),
+        ended_transactions=journal.ended_transactions(),
+        open=found[:MAX_SHOWN],
+        not_shown=max(0, len(found) - MAX_SHOWN),
+        silent_shards=silent,
+    )
+
+
+async def _pending(coordinator: JournalCoordinator, shards: int) -> tuple[list[PendingView], int]:
+    """Return what is pending, and how many shards did not answer."""
+    tickets = [Awaited() for _ in range(shards)]
+    for shard_id, ticket in enumerate(tickets):
+        coordinator.submit(ReadPending(shard_id), ticket)
+    done, _ = await asyncio.wait([each.future for each in tickets], timeout=ANSWER_S)
+    answers = [each.result() for each in done]
+    good = [each for each in answers if each.error is ErrorCode.NONE]
+    return [view for each in good for view in each.pending], shards - len(good)
+
+
+def _transactions(pending: list[PendingView]) -> list[WaitingTransaction]:
+    """Return one row for each group and producer, the oldest first."""
+    rows = []
+    for (group_id, producer_id), views in groupby(sorted(pending, key=_sender), key=_sender):
+        some = [*views]
+        partitions = {
+            (topic.topic, row[0])
+            for each in some
+            for topic in each.topics
+            for row in topic.partitions
+        }
+        rows.append(
+            WaitingTransaction(
+                group=group_id,
+                producer_id=producer_id,
+                producer_epoch=max(each.producer_epoch for each in some),
+                partitions=len(partitions),
+                since_ms=min(each.commit_time_ms for each in some),
+            )
+        )
+    return sorted(rows, key=lambda each: (each.since_ms, each.group, each.producer_id))
+
+
+def _sender(view: PendingView) -> tuple[str, int]:
+    return view.group_id, view.producer_id
