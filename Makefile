@@ -123,7 +123,7 @@ mutants: .venv/installed-for-tests ## Break the code on purpose, and see that a 
 	$(BIN)/python -m tests.mutants
 
 differential: .venv/installed-for-tests ## Compare with a real Kafka; ALL_VERSIONS=1, CASES=2000 for more, POLICY=downgrade for another migration policy
-	$(PYTEST) -q -m differential tests/conformance/kafka
+	$(PYTEST) -q -m differential tests/conformance/kafka tests/gateway
 
 test-clients: .venv/installed-for-tests ## Kafka's command line and clients in Java, Go, JavaScript, C
 	WRITE_COMPATIBILITY=1 $(PYTEST) -q -m clients tests/conformance

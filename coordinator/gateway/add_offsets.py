@@ -69,7 +69,10 @@ def from_add_partitions(reply: bytes, version: int, *, as_client: bool = False) 
     ]
     if len(errors) != 1:
         raise ProtocolError("bad_reply", f"one partition was added, {len(errors)} are answered")
-    values = {"error_code": error_of_add_offsets(errors[0], as_client=as_client)}
+    error = error_of_add_offsets(errors[0], as_client=as_client)
+    if error == ErrorCode.PRODUCER_FENCED and version < 2:
+        error = int(ErrorCode.INVALID_PRODUCER_EPOCH)  # as KafkaApis.handleAddOffsetsToTxnRequest
+    values = {"error_code": error}
     return write_response(ADD_OFFSETS, version, correlation_id, answer.throttle_time, values)
 
 

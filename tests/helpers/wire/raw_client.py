@@ -54,8 +54,13 @@ API_KEYS: dict[str, int] = {
 SENT_KEYS: dict[str, int] = {
     **API_KEYS,
     "sasl_handshake": 17,
+    "init_producer_id": 22,
+    "add_offsets_to_txn": 25,
+    "end_txn": 26,
+    "txn_offset_commit": 28,
     "sasl_authenticate": 36,
     "alter_partition_reassignments": 45,
+    "describe_transactions": 65,
 }
 """What a raw client can send: also what only a gateway passes on."""
 

@@ -64,7 +64,7 @@ def test_partition_of_the_group_is_added_to_the_transaction(version: int) -> Non
     ("code", "answered"),
     [
         (ErrorCode.NONE, ErrorCode.NONE),
-        (ErrorCode.PRODUCER_FENCED, ErrorCode.PRODUCER_FENCED),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -76,6 +76,20 @@ def test_answer_has_the_error_of_the_partition(
     reply = from_add_partitions(an_answer(code, throttle_time_ms=5), version)
     answer = read_response(25, version, 77, reply[4:])
     assert (answer.error_code, answer.throttle_time) == (answered, 5)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_old_clients_do_not_know_that_they_are_fenced(version: int) -> None:
+    """See KafkaApis.handleAddOffsetsToTxnRequest."""
+    reply = from_add_partitions(an_answer(ErrorCode.PRODUCER_FENCED), version)
+    answer = read_response(25, version, 77, reply[4:])
+    assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+def test_newer_clients_are_told_that_they_are_fenced(version: int) -> None:
+    reply = from_add_partitions(an_answer(ErrorCode.PRODUCER_FENCED), version)
+    assert read_response(25, version, 77, reply[4:]).error_code == ErrorCode.PRODUCER_FENCED
 
 
 def test_client_that_lacks_the_right_itself_is_told_so() -> None:
