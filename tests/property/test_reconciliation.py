@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 STEADY = settings(max_examples=examples(200), derandomize=True, deadline=None, database=None)
 PARTITIONS = [(topic, number) for topic in "ab" for number in range(4)]
 TOPICS = [set("ab"), set("a"), set("b"), set()]
+BOOLEANS, EPOCHS = st.booleans(), st.integers(1, 5)
+OWNERS = st.lists(st.integers(0, 3), min_size=8, max_size=8)
+WAITS = st.sampled_from([ReconciliationState.STABLE, ReconciliationState.UNRELEASED_PARTITIONS])
 ROUNDS = 4
 """A round to acknowledge an earlier target, one to learn what to give up, one to acknowledge that,
 and one to get what others gave up."""
@@ -95,30 +98,36 @@ class Group:
 @st.composite
 def shares(draw: DrawFn) -> list[set[Partition]]:
     """The partitions, divided among three members and nobody."""
-    owners = draw(st.lists(st.integers(0, 3), min_size=8, max_size=8))
+    owners = draw(OWNERS)
     return [{p for p, o in zip(PARTITIONS, owners, strict=True) if o == at} for at in range(3)]
+
+
+SHARES = shares()
+HAPPENINGS = st.tuples(
+    st.integers(0, 2), st.booleans(), st.booleans(), st.sampled_from(TOPICS), st.booleans()
+)
+"""A member, whether it reports and its reply is lost, its topics, and whether targets change."""
 
 
 @st.composite
 def groups(draw: DrawFn) -> Group:
     """Groups in any state that the rules can lead to."""
     members = []
-    for owned in draw(shares()):
-        revoking = (
-            {p for p in sorted(owned) if draw(st.booleans())} if draw(st.booleans()) else set()
-        )
-        waits = draw(
-            st.sampled_from([ReconciliationState.STABLE, ReconciliationState.UNRELEASED_PARTITIONS])
-        )
+    for owned in draw(SHARES):
+        revoking = {p for p in sorted(owned) if draw(BOOLEANS)} if draw(BOOLEANS) else set()
+        waits = draw(WAITS)
         state = ReconciliationState.UNREVOKED_PARTITIONS if revoking else waits
-        epoch = draw(st.integers(1, 5))
+        epoch = draw(EPOCHS)
         parts = held(sorted(owned - revoking), epoch), held(sorted(revoking), epoch)
         members.append(CurrentAssignment(state, epoch, epoch - 1, *parts))
     return Group(members)
 
 
+GROUPS = groups()
+
+
 @STEADY
-@given(group=groups(), target=shares(), data=st.data())
+@given(group=GROUPS, target=SHARES, data=st.data())
 def test_it_ends_once_all_send_heartbeats(group: Group, target: list[set[Partition]], data: Any):
     group.retarget(target)
     for _ in range(ROUNDS):
@@ -131,19 +140,15 @@ def test_it_ends_once_all_send_heartbeats(group: Group, target: list[set[Partiti
 
 
 @STEADY
-@given(group=groups(), data=st.data())
+@given(group=GROUPS, data=st.data())
 def test_nobody_shares_a_partition_whatever_happens(group: Group, data: Any):
     """Targets change at any moment, subscriptions too, and replies are lost."""
     for _ in range(20):
-        if data.draw(st.integers(0, 3)) == 0:
-            group.retarget(data.draw(shares()))
-        group.heartbeat(
-            data.draw(st.integers(0, 2)),
-            reports=data.draw(st.booleans()),
-            is_lost=data.draw(st.booleans()),
-            topics=data.draw(st.sampled_from(TOPICS)),
-        )
-    group.retarget(data.draw(shares()))
+        at, reports, is_lost, topics, retargets = data.draw(HAPPENINGS)
+        if retargets:
+            group.retarget(data.draw(SHARES))
+        group.heartbeat(at, reports=reports, is_lost=is_lost, topics=topics)
+    group.retarget(data.draw(SHARES))
     for _ in range(ROUNDS):
         for at in range(3):
             group.heartbeat(at)
@@ -151,7 +156,7 @@ def test_nobody_shares_a_partition_whatever_happens(group: Group, data: Any):
 
 
 @STEADY
-@given(group=groups(), target=shares(), data=st.data())
+@given(group=GROUPS, target=SHARES, data=st.data())
 def test_a_heartbeat_that_follows_no_news_changes_nothing(
     group: Group, target: list[set[Partition]], data: Any
 ):

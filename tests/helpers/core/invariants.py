@@ -36,9 +36,8 @@ def check(shard: ShardState) -> None:
     for group_id, group in shard.groups.items():
         assert group.group_id == group_id, f"{group.group_id} is kept as {group_id}"
         check_group(group)
-    for offset_of in shard.saved_groups():
-        for topic, partitions in offset_of.offsets.items():
-            assert partitions, f"{offset_of.group_id}: topic {topic} without partitions is stored"
+        for topic, partitions in group.offsets.items():
+            assert partitions, f"{group_id}: topic {topic} without partitions is stored"
     held = sum(group.offset_count() for group in shard.groups.values())
     assert shard.offsets_held == held, (
         f"shard {shard.shard_id}: {shard.offsets_held} offsets are counted, {held} are held"
@@ -279,7 +278,7 @@ def _check_saved(group: ClassicGroup) -> None:
 
 def _check_ends(shard: ShardState) -> None:
     ends, known = shard.ends(), shard.image.by_id
-    for group in shard.saved_groups():
+    for group in shard.groups.values():
         for partitions in group.offsets.values():
             for partition, stored in partitions.items():
                 if not (shard.are_topics_stored or stored.topic_id in known):
@@ -297,7 +296,7 @@ def _check_ids(shard: ShardState) -> None:
     """
     if shard.sweep.at is not None:
         return
-    for group in shard.saved_groups():
+    for group in shard.groups.values():
         for topic, partitions in group.offsets.items():
             info = shard.image.by_name.get(topic)
             if info is not None and info.topic_id:
