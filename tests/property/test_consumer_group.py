@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -17,6 +16,7 @@ from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.storage.keyed import KeyedRecords
 from tests.helpers.core.consumer_members import ConsumerStub, owners_by_events, settle
+from tests.helpers.core.examples import run_lives
 from tests.helpers.core.saved_members import sorted_members
 from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, ShardDriver, TopicInfo
 
@@ -48,11 +48,15 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(who=IDS)
     def beat(self, who: str) -> None:
-        self._of(who, self.clients[who].beat())
+        client = self.clients[who]
+        if client.epoch > 0:  # a join without its fields is refused before it gets here
+            self._of(who, client.beat())
 
     @rule(who=IDS)
     def acknowledge(self, who: str) -> None:
-        self._of(who, self.clients[who].acknowledge())
+        client = self.clients[who]
+        if client.epoch > 0:
+            self._of(who, client.acknowledge())
 
     @rule(who=IDS, names=NAMES)
     def subscribe(self, who: str, names: tuple[str, ...]) -> None:
@@ -63,10 +67,11 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @rule(who=IDS)
     def lose_an_answer(self, who: str) -> None:
         client = self.clients[who]
-        epoch, held = client.epoch, client.held
-        self._of(who, client.beat())
-        client.epoch = epoch
-        client.held = held
+        if client.epoch > 0:
+            epoch, held = client.epoch, client.held
+            self._of(who, client.beat())
+            client.epoch = epoch
+            client.held = held
 
     @rule(who=IDS, for_now=st.booleans())
     def leave(self, who: str, for_now: bool) -> None:
@@ -168,5 +173,5 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert sorted_members(keyed.saved("g")) == sorted_members(live)
 
 
-TestConsumerGroup = ConsumerGroupMachine.TestCase
-TestConsumerGroup.settings = settings(stateful_step_count=40)
+def test_random_lives_of_a_consumer_group():
+    run_lives(ConsumerGroupMachine, steps=40, lives=100)

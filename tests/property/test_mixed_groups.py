@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -36,6 +35,7 @@ from groupkeeper.protocol.consumer_protocol import (
 )
 from groupkeeper.storage.keyed import KeyedRecords
 from tests.helpers.core.consumer_members import a_consumer_heartbeat
+from tests.helpers.core.examples import run_lives
 from tests.helpers.core.saved_members import sorted_members
 from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, Call, ShardDriver, TopicInfo
 
@@ -382,5 +382,5 @@ def _topics(metadata: bytes) -> list[str]:
         return []
 
 
-TestMixedGroup = MixedGroupMachine.TestCase
-TestMixedGroup.settings = settings(stateful_step_count=60)
+def test_random_lives_of_a_group_of_both_protocols():
+    run_lives(MixedGroupMachine, steps=60, lives=100)

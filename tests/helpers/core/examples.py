@@ -8,12 +8,28 @@ import os
 from typing import Final
 
 from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+LIVES_AT_ONCE: Final = 500
 SHARE: Final = float(os.environ.get("EXAMPLES_SHARE", "1"))
 
 
 def examples(most: int) -> int:
     return max(1, round(most * SHARE))
+
+
+def run_lives(machine: type[RuleBasedStateMachine], steps: int, lives: int) -> None:
+    """Try random lives of a state machine: ``lives`` of them, or a share.
+
+    Hypothesis keeps 170 KB of each life until the run ends, so many are several runs.
+    """
+    left = examples(lives)
+    while left > 0:
+        now = min(left, LIVES_AT_ONCE)
+        left -= now
+        run_state_machine_as_test(
+            machine, settings=settings(stateful_step_count=steps, max_examples=now)
+        )
 
 
 def load_profile() -> None:
