@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.helpers.clients import ecosystem
@@ -50,4 +53,25 @@ def test_a_build_that_fails_leaves_nothing_to_be_taken_for_a_result(monkeypatch,
 
     with pytest.raises(AssertionError, match=r"3\nwhy"):
         ecosystem.once("thing", [], build)
-    assert list(ecosystem.cache().iterdir()) == []
+    assert [left.name for left in ecosystem.cache().iterdir()] == [".lock"]
+
+
+def test_two_runs_build_one_after_the_other_and_the_same_thing_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    began, go_on = threading.Event(), threading.Event()
+    steps = []
+
+    def build(place):
+        steps.append("begins")
+        began.set()
+        assert go_on.wait(60)
+        steps.append("ends")
+
+    with ThreadPoolExecutor() as pool:
+        one = pool.submit(ecosystem.once, "thing", [], build)
+        assert began.wait(60)
+        same = pool.submit(ecosystem.once, "thing", [], build)
+        other = pool.submit(ecosystem.once, "other", [], build)
+        go_on.set()
+        assert one.result() == same.result() != other.result()
+    assert steps == ["begins", "ends"] * 2

@@ -76,16 +76,19 @@ def check(plan: Plan) -> int:
         _say("mutants: none is left to be tried; look at DRAWN and ONLY")
         return 2
     server = ForkServer(plan.root, plan.warm, plan.run_world)
-    if not _passes_unchanged(plan, server, candidates):
-        return 1
     survivors: list[_Candidate] = []
     timeouts = 0
+    catchers: set[tuple[str, ...]] = set()
     for candidate, outcome in _outcomes(plan, server, candidates):
         timeouts += outcome.is_timeout
-        if not outcome.caught_by:
+        if outcome.caught_by:
+            catchers.add(outcome.stage)
+        else:
             survivors.append(candidate)
         verdict = f"by {outcome.caught_by}" if outcome.caught_by else "SURVIVED"
         _say(f"{candidate.path}:{candidate.line} {candidate.shown}\n    {verdict}")
+    if not _passes_unchanged(plan, server, catchers):
+        return 1
     for survivor in survivors:
         _say(f"Survived: {survivor.path}:{survivor.line}\n    {survivor.key}")
     caught = len(candidates) - len(survivors)
@@ -142,13 +145,12 @@ def _drawn_candidate(mutant: Mutant, source: bytes) -> _Candidate:
     return _Candidate(mutant.path, line, mutant.source(source), False, shown, mutant.key)
 
 
-def _passes_unchanged(plan: Plan, server: ForkServer, candidates: Sequence[_Candidate]) -> bool:
-    """A test that fails anyway would catch every mutant. The last stage holds the others."""
-    wanted = {
-        tuple(test for stage in plan.tests_of(each.path)[-1:] for test in stage)
-        for each in candidates
-    }
-    jobs = [Job(" ".join(tests), "", None, [tests], plan.worlds) for tests in wanted]
+def _passes_unchanged(plan: Plan, server: ForkServer, stages: set[tuple[str, ...]]) -> bool:
+    """A test that fails anyway would catch every mutant: what caught one must pass without it."""
+    jobs = [
+        Job(" ".join(stage) or "worlds", "", None, [stage], 0 if stage else plan.worlds)
+        for stage in sorted(stages)
+    ]
     for outcome in server.run(jobs):
         if outcome.caught_by:
             _say(f"mutants: the code as it is does not pass: {outcome.caught_by}")

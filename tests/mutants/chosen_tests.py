@@ -304,7 +304,7 @@ LAYERS: Final[Mapping[str, Sequence[str]]] = {
         "tests/storage/test_sqlite_tables.py",
         "tests/storage/test_sqlite_folding.py",
         "tests/property/test_storage_fold.py",
-        # One set for all modules, because each set first runs on the unchanged code.
+        # One set for all modules, because each set that caught one runs on the unchanged code.
         *sorted(
             {
                 test
@@ -330,6 +330,5 @@ def chosen_tests(root: Path, path: str) -> list[list[str]]:
     named = [f"tests/unit/{name}.py" for name in OWN.get(module, (f"{folder}/test_{stem}",))]
     elsewhere = ELSEWHERE.get(module, ())
     own = [name for name in (*named, *elsewhere) if (root / name).is_file()]
-    # Only the last stage first runs on the unchanged code, so it contains all tests.
     lacking = [name for name in elsewhere if not name.startswith(tuple(of_layer) or ("-",))]
     return [stage for stage in (own, [*of_layer, *lacking]) if stage]

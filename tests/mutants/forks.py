@@ -58,6 +58,8 @@ class Outcome:
 
     job: Job
     caught_by: str
+    stage: tuple[str, ...]
+    """The tests of the last stage that began; none: the worlds."""
     is_timeout: bool
     seconds: float
 
@@ -112,6 +114,7 @@ class ForkServer:
 
     def _fork(self, job: Job, place: Path) -> int:
         place.mkdir()
+        (place / "stage").write_text("[]")
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -137,10 +140,12 @@ class ForkServer:
             is_last = at == len(job.tests) - 1
             soft_s = CPU_LIMIT_S if is_last else min(OWN_CPU_LIMIT_S, CPU_LIMIT_S)
             resource.setrlimit(resource.RLIMIT_CPU, (soft_s, CPU_LIMIT_S))
+            (place / "stage").write_text(json.dumps([*tests]))
             before = [f"--ignore={done}" for stage in job.tests[:at] for done in stage]
             failed = _first_failed([*tests, *before, f"--basetemp={place / f'tmp{at}'}"])
             if failed:
                 return failed
+        (place / "stage").write_text("[]")
         for seed in range(job.worlds):
             try:
                 self._run_world(seed)
@@ -232,4 +237,5 @@ def _outcome(job: Job, place: Path, status: int, seconds: float) -> Outcome:
     else:  # a crash, or no memory left
         output = (place / "output").read_text(errors="replace").strip().splitlines()
         caught_by = f"its process ended (signal {killed_by}): {output[-1] if output else ''}"
-    return Outcome(job, caught_by, is_timeout, seconds)
+    stage = tuple(json.loads((place / "stage").read_text()))
+    return Outcome(job, caught_by, stage, is_timeout, seconds)

@@ -178,8 +178,16 @@ def test_world_catches_what_no_test_does(run_check):
     assert "    by world 0: AssertionError " in lines
 
 
-def test_code_that_fails_unchanged_catches_nothing(run_check):
-    code, lines = run_check(GOOD_TEST, worlds=2, failing_world=1)
+def test_test_that_fails_anyway_catches_nothing(run_check):
+    code, lines = run_check(
+        dedent(GOOD_TEST) + "def test_other():\n    assert not has_room(0, 9)\n"
+    )
+    assert code == 1
+    assert lines[-1] == "mutants: the code as it is does not pass: test_limit.py::test_other"
+
+
+def test_world_that_fails_anyway_catches_nothing(run_check):
+    code, lines = run_check("", worlds=2, failing_world=1)
     assert code == 1
     assert lines[-1].startswith("mutants: the code as it is does not pass: world 1: AssertionError")
 

@@ -9,6 +9,7 @@ order's id. Orders run side by side. What a machine lacks is told by ``Unavailab
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -16,7 +17,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +58,27 @@ def once(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> P
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     place = cache() / f"{name}-{digest.hexdigest()[:16]}"
     if not place.is_dir():
-        cache().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{name}-") as scratch:
-            filled = Path(scratch) / "filled"
-            filled.mkdir()
-            build(filled)
-            try:
-                filled.rename(place)
-            except OSError:
-                assert place.is_dir(), "another run was faster"
+        with _one_build_at_a_time():
+            if not place.is_dir():
+                _fill(place, build)
     return place
+
+
+@contextmanager
+def _one_build_at_a_time() -> Iterator[None]:
+    """Hold a lock over all builds: Maven's own repository does not allow two at a time."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fill(place: Path, build: Callable[[Path], None]) -> None:
+    with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{place.name}-") as scratch:
+        filled = Path(scratch) / "filled"
+        filled.mkdir()
+        build(filled)
+        filled.rename(place)
 
 
 def run(command: list[str], **options: Any) -> None:
