@@ -1,5 +1,5 @@
 """Passes on the computations that shards ask for: assignments to ``workers``, patterns to
-``pattern_index``.
+``pattern_index``. The rest of a large step comes back in a later turn of the loop.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork
+from groupkeeper.coordinator.core.consumer.follow_work import FollowWork
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternWork
 from groupkeeper.coordinator.core.work import Work, WorkOutcome
 from groupkeeper.coordinator.runtime.pattern_index import PatternIndex
@@ -43,14 +44,24 @@ class Workshop:
         self._begin: Final[dict[type[Work], Begin]] = {
             AssignmentWork: self.assignments.begin,
             PatternWork: self.patterns.begin,
+            FollowWork: self._follow,
         }
+        self._is_stopped = False
 
     def begin(self, work: Work, done: Callable[[WorkOutcome], None]) -> None:
         """Start a computation of any kind. ``Begin`` says when ``done`` is called."""
         self._begin[type(work)](work, done)
 
+    def _follow(self, work: FollowWork, done: Callable[[WorkOutcome], None]) -> None:
+        asyncio.get_running_loop().call_soon(self._continue, done)
+
+    def _continue(self, done: Callable[[WorkOutcome], None]) -> None:
+        if not self._is_stopped:
+            done(None)
+
     def stop(self) -> list[asyncio.Task[None]]:
         """Stop all computations. From now on no ``done`` is called. Return the tasks that the
         caller must await.
         """
+        self._is_stopped = True
         return [*self.assignments.stop(), *self.patterns.stop()]

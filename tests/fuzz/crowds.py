@@ -2,10 +2,10 @@
 hold the loop?
 
 ``python -m tests.fuzz.crowds`` (``make crowds``) runs the large crowds: 10,000 members with a
-pattern each, members with 20,000 names each, a joiner every millisecond, and members who all fall
-silent at once. ``tests/fuzz/test_crowds.py`` runs the small ones. Everything is real but the
-sockets. A crowd that seems slow is measured again, and the least counts: what a busy machine made
-slow is not slow.
+pattern each, members with 20,000 names each, a joiner every millisecond, two members that share
+100,000 partitions, and members who all fall silent at once. ``tests/fuzz/test_crowds.py`` runs the
+small ones. Everything is real but the sockets. A crowd that seems slow is measured again, and the
+least counts: what a busy machine made slow is not slow.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ class Size(NamedTuple):
     """The members that send the same names as an earlier one."""
     patterns: int
     """The patterns of one group."""
+    partitions: int
+    """The partitions of all topics, as many as one member may get."""
 
 
-LARGE: Final = Size(10_000, 19_900, 1_000, 100)
-SMALL: Final = Size(150, 300, 20, 10)
+LARGE: Final = Size(10_000, 19_900, 1_000, 100, 100_000)
+SMALL: Final = Size(150, 300, 20, 10, 1_500)
 
 
 class Seen(NamedTuple):
@@ -102,9 +104,11 @@ class SkippingClock:
 
 
 class Crowd:
-    """A coordinator with topics of one partition, and connections to it."""
+    """A coordinator with equal topics, and connections to it."""
 
-    def __init__(self, path: Path, watch: ExactWatch, size: Size, topics: int) -> None:
+    def __init__(
+        self, path: Path, watch: ExactWatch, size: Size, topics: int, partitions: int = 1
+    ) -> None:
         """Nothing runs before ``start``."""
         self.size = size
         self.topics = [f"topic-{number:05}" for number in range(topics)]
@@ -116,7 +120,7 @@ class Crowd:
             return uuid.UUID(int=next(numbers))
 
         image = Topics(
-            [ConfiguredTopic(name, 1) for name in self.topics],
+            [ConfiguredTopic(name, partitions) for name in self.topics],
             lambda: printed_topic_id(mint().bytes),
         )
         self.coordinator = GroupCoordinator(
@@ -155,13 +159,17 @@ class Crowd:
         gc.unfreeze()
         assert not self.coordinator.stats.bugs, "the core raised an exception"
 
-    def epochs(self, group_id: str) -> dict[str, int]:
-        """Return the members of a group with their epochs."""
+    def members(self, group_id: str) -> dict[str, Any]:
+        """Return the members of a group, by id."""
         for slot in self.coordinator._owner.slots.values():
             group = getattr(slot.shard, "groups", {}).get(group_id)
             if group is not None:
-                return {member.member_id: member.epoch for member in group.members.values()}
+                return dict(group.members)
         return {}
+
+    def epochs(self, group_id: str) -> dict[str, int]:
+        """Return the members of a group with their epochs."""
+        return {name: member.epoch for name, member in self.members(group_id).items()}
 
     async def send(self, what: str, frames: Iterable[bytes], gap_s: float = 0.0) -> Seen:
         """Send the frames, each in a turn of its own, and wait for all that comes of them."""
@@ -180,6 +188,13 @@ class Crowd:
         """Let every member of a group send the heartbeat that states nothing new."""
         members = self.epochs(group_id).items()
         return await self.send(what, [beat(group_id, name, epoch) for name, epoch in members])
+
+    async def acknowledge(self, what: str, group_id: str) -> Seen:
+        """Let every member of a group report that it has given up what it had to. It names nothing:
+        a list of more than 20,000 partitions would be refused.
+        """
+        members = self.epochs(group_id).items()
+        return await self.send(what, [beat(group_id, name, epoch, []) for name, epoch in members])
 
     def skip(self, seconds: float) -> None:
         """Let time pass at once."""
@@ -245,13 +260,13 @@ def joins(group_id: str, count: int, names: list[str]) -> Iterator[bytes]:
     return (frame.replace(first, b"m-%05d" % number) for number in range(count))
 
 
-def beat(group_id: str, member_id: str, epoch: int) -> bytes:
-    """Encode a heartbeat that states nothing new."""
+def beat(group_id: str, member_id: str, epoch: int, owned: Any = None) -> bytes:
+    """Encode a heartbeat that states nothing new, or only what the member has."""
     values = {
         "group_id": group_id,
         "member_id": member_id,
         "member_epoch": epoch,
-        "topic_partitions": None,
+        "topic_partitions": owned,
         "subscribed_topic_names": None,
     }
     return encode_request(API, VERSION, values, 7, "app")
@@ -333,21 +348,56 @@ async def joiners(crowd: Crowd) -> AsyncIterator[Seen]:
     yield await crowd.silence("all members fall silent", "k")
 
 
+async def shares(crowd: Crowd) -> AsyncIterator[Seen]:
+    """Yield what happened when a member had all partitions, and another one came and went."""
+    yield await crowd.send(
+        "a member with all partitions joins", [join("s", "m-0", names=crowd.topics)]
+    )
+    crowd.skip(1.1)
+    yield await crowd.send("a second one joins", [join("s", "m-1", names=crowd.topics)])
+    yield await crowd.beat("the first has to give up half", "s")
+    yield await crowd.acknowledge("it has given it up", "s")
+    yield await crowd.beat("the second gets it", "s")
+    first, second = [held(each) for each in crowd.members("s").values()]
+    assert first == second > 0, "each has half of them"
+    crowd.skip(1.1)
+    yield await crowd.send("the second leaves", [beat("s", "m-1", -1)])
+    yield await crowd.beat("the first gets all", "s")
+    yield await crowd.silence("it falls silent", "s")
+
+
+def held(member: Any) -> int:
+    """Return how many partitions a member has."""
+    return sum(len(parts) for parts in member.current.assigned.values())
+
+
+def one_topic(crowd: Crowd) -> AsyncIterator[Seen]:
+    """Yield what happened with all partitions in one topic."""
+    return shares(crowd)
+
+
+def many_topics(crowd: Crowd) -> AsyncIterator[Seen]:
+    """Yield what happened with as many topics as a heartbeat can name."""
+    return shares(crowd)
+
+
 Play: TypeAlias = Callable[[Crowd], AsyncIterator[Seen]]
-PLAYS: Final[dict[Play, Callable[[Size], int]]] = {
-    patterns: lambda size: 5 * size.patterns,
-    names: lambda size: 5 * size.names // 2,
-    joiners: lambda size: 10 * size.patterns,
+PLAYS: Final[dict[Play, Callable[[Size], tuple[int, int]]]] = {
+    patterns: lambda size: (5 * size.patterns, 1),
+    names: lambda size: (5 * size.names // 2, 1),
+    joiners: lambda size: (10 * size.patterns, 1),
+    one_topic: lambda size: (1, size.partitions),
+    many_topics: lambda size: (size.names, size.partitions // size.names),
 }
-"""Each play, with the number of topics that it needs. The first two large ones need as many names
-as one group may have."""
+"""Each play, with the number of topics that it needs, and the partitions of each. The first two
+large ones need as many names as one group may have."""
 
 
 async def played(play: Play, size: Size, watch: ExactWatch) -> list[Seen]:
     """Return everything that was seen in a play, on a fresh coordinator."""
     with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as directory:
-        topics = PLAYS[play](size) if play in PLAYS else size.names
-        crowd = Crowd(Path(directory) / "crowd.db", watch, size, topics)
+        needs = PLAYS[play](size) if play in PLAYS else (size.names, 1)
+        crowd = Crowd(Path(directory) / "crowd.db", watch, size, *needs)
         await crowd.start()
         try:
             return [seen async for seen in play(crowd)]

@@ -11,7 +11,19 @@ import pytest
 from groupkeeper.coordinator.core.consumer import subscriptions
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.server.watch import SLOW_S
-from tests.fuzz.crowds import SMALL, Crowd, Play, Seen, join, joiners, least, names, patterns
+from tests.fuzz.crowds import (
+    SMALL,
+    Crowd,
+    Play,
+    Seen,
+    join,
+    joiners,
+    least,
+    many_topics,
+    names,
+    one_topic,
+    patterns,
+)
 from tests.fuzz.prepared import ExactWatch, new_loop
 
 
@@ -37,7 +49,7 @@ def test_of_a_crowd_with_a_pattern_each_as_many_join_as_the_limits_allow(play) -
     assert group_each.worst_s <= SLOW_S
 
 
-@pytest.mark.parametrize("each", [names, joiners], ids=["names", "joiners"])
+@pytest.mark.parametrize("each", [names, joiners, one_topic, many_topics])
 def test_a_crowd_holds_the_loop_for_a_short_time_only(play, each: Play) -> None:
     seen = play(each)
     assert {code for one in seen for code in one.answers} == {ErrorCode.NONE}

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from groupkeeper.coordinator.core.consumer import assignment_work
+from groupkeeper.coordinator.core.consumer import assignment_work, follow_work
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork, compute
+from groupkeeper.coordinator.core.consumer.follow_work import FollowWork
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -85,9 +86,14 @@ class MixedGroupMachine(RuleBasedStateMachine):
         interval_ms=st.sampled_from([0, 1_000]),
         policy=st.sampled_from((*MIGRATION_POLICIES, *["bidirectional"] * 4)),
         computes_elsewhere=st.booleans(),
+        follow_later=st.booleans(),
     )
-    def start(self, interval_ms: int, policy: str, computes_elsewhere: bool) -> None:
+    def start(
+        self, interval_ms: int, policy: str, computes_elsewhere: bool, follow_later: bool
+    ) -> None:
         self.patch = pytest.MonkeyPatch()
+        if follow_later:
+            self.patch.setattr(follow_work, "LARGE_BYTES", 0)
         if computes_elsewhere:
             self.patch.setattr(assignment_work, "LARGE_US", -1)
         self.driver = ShardDriver(
@@ -328,6 +334,8 @@ class MixedGroupMachine(RuleBasedStateMachine):
     def _outcome(self, work: Work) -> Any:
         if isinstance(work, AssignmentWork):
             return compute(work.assignor, work.spec)
+        if isinstance(work, FollowWork):
+            return None
         names = sorted(self.driver.image.by_name)
         patterns = work.patterns  # type: ignore[attr-defined]
         return PatternMatches(

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupkeeper.coordinator.core.consumer.reconciliation import (
-    CurrentAssignment,
     MemberTarget,
     ReconciliationState,
     reconcile,
 )
+from groupkeeper.coordinator.core.consumer_records import AssignedFields
 from tests.helpers.core.examples import examples
-from tests.helpers.core.held_partitions import by_topic, flat, held
+from tests.helpers.core.held_partitions import by_topic, flat, held, targeted
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -33,7 +33,7 @@ ROUNDS = 4
 and one to get what others gave up."""
 
 
-def owned_by(member: CurrentAssignment) -> set[Partition]:
+def owned_by(member: AssignedFields) -> set[Partition]:
     """The partitions that nobody else may get: assigned, or not yet given up."""
     return {*flat(member.assigned), *flat(member.revoking)}
 
@@ -44,7 +44,7 @@ class Group:
     A client holds a partition from the reply that gives it until the reply that takes it away.
     """
 
-    def __init__(self, members: list[CurrentAssignment]) -> None:
+    def __init__(self, members: list[AssignedFields]) -> None:
         self.members = members
         self.held = [owned_by(member) for member in members]
         self.epoch = max(member.epoch for member in members)
@@ -65,7 +65,7 @@ class Group:
         taken = {partition for member in self.members for partition in owned_by(member)}
         after = reconcile(
             before,
-            MemberTarget(self.epoch, by_topic(self.targets[at]), self.topics[at]),
+            MemberTarget(self.epoch, targeted(self.targets[at]), self.topics[at]),
             by_topic(self.held[at]) if reports else None,
             by_topic(taken),
             subscription_changed=changed,
@@ -86,7 +86,7 @@ class Group:
         ):
             assert sum(map(len, owned)) == len(set().union(*owned)), owned
         for member in self.members:
-            is_unrevoked = member.state is ReconciliationState.UNREVOKED_PARTITIONS
+            is_unrevoked = member.state == ReconciliationState.UNREVOKED_PARTITIONS
             assert bool(member.revoking) is is_unrevoked
             assert not flat(member.assigned).keys() & flat(member.revoking).keys()
 
@@ -119,7 +119,7 @@ def groups(draw: DrawFn) -> Group:
         state = ReconciliationState.UNREVOKED_PARTITIONS if revoking else waits
         epoch = draw(EPOCHS)
         parts = held(sorted(owned - revoking), epoch), held(sorted(revoking), epoch)
-        members.append(CurrentAssignment(state, epoch, epoch - 1, *parts))
+        members.append(AssignedFields(state, epoch, epoch - 1, *parts))
     return Group(members)
 
 

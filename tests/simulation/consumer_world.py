@@ -223,6 +223,8 @@ class ConsumerWorld:
         self.is_mixed = seed % 2 == 1
         """Clients of both protocols are in the same groups."""
         self.computes_elsewhere = random.random() < 0.5
+        self.follows_later = seed % 4 < 2
+        """Each target counts as large."""
         self.is_wired = seed % 3 > 0
         """Requests and answers pass a connection as bytes."""
         self.assignment_interval_ms = random.choice((0, 1_000))

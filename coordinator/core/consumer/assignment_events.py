@@ -11,7 +11,7 @@ from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import (
     NOT_ASSIGNED,
     ConsumerGroupMember,
-    owned_partitions,
+    moved_partitions,
     target_bytes,
 )
 from groupkeeper.coordinator.core.consumer_records import AssignedFields, Partitions
@@ -86,10 +86,7 @@ def _add(
     after: AssignedFields,
     reason: str,
 ) -> None:
-    if before.assigned == after.assigned and before.revoking == after.revoking:
-        return
-    had, has = owned_partitions(before), owned_partitions(after)
-    gained, lost = _beyond(has, had), _beyond(had, has)
+    gained, lost = moved_partitions(before, after)
     if not gained and not lost:  # the member has to give up some, and has not done so yet
         return
     shard.event(
@@ -100,19 +97,6 @@ def _add(
             lost_partitions=_by_name(shard, lost),
         )
     )
-
-
-def _beyond(some: Mapping[str, list[int]], others: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """Return the partitions in ``some`` that are not in ``others``, sorted, by topic."""
-    found: dict[str, list[int]] = {}
-    for topic in sorted(some):
-        if topic not in others:
-            found[topic] = sorted(some[topic])
-            continue
-        known = frozenset(others[topic])
-        if beyond := [number for number in some[topic] if number not in known]:
-            found[topic] = sorted(beyond)
-    return found
 
 
 def _by_name(shard: ShardState, by_id: Mapping[str, list[int]]) -> dict[str, list[int]]:

@@ -39,18 +39,22 @@ class TargetComputation(NamedTuple):
     def _by_topic(self, numbers: Sequence[int], firsts: Sequence[int]) -> Partitions:
         """Cut the sorted numbers of a member into those of each topic."""
         found: dict[str, tuple[int, ...]] = {}
+        whole: dict[int, tuple[int, ...]] = {}  # all partitions of a topic, by their number
         start = at = 0
         count = len(numbers)
         while start < count:
             number = numbers[start]
             at = bisect_right(firsts, number, at) - 1
             first, next_first = firsts[at], firsts[at + 1]
-            end = start + 1
-            if end < count and numbers[end] < next_first:
-                end = bisect_left(numbers, next_first, end)
-                own = tuple([each - first for each in numbers[start:end]])
+            size = next_first - first
+            end = start + size
+            if number == first and end <= count and numbers[end - 1] == next_first - 1:
+                own = whole.get(size, ())
+                if not own:
+                    own = whole[size] = tuple(range(size))
             else:
-                own = (number - first,)  # a member may have 20,000 topics of one partition
+                end = bisect_left(numbers, next_first, start)
+                own = tuple([each - first for each in numbers[start:end]])
             found[self.topics[at].topic_id] = own
             start = end
         return {topic_id: found[topic_id] for topic_id in sorted(found)}

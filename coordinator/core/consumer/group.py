@@ -8,7 +8,6 @@ live state is: deadlines, parked heartbeats, and the computations that are runni
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +20,6 @@ from groupkeeper.coordinator.core.consumer.member import (
     current_bytes,
     owned_partitions,
     target_bytes,
-    to_current,
 )
 from groupkeeper.coordinator.core.consumer.subscriptions import Subscriptions
 from groupkeeper.coordinator.core.consumer_records import (
@@ -202,11 +200,15 @@ class ConsumerGroup(Group):
         self._settled -= member.is_settled(self.epochs.target)
         had, has = owned_partitions(member.current), owned_partitions(current)
         for topic, numbers in had.items():
-            if has.get(topic) != numbers:
-                self._disown(topic, numbers, member.member_id)
+            if numbers != (kept := has.get(topic, ())):
+                self._disown(topic, frozenset(numbers).difference(kept), member.member_id)
         member.current = current
         for topic, numbers in has.items():
-            self.owners.setdefault(topic, {}).update(zip(numbers, repeat(member.member_id)))
+            own = dict.fromkeys(numbers, member.member_id)
+            if topic in self.owners:
+                self.owners[topic].update(own)
+            else:
+                self.owners[topic] = own
         self._settled += member.is_settled(self.epochs.target)
 
     def _disown(self, topic: str, numbers: Iterable[int], member_id: str) -> None:
@@ -338,12 +340,15 @@ class ConsumerGroup(Group):
             return False
         if member.fields.classic is None and not request.knows_member_epochs:
             return False
-        current, epoch = to_current(member.current), request.generation_id
-        got_at = [current.assigned, current.revoking]
-        return all(
-            any(held.get(topic, {}).get(number, epoch + 1) <= epoch for held in got_at)
-            for topic, number in partitions
-        )
+        current, epoch = member.current, request.generation_id
+        got_at: dict[str, dict[int, int]] = {}
+        for topic, number in partitions:
+            if topic not in got_at:
+                parts = current.assigned.get(topic, ()) + current.revoking.get(topic, ())
+                got_at[topic] = dict(parts)
+            if got_at[topic].get(number, epoch + 1) > epoch:
+                return False
+        return True
 
     def commit_restarts_session(self) -> bool:
         return False

@@ -12,6 +12,7 @@ import msgspec
 from groupkeeper.coordinator.core.consumer import (
     admission,
     failure_events,
+    follow_work,
     leaving,
     rebalance,
     regexes,
@@ -24,8 +25,10 @@ from groupkeeper.coordinator.core.consumer.admission import (
     room_bytes,
     updated_fields,
 )
+from groupkeeper.coordinator.core.consumer.follow_work import FollowWork
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember
+from groupkeeper.coordinator.core.consumer.reconciliation import numbers_by_topic
 from groupkeeper.coordinator.core.consumer_records import (
     ConsumerGroupRecord,
     ConsumerMember,
@@ -334,9 +337,7 @@ def _result(
     interval_ms = None if overrides is None else overrides.consumer_heartbeat_interval_ms
     assignment: tuple[TopicPartitions, ...] | None = None
     if with_assignment:
-        assignment = tuple(
-            [(topic, tuple(dict(parts))) for topic, parts in member.current.assigned.items()]
-        )
+        assignment = tuple(numbers_by_topic(member.current.assigned).items())
     return ConsumerGroupHeartbeatResult(
         _NONE,
         None,
@@ -348,11 +349,20 @@ def _result(
 
 
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> None:
-    """Process the outcome of a computation, and answer the heartbeats that wait for it."""
+    """Process the outcome of a computation, and answer the heartbeat that waits for it. If it has
+    installed a large target, the answer is made in the next step.
+    """
     if regexes.work_done(shard, group, work, outcome):
         return
-    if not rebalance.work_done(shard, group, work, outcome):
-        return
+    if isinstance(work, FollowWork):
+        if group.computation is not None:
+            return  # its outcome answers every heartbeat that waits
+    else:
+        if not rebalance.work_done(shard, group, work, outcome):
+            return
+        if follow_work.is_large(shard.step):
+            shard.begin_work(FollowWork(group_id=group.group_id, epoch=work.epoch))
+            return
     for member in list(group.members.values()):
         ticket, member.parked = member.parked, None
         if ticket is not None:

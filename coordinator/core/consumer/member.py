@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Final
 
 from groupkeeper.coordinator.core.consumer.assigning import place
 from groupkeeper.coordinator.core.consumer.reconciliation import (
-    CurrentAssignment,
-    HeldPartitions,
     ReconciliationState,
+    numbers_by_topic,
 )
 from groupkeeper.coordinator.core.consumer.subscriptions import Subscribed, subscription_of
 from groupkeeper.coordinator.core.consumer_records import (
@@ -136,76 +135,58 @@ def fields_bytes(fields: ConsumerMemberFields) -> int:
 
 def target_bytes(target: Partitions) -> int:
     """Return an upper bound of the size of a member's target."""
-    return sum([_TOPIC_BYTES + _TARGET_BYTES * len(parts) for parts in target.values()])
+    return _sum_bytes(target, _TARGET_BYTES)
 
 
 def current_bytes(current: AssignedFields) -> int:
     """Return an upper bound of the size of a member's partitions with their epochs."""
-    return sum(
-        [
-            _TOPIC_BYTES + _ASSIGNED_BYTES * len(parts)
-            for of_topic in (current.assigned, current.revoking)
-            for parts in of_topic.values()
-        ]
-    )
+    return sum([_sum_bytes(each, _ASSIGNED_BYTES) for each in (current.assigned, current.revoking)])
 
 
-# --- from the form of records to that of reconciliation, and back ---
+def _sum_bytes(by_topic: Mapping[str, Sized], each_bytes: int) -> int:
+    return _TOPIC_BYTES * len(by_topic) + each_bytes * sum(map(len, by_topic.values()))
 
 
-def owned_partitions(current: AssignedFields) -> dict[str, list[int]]:
+# --- partitions ---
+
+
+def owned_partitions(current: AssignedFields) -> Partitions:
     """Return the partitions that a member owns, by topic, including those that it has to give
-    up.
+    up. They are not sorted.
     """
-    owned = {topic: [*dict(parts)] for topic, parts in current.assigned.items()}
-    for topic, parts in current.revoking.items():
-        owned.setdefault(topic, []).extend(dict(parts))
+    owned = numbers_by_topic(current.assigned)
+    for topic, numbers in numbers_by_topic(current.revoking).items():
+        owned[topic] = (*owned[topic], *numbers) if topic in owned else numbers
     return owned
 
 
-def has_same_partitions(some: HeldPartitions, others: HeldPartitions) -> bool:
+def moved_partitions(
+    before: AssignedFields, after: AssignedFields
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Return the partitions that a member got, and those that it lost, sorted, by topic.
+
+    Most topics of a member with 20,000 of them do not change, or belong to it as a whole.
+    """
+    had, has = owned_partitions(before), owned_partitions(after)
+    gained, lost = {}, {}
+    for topic in sorted({**had, **has}):
+        old, new = had.get(topic), has.get(topic)
+        if old == new:
+            continue
+        if old is None:
+            gained[topic] = sorted(has[topic])
+        elif new is None:
+            lost[topic] = sorted(old)
+        else:
+            if beyond := frozenset(new).difference(old):
+                gained[topic] = sorted(beyond)
+            if beyond := frozenset(old).difference(new):
+                lost[topic] = sorted(beyond)
+    return gained, lost
+
+
+def has_same_partitions(some: PartitionEpochs, others: PartitionEpochs) -> bool:
     """Return True if both have the same partitions, whatever their epochs are."""
-    return some.keys() == others.keys() and all(
-        parts.keys() == others[topic].keys() for topic, parts in some.items()
-    )
-
-
-def to_current(fields: AssignedFields) -> CurrentAssignment:
-    """Convert the partitions of a member from the form of a record to the form that ``reconcile``
-    uses.
-    """
-    return CurrentAssignment(
-        ReconciliationState(fields.state),
-        fields.epoch,
-        fields.previous_epoch,
-        _held(fields.assigned),
-        _held(fields.revoking),
-    )
-
-
-def to_fields(current: CurrentAssignment) -> AssignedFields:
-    """Convert the partitions of a member from the form that ``reconcile`` uses to the form of a
-    record.
-    """
-    return AssignedFields(
-        int(current.state),
-        current.epoch,
-        current.previous_epoch,
-        _sorted(current.assigned),
-        _sorted(current.revoking),
-    )
-
-
-def _held(by_topic: PartitionEpochs) -> HeldPartitions:
-    return {topic: dict(parts) for topic, parts in by_topic.items()}
-
-
-def _sorted(held: HeldPartitions) -> PartitionEpochs:
-    return {topic: _pairs(held[topic]) for topic in sorted(held)}
-
-
-def _pairs(epochs: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-    if len(epochs) == 1:  # a member may have 20,000 such topics
-        return tuple(epochs.items())
-    numbers = sorted(epochs)  # numbers are compared in a fraction of the time of pairs
-    return tuple(zip(numbers, map(epochs.__getitem__, numbers), strict=True))
+    if some.keys() != others.keys():
+        return False
+    return some == others or numbers_by_topic(some) == numbers_by_topic(others)

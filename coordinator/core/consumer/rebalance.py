@@ -24,8 +24,6 @@ from groupkeeper.coordinator.core.consumer.member import (
     current_bytes,
     has_same_partitions,
     target_bytes,
-    to_current,
-    to_fields,
 )
 from groupkeeper.coordinator.core.consumer.reconciliation import (
     MemberTarget,
@@ -218,7 +216,7 @@ def follow(
     subscription_changed: bool,
 ) -> bool:
     """Move a member one step towards its target. Return True if its set of partitions changed."""
-    before = to_current(member.current)
+    before = member.current
     target = MemberTarget(
         group.epochs.target,
         member.target,
@@ -229,9 +227,8 @@ def follow(
     )
     if after is before:
         return False
-    current = to_fields(after)
-    if current != member.current:
-        record_current(shard, group, member, current, "target_assignment")
+    if after != before:
+        record_current(shard, group, member, after, "target_assignment")
         time_revocation(shard, member)
     return not has_same_partitions(before.assigned, after.assigned)
 

@@ -7,16 +7,24 @@ partition only after the previous owner has acknowledged that it gave it up.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Mapping, Set
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from itertools import repeat
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias
 
-HeldPartitions: TypeAlias = Mapping[str, Mapping[int, int]]
-"""Topic id -> partition -> the epoch at which the member got it. No topic is without partitions.
+import msgspec
 
-All work goes topic by topic: a tuple for each of 50,000 partitions would hold the loop for longer
-than 100 ms.
-"""
+from groupkeeper.coordinator.core.consumer_records import (
+    AssignedFields,
+    PartitionEpochs,
+    Partitions,
+)
+
+OfTopic: TypeAlias = tuple[tuple[int, int], ...]
+"""The partitions of one topic, sorted, each with the epoch at which the member got it."""
+
+_NUMBER: Final = itemgetter(0)
 
 
 class ReconciliationState(IntEnum):
@@ -32,118 +40,164 @@ class ReconciliationState(IntEnum):
     """It waits for partitions that other members still own."""
 
 
-class CurrentAssignment(NamedTuple):
-    """The partitions that a member has, and its epoch."""
-
-    state: ReconciliationState
-    epoch: int
-    previous_epoch: int
-    """The epoch before the last change. The member may not know of the change, because a reply may
-    be lost."""
-    assigned: HeldPartitions
-    revoking: HeldPartitions
-    """Partitions that the member has to give up. It owns them until it acknowledges this."""
-
-
 class MemberTarget(NamedTuple):
     """The partitions that a member should have, and the epoch of the target assignment."""
 
     epoch: int
-    partitions: Mapping[str, Collection[int]]
-    """Topic id -> partitions."""
+    partitions: Partitions
     topics: Set[str]
     """The topics that the member subscribes to now. Partitions of other topics do not count."""
 
 
 def reconcile(
-    current: CurrentAssignment,
+    current: AssignedFields,
     target: MemberTarget,
     owned: Mapping[str, Set[int]] | None,
     taken: Mapping[str, Collection[int]],
     *,
     subscription_changed: bool,
-) -> CurrentAssignment:
+) -> AssignedFields:
     """Return the assignment of a member after a heartbeat. If nothing changed, it is the same
     object.
 
     ``owned`` has the partitions that the heartbeat reports, by topic; None if it reports nothing.
     ``taken`` has the partitions that any member owns: they are assigned to a member, or not yet
     given up.
+
+    All work goes topic by topic, and what a member keeps stays the same object: a member may have
+    100,000 partitions, or 20,000 topics, and the loop must not stand for longer than 100 ms.
     """
     state = current.state
-    if state is ReconciliationState.STABLE and current.epoch == target.epoch:
+    if state == ReconciliationState.STABLE and current.epoch == target.epoch:
         return _cut(current, target, owned) if subscription_changed else current
-    if state is ReconciliationState.UNREVOKED_PARTITIONS and _still_owns(owned, current.revoking):
+    if state == ReconciliationState.UNREVOKED_PARTITIONS and _still_owns(owned, current.revoking):
         return _cut(current, target, owned) if subscription_changed else current
     return _advance(current, target, owned, taken)
 
 
-def _still_owns(owned: Mapping[str, Set[int]] | None, revoking: HeldPartitions) -> bool:
+def numbers_by_topic(by_topic: PartitionEpochs) -> Partitions:
+    """Return the partitions without their epochs. Many topics share one tuple, so its numbers are
+    listed once.
+    """
+    different = {id(parts): parts for parts in by_topic.values()}
+    numbers = {key: tuple(map(_NUMBER, parts)) for key, parts in different.items()}
+    return {topic: numbers[id(parts)] for topic, parts in by_topic.items()}
+
+
+def _still_owns(owned: Mapping[str, Set[int]] | None, revoking: PartitionEpochs) -> bool:
     """Return True if the member has not yet acknowledged that it gave up these partitions."""
     return owned is None or any(
-        not parts.keys().isdisjoint(owned.get(topic, ())) for topic, parts in revoking.items()
+        topic in owned and not owned[topic].isdisjoint(numbers)
+        for topic, numbers in numbers_by_topic(revoking).items()
     )
 
 
 def _cut(
-    current: CurrentAssignment, target: MemberTarget, owned: Mapping[str, Set[int]] | None
-) -> CurrentAssignment:
+    current: AssignedFields, target: MemberTarget, owned: Mapping[str, Set[int]] | None
+) -> AssignedFields:
     """Remove the partitions of topics that the member no longer subscribes to."""
     gone = {t: parts for t, parts in current.assigned.items() if t not in target.topics}
     if not gone and (target.topics or current.revoking):
         return current
     kept = {t: parts for t, parts in current.assigned.items() if t not in gone}
-    revoking = _merged(current.revoking, gone)
+    revoking = {**current.revoking, **gone}
+    for topic in current.revoking.keys() & gone.keys():
+        revoking[topic] = _merged(current.revoking[topic], gone[topic])
     # Kafka writes a record for a member without topics even if it had nothing.
     if not revoking or not _still_owns(owned, revoking):
-        return current._replace(previous_epoch=current.epoch, assigned=kept)
-    return CurrentAssignment(
-        ReconciliationState.UNREVOKED_PARTITIONS, current.epoch, current.epoch, kept, revoking
+        return msgspec.structs.replace(current, previous_epoch=current.epoch, assigned=kept)
+    return AssignedFields(
+        ReconciliationState.UNREVOKED_PARTITIONS,
+        current.epoch,
+        current.epoch,
+        kept,
+        _sorted(revoking),
     )
 
 
 def _advance(
-    current: CurrentAssignment,
+    current: AssignedFields,
     target: MemberTarget,
     owned: Mapping[str, Set[int]] | None,
     taken: Mapping[str, Collection[int]],
-) -> CurrentAssignment:
+) -> AssignedFields:
     """Apply the first rule that matches (docs/spec/consumer-groups.md#reconciliation)."""
     wanted = {t: numbers for t, numbers in target.partitions.items() if t in target.topics}
-    kept: dict[str, Mapping[int, int]] = {}
-    revoking: dict[str, Mapping[int, int]] = {}
+    kept: PartitionEpochs = {}
+    revoking: PartitionEpochs = {}
+    has = numbers_by_topic(current.assigned)
     for topic, parts in current.assigned.items():
-        numbers = frozenset(wanted.get(topic, ()))
-        if parts.keys() <= numbers:
+        numbers = wanted.get(topic)
+        if numbers is None:
+            revoking[topic] = parts
+        elif numbers == has[topic]:
             kept[topic] = parts
-            continue
-        revoking[topic] = {n: epoch for n, epoch in parts.items() if n not in numbers}
-        if stays := {n: epoch for n, epoch in parts.items() if n in numbers}:
-            kept[topic] = stays
+        else:
+            _divide(topic, parts, frozenset(numbers), kept, revoking)
     if revoking and _still_owns(owned, revoking):
-        return CurrentAssignment(
+        return AssignedFields(
             ReconciliationState.UNREVOKED_PARTITIONS, current.epoch, current.epoch, kept, revoking
         )
-    got: dict[str, dict[int, int]] = {}
-    is_complete = True
-    for topic, numbers_wanted in wanted.items():
-        has, others = kept.get(topic, {}), taken.get(topic, ())
-        own = current.revoking.get(topic, {})  # free for the member that was giving it up
-        missing = [n for n in numbers_wanted if n not in has] if has else numbers_wanted
-        free = [n for n in missing if n in own or n not in others] if others else missing
-        is_complete = is_complete and len(free) == len(missing)
-        if free:
-            got[topic] = dict.fromkeys(free, target.epoch)
-    return CurrentAssignment(
+    got, is_complete = _available(current, target, wanted, kept, taken)
+    return AssignedFields(
         ReconciliationState.STABLE if is_complete else ReconciliationState.UNRELEASED_PARTITIONS,
         target.epoch,
         current.epoch,
-        _merged(kept, got),
-        {},
+        _sorted({**kept, **got}),
     )
 
 
-def _merged(some: HeldPartitions, others: HeldPartitions) -> HeldPartitions:
-    """Return the partitions of both."""
-    both = {topic: {**some[topic], **parts} for topic, parts in others.items() if topic in some}
-    return {**some, **others, **both}
+def _divide(
+    topic: str, parts: OfTopic, wanted: Set[int], kept: PartitionEpochs, revoking: PartitionEpochs
+) -> None:
+    """Divide the partitions of one topic into those that are wanted and the others."""
+    goes = tuple([part for part in parts if part[0] not in wanted])
+    stays = tuple([part for part in parts if part[0] in wanted]) if goes else parts
+    if goes:
+        revoking[topic] = goes
+    if stays:
+        kept[topic] = stays
+
+
+def _available(
+    current: AssignedFields,
+    target: MemberTarget,
+    wanted: Partitions,
+    kept: PartitionEpochs,
+    taken: Mapping[str, Collection[int]],
+) -> tuple[PartitionEpochs, bool]:
+    """Return the partitions of the topics of which the member gets some now, and whether it then
+    has all that it should have.
+    """
+    got: PartitionEpochs = {}
+    alike: dict[tuple[int, ...], OfTopic] = {}  # topics that are divided alike share a tuple
+    is_complete = True
+    for topic, numbers in wanted.items():
+        has, others = kept.get(topic, ()), taken.get(topic)
+        if len(has) == len(numbers):
+            continue
+        free = missing = _without(numbers, {number for number, _ in has}) if has else numbers
+        if others:
+            own = {number for number, _ in current.revoking.get(topic, ())}
+            # What the member was giving up is free for it.
+            free = _without(missing, frozenset(others) - own if own else others)
+            is_complete = is_complete and len(free) == len(missing)
+        new = alike.get(free)
+        if new is None:
+            new = alike[free] = tuple(zip(free, repeat(target.epoch)))
+        if new:
+            got[topic] = _merged(has, new) if has else new
+    return got, is_complete
+
+
+def _without(numbers: Iterable[int], others: Container[int]) -> tuple[int, ...]:
+    return tuple([number for number in numbers if number not in others])
+
+
+def _merged(some: OfTopic, others: OfTopic) -> OfTopic:
+    """Return the partitions of one topic that are in one of both."""
+    return tuple(sorted((*some, *others)))
+
+
+def _sorted(by_topic: PartitionEpochs) -> PartitionEpochs:
+    return {topic: by_topic[topic] for topic in sorted(by_topic)}

@@ -175,9 +175,10 @@ class Subscriptions:
 
     def _use(self, topics: tuple[str, ...]) -> None:
         uses = self._uses
-        new = {topic for topic in topics if topic not in uses}
+        new = frozenset(topics).difference(uses)
+        uses.update(dict.fromkeys(new, 0))
         for topic in topics:
-            uses[topic] = uses.get(topic, 0) + 1
+            uses[topic] += 1
         if new:
             self._existing_image = None
             self._subscribers.change(self._group_id, _NO_TOPICS, new)

@@ -59,7 +59,10 @@ def _numbers(
         at = position.get(topic_id)
         if at is not None:
             first, count = firsts[at], topics[at].partitions
-            found += [first + number for number in numbers if 0 <= number < count]
+            if len(numbers) == count and numbers[-1] == count - 1:  # the whole topic
+                found += range(first, first + count)
+            else:
+                found += [first + number for number in numbers if 0 <= number < count]
     return found
 
 

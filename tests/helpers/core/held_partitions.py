@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from groupkeeper.coordinator.core.consumer.reconciliation import HeldPartitions
+    from groupkeeper.coordinator.core.consumer_records import PartitionEpochs, Partitions
 
 Partition: TypeAlias = tuple[str, int]
 """(topic id, number)."""
@@ -21,14 +21,23 @@ def by_topic(partitions: Iterable[Partition]) -> dict[str, set[int]]:
     return found
 
 
-def held(partitions: Iterable[Partition], epoch: int) -> HeldPartitions:
+def targeted(partitions: Iterable[Partition]) -> Partitions:
+    """Return these partitions as a target has them."""
+    return {topic: tuple(sorted(numbers)) for topic, numbers in by_topic(partitions).items()}
+
+
+def held(partitions: Iterable[Partition], epoch: int) -> PartitionEpochs:
     """Return these partitions as if a member had got all of them at this epoch."""
-    return {topic: dict.fromkeys(numbers, epoch) for topic, numbers in by_topic(partitions).items()}
+    return {
+        topic: tuple([(number, epoch) for number in numbers])
+        for topic, numbers in sorted(targeted(partitions).items())
+    }
 
 
-def flat(some: HeldPartitions) -> dict[Partition, int]:
+def flat(some: PartitionEpochs) -> dict[Partition, int]:
     """Return (topic id, number) -> the epoch at which the member got it."""
     assert all(some.values()), f"a topic without partitions: {some}"
-    return {
-        (topic, number): epoch for topic, parts in some.items() for number, epoch in parts.items()
-    }
+    assert list(some) == sorted(some), f"topics out of order: {some}"
+    for parts in some.values():
+        assert list(parts) == sorted(parts), f"partitions out of order: {some}"
+    return {(topic, number): epoch for topic, parts in some.items() for number, epoch in parts}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupkeeper.coordinator.core.consumer import assignment_work
+from groupkeeper.coordinator.core.consumer import assignment_work, follow_work
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork, compute
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
@@ -169,6 +169,66 @@ def test_the_target_of_a_static_member_is_for_whoever_has_its_place_now(driver):
     targets = {name: member.target for name, member in driver.shard.groups["g"].members.items()}
     assert targets["first"] == {}
     assert [len(numbers) for numbers in targets["next"].values()] == [6]
+
+
+@pytest.fixture
+def waiting(driver, monkeypatch: pytest.MonkeyPatch) -> ConsumerStub:
+    """The first member of a group, whose heartbeat waits although its target was installed: it is
+    too large to follow it in the same step.
+    """
+    monkeypatch.setattr(follow_work, "LARGE_BYTES", 0)
+    member = ConsumerStub(driver, "a")
+    call = member.join()
+    driver.finish_work(computed(driver))
+    assert call.parked
+    assert driver.shard.groups["g"].members["a"].target != {}
+    assert not driver.shard.groups["g"].members["a"].current.assigned
+    return member
+
+
+def test_a_member_follows_a_large_target_in_the_next_step(driver, waiting):
+    (call,) = [call for call in driver.calls if call.parked]
+    step = driver.finish_work(None)
+    assert [reply.ticket for reply in step.replies] == [call]
+    waiting.take(call)
+    assert (waiting.epoch, waiting.partitions()) == (2, ALL)
+    assert driver.work == []
+
+
+def test_a_heartbeat_between_the_two_steps_follows_at_once(driver, waiting):
+    (call,) = [call for call in driver.calls if call.parked]
+    waiting.join()
+    assert call.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert waiting.partitions() == ALL
+    assert driver.finish_work(None).replies == []
+
+
+def test_a_member_that_leaves_between_the_two_steps_is_answered_once(driver, waiting):
+    (call,) = [call for call in driver.calls if call.parked]
+    waiting.epoch = 1
+    waiting.leave()
+    assert call.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.finish_work(None).replies == []
+
+
+def test_a_newer_computation_answers_whoever_waits_for_the_one_before(driver, waiting):
+    """Also if the group was deleted, and another one has its name."""
+    waiting.leave()
+    driver.send(DeleteGroup("g", CLIENT))
+    call = waiting.join()
+    driver.finish_work(None)
+    assert call.parked
+    driver.finish_work(computed(driver))
+    driver.finish_work(None)
+    waiting.take(call)
+    assert waiting.partitions() == ALL
+
+
+def test_a_load_between_the_two_steps_keeps_the_target(driver, waiting):
+    driver.work.clear()
+    driver.reload()
+    waiting.join()
+    assert (waiting.epoch, waiting.partitions()) == (2, ALL)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """One step of reconciliation, rule by rule (docs/spec/consumer-groups.md#reconciliation).
 
-The cases are those of Kafka's CurrentAssignmentBuilderTest.
+The cases are those of Kafka's AssignedFieldsBuilderTest.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from groupkeeper.coordinator.core.consumer.reconciliation import (
-    CurrentAssignment,
     MemberTarget,
     ReconciliationState,
     reconcile,
 )
-from tests.helpers.core.held_partitions import by_topic, flat, held
+from groupkeeper.coordinator.core.consumer_records import AssignedFields
+from tests.helpers.core.held_partitions import by_topic, flat, held, targeted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,9 +34,9 @@ def parts(text: str) -> set[Partition]:
 
 def current(
     state: ReconciliationState, assigned: str, revoking: str = "", *, epoch: int = 10
-) -> CurrentAssignment:
+) -> AssignedFields:
     """A member that got all it has at its epoch."""
-    return CurrentAssignment(
+    return AssignedFields(
         state,
         epoch,
         epoch - 1,
@@ -46,7 +46,7 @@ def current(
 
 
 def step(
-    member: CurrentAssignment,
+    member: AssignedFields,
     target: str,
     *,
     epoch: int = 11,
@@ -54,11 +54,11 @@ def step(
     taken: Iterable[Partition] = (),
     topics: str = "abc",
     changed: bool = False,
-) -> CurrentAssignment:
+) -> AssignedFields:
     """One heartbeat. ``taken`` is owned by others; what the member has is owned as well."""
     return reconcile(
         member,
-        MemberTarget(epoch, by_topic(parts(target)), set(topics)),
+        MemberTarget(epoch, targeted(parts(target)), set(topics)),
         None if owned is None else by_topic(parts(owned)),
         by_topic([*taken, *flat(member.assigned), *flat(member.revoking)]),
         subscription_changed=changed,
@@ -66,8 +66,8 @@ def step(
 
 
 def shown(
-    member: CurrentAssignment,
-) -> tuple[ReconciliationState, int, set[Partition], set[Partition]]:
+    member: AssignedFields,
+) -> tuple[int, int, set[Partition], set[Partition]]:
     return member.state, member.epoch, {*flat(member.assigned)}, {*flat(member.revoking)}
 
 
@@ -80,7 +80,7 @@ def test_a_member_gets_what_is_free_and_its_epoch_moves() -> None:
     after = step(current(STABLE, "a1"), "a1 b1")
     assert shown(after) == (STABLE, 11, parts("a1 b1"), set())
     assert after.previous_epoch == 10
-    assert after.assigned == {"a": {1: 10}, "b": {1: 11}}
+    assert after.assigned == {"a": ((1, 10),), "b": ((1, 11),)}
 
 
 def test_a_member_whose_target_is_the_same_gets_the_new_epoch() -> None:
@@ -117,7 +117,7 @@ def test_a_newer_target_may_take_more_after_the_acknowledgement() -> None:
 def test_what_the_member_itself_gave_up_is_free_for_it() -> None:
     after = step(current(UNREVOKED, "a1", "a2"), "a1 a2", epoch=12, owned="a1")
     assert shown(after) == (STABLE, 12, parts("a1 a2"), set())
-    assert after.assigned == {"a": {1: 10, 2: 12}}
+    assert after.assigned == {"a": ((1, 10), (2, 12))}
 
 
 def test_a_member_waits_for_what_others_own() -> None:
@@ -186,7 +186,7 @@ def test_a_change_in_the_heartbeat_that_acknowledges_is_part_of_the_next_step() 
 def test_the_observed_sequence_of_a_member_that_shares_with_a_second_one() -> None:
     """docs/spec/consumer-groups.md#reconciliation, at its end."""
     first = current(STABLE, "a0 a1 a2 a3", epoch=2)
-    second = CurrentAssignment(STABLE, 0, 0, {}, {})
+    second = AssignedFields(STABLE, 0, 0, {}, {})
     second = step(second, "a2 a3", epoch=3, taken=flat(first.assigned))
     assert shown(second) == (UNRELEASED, 3, set(), set())
     first = step(first, "a0 a1", epoch=3)

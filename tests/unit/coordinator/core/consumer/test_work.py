@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork, compute
+from groupkeeper.coordinator.core.consumer.follow_work import FollowWork
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches, PatternWork
 from groupkeeper.coordinator.core.consumer_records import ConsumerTarget, ResolvedPattern
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -29,11 +30,16 @@ FAILED = WorkFailed(WorkFailure.TIMED_OUT, "killed")
 
 
 def work(driver: ShardDriver) -> list[Work]:
-    return [work for step in driver.steps for work in step.work]
+    asked = [work for step in driver.steps for work in step.work]
+    return [each for each in asked if not isinstance(each, FollowWork)]
 
 
 def finish(driver: ShardDriver, work: Work, outcome: WorkOutcome) -> None:
-    driver._take(driver.shard.work_done(work, outcome, driver.now))
+    """Give the shard the outcome, and let the member follow that waits for it."""
+    step = driver._take(driver.shard.work_done(work, outcome, driver.now))
+    for rest in step.work:
+        if isinstance(rest, FollowWork):
+            driver._take(driver.shard.work_done(rest, None, driver.now))
 
 
 def result_of(asked: Work) -> WorkOutcome:

@@ -21,6 +21,18 @@ def test_a_group_that_changes_its_topics_is_found_by_the_new_ones_only():
     assert [subscribers.of([topic]) for topic in "abc"] == [[], ["g"], ["g"]]
 
 
+def test_a_group_that_goes_leaves_the_others_of_its_topics():
+    subscribers = Subscribers()
+    for group in "fgh":
+        subscribers.change(group, set(), {"a", "b"})
+    subscribers.change("g", {"a", "b"}, {"a"})
+    assert [subscribers.of([topic]) for topic in "ab"] == [["f", "g", "h"], ["f", "h"]]
+    subscribers.change("f", {"a", "b"}, set())
+    subscribers.change("h", {"a", "b"}, set())
+    subscribers.change("i", set(), {"a", "b"})
+    assert [subscribers.of([topic]) for topic in "ab"] == [["g", "i"], ["i"]]
+
+
 def test_a_deleted_group_leaves_nothing():
     subscribers = Subscribers()
     subscribers.change("g", set(), {"a", "b"})
