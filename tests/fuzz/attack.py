@@ -22,7 +22,8 @@ from tests.helpers.wire.raw_client import API_KEYS, encode_request
 from tests.helpers.wire.wire_entities import INTEGERS, encode, served, shapes
 
 PATIENCE_S = 60.0
-"""A Fetch may wait 30 s, an idle connection is closed after 10: who then knows nothing is stuck."""
+"""For each answer, since the one before: a connection answers one request after the other. A Fetch
+may wait 30 s, an idle connection is closed after 10: who then knows nothing is stuck."""
 
 MOST_FRAMES = 8
 MOST_PARKED = 20
@@ -219,15 +220,18 @@ class Attack:
                 await asyncio.sleep(0)
 
     async def _outcome(self, reader: asyncio.StreamReader, frames: list[bytes]) -> str:
-        """Read until each whole frame has its answer, the daemon closes, or patience is over."""
+        """Read until each whole frame has its answer, the daemon closes, or patience for one answer
+        is over.
+        """
         position = 0
         try:
-            async with asyncio.timeout(self.patience_s):
-                while position < len(frames):
+            while position < len(frames):
+                async with asyncio.timeout(self.patience_s):
                     (size,) = struct.unpack(">i", await reader.readexactly(4))
-                    self._learn(frames[position], await reader.readexactly(size))
-                    self.figures.answered += 1
-                    position += 1
+                    answer = await reader.readexactly(size)
+                self._learn(frames[position], answer)
+                self.figures.answered += 1
+                position += 1
         except (asyncio.IncompleteReadError, ConnectionError):
             self.figures.closed += 1
             return "closed"

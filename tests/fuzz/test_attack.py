@@ -10,11 +10,12 @@ import pytest
 
 from groupkeeper.protocol.codec import read_request
 from groupkeeper.protocol.frames import read_request_header
-from tests.fuzz.attack import Attack, random_frame
+from tests.fuzz.attack import PATIENCE_S, Attack, random_frame
 from tests.fuzz.judge import Figures
 from tests.fuzz.mutations import changed, mixed
 from tests.fuzz.seeds import life
 from tests.fuzz.target import split
+from tests.helpers.runtime.virtual_loop import run_virtual
 
 HEARTBEAT, JOIN_GROUP = 12, 11
 
@@ -55,6 +56,26 @@ async def test_how_a_connection_ended(sent, answers, ends, outcome) -> None:
     assert await attack._outcome(reader, frames) == outcome
     assert figures.answered == answers
     assert (len(figures.stuck), figures.parked) == (outcome == "stuck", outcome == "parked")
+
+
+def test_each_answer_of_a_conversation_may_take_its_time():
+    """Three requests that wait for 30 s each are answered after 90 s: nothing is stuck."""
+
+    async def slow_answers(reader: asyncio.StreamReader) -> None:
+        for _ in range(3):
+            await asyncio.sleep(PATIENCE_S / 2)
+            reader.feed_data(struct.pack(">ii", 4, 7))
+
+    async def converse() -> tuple[str, list[str]]:
+        figures = Figures()
+        attack = Attack(0, [], figures, 1)
+        reader = asyncio.StreamReader()
+        answers = asyncio.create_task(slow_answers(reader))
+        outcome = await attack._outcome(reader, [frame(HEARTBEAT)] * 3)
+        await answers
+        return outcome, figures.stuck
+
+    assert run_virtual(converse()) == ("answered", [])
 
 
 def test_random_requests_are_valid_and_mutated_ones_keep_a_length_that_fits() -> None:
