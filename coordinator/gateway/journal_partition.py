@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from groupkeeper.coordinator.core.requests.transactions import EndedTransaction
 from groupkeeper.coordinator.gateway.journal_records import TransactionEntry
@@ -16,15 +16,17 @@ class JournalPartition:
         self.position = position
         self.saved = position
         """Where a restart would begin now, according to the store."""
-        self._open: dict[int, list[tuple[int, str]]] = {}
-        self._seen: set[tuple[int, str]] = set()
+        self._open: dict[int, dict[str, int]] = {}
+        """Producer -> the ids in its open transaction, in order, with the offset of each."""
+        self.records = 0
+        """The number of these ids."""
 
     def has(self, producer_id: int, pending_id: str) -> bool:
         """Return whether the journal has this id, in a transaction of the producer that is open.
 
         Anybody who may write to the topic can write any id, but only as its own producer.
         """
-        return (producer_id, pending_id) in self._seen
+        return pending_id in self._open.get(producer_id, ())
 
     def open_transactions(self) -> int:
         """Return the number of producers with open transactions."""
@@ -32,7 +34,8 @@ class JournalPartition:
 
     def restart_position(self) -> int:
         """Return where to begin after a restart: at the oldest record of an open transaction."""
-        return min([records[0][0] for records in self._open.values()], default=self.position)
+        oldest = [next(iter(ids.values())) for ids in self._open.values()]
+        return min(oldest, default=self.position)
 
     def take(self, entries: Iterable[TransactionEntry], position: int) -> list[EndedTransaction]:
         """Add entries up to ``position``, where the next read begins. Return the transactions that
@@ -41,15 +44,27 @@ class JournalPartition:
         ended: list[EndedTransaction] = []
         for offset, producer_id, pending_id, is_commit in entries:
             if is_commit is None:
-                if pending_id:
-                    self._open.setdefault(producer_id, []).append((offset, pending_id))
-                    self._seen.add((producer_id, pending_id))
+                if pending_id and not self.has(producer_id, pending_id):
+                    self._open.setdefault(producer_id, {})[pending_id] = offset
+                    self.records += 1
                 continue
-            records = self._open.pop(producer_id, [])
-            for _, each in records:
-                self._seen.discard((producer_id, each))
-            if records:
-                ids = tuple(each for _, each in records)
-                ended.append(EndedTransaction(producer_id, ids, is_commit))
+            ids = self._open.pop(producer_id, None)
+            if ids:
+                self.records -= len(ids)
+                ended.append(EndedTransaction(producer_id, tuple(ids), is_commit))
         self.position = position
         return ended
+
+    def keep(self, pending_ids: Collection[str], before: int) -> None:
+        """Forget the records before this offset that have none of these ids."""
+        for producer_id, ids in [*self._open.items()]:
+            kept = {
+                each: offset
+                for each, offset in ids.items()
+                if offset >= before or each in pending_ids
+            }
+            self.records += len(kept) - len(ids)
+            if kept:
+                self._open[producer_id] = kept
+            else:
+                del self._open[producer_id]

@@ -17,6 +17,9 @@ from groupkeeper.protocol.record_batches import (
     write_batch,
 )
 
+MAX_ID_BYTES: Final = 64
+"""Longer keys are not ours: an id has 32 characters."""
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -48,7 +51,8 @@ def read_entries(data: bytes, position: int) -> tuple[list[TransactionEntry], in
     entries = []
     for offset, producer_id, key, marker in records:
         if marker is None:
-            entries.append(TransactionEntry(offset, producer_id, key.decode(errors="replace")))
+            pending_id = key.decode(errors="replace") if len(key) <= MAX_ID_BYTES else ""
+            entries.append(TransactionEntry(offset, producer_id, pending_id))
         elif marker in (ABORT_MARKER, COMMIT_MARKER):
             entries.append(TransactionEntry(offset, producer_id, "", marker == COMMIT_MARKER))
     return entries, following

@@ -37,6 +37,10 @@ read."""
 MAX_ENDED_AT_ONCE: Final = 200
 """The most transactions in one request to the shard."""
 
+MAX_RECORDS: Final = 10_000
+"""Records of open transactions that are remembered before those without pending offsets are
+forgotten. Any client that may write to the topic can write such records."""
+
 MOVE_AFTER: Final = 1_000
 """Offsets after which the position is stored, if no transaction has ended."""
 
@@ -89,6 +93,8 @@ class JournalShard:
         self._positions: list[tuple[int, asyncio.Future[None]]] = []
         self._ended: list[EndedTransaction] = []
         self._worker: asyncio.Task[None] | None = None
+        self._forgetting: asyncio.Task[None] | None = None
+        self._most_records = MAX_RECORDS
         self.ended_transactions = 0
         self.end = 0
         """The end of the partition, as the last fetch told it."""
@@ -96,7 +102,7 @@ class JournalShard:
     @property
     def is_full(self) -> bool:
         """True if too much waits for the store, so that the partition must not be read now."""
-        return len(self._ended) >= MAX_WAITING
+        return len(self._ended) >= MAX_WAITING or self._forgetting is not None
 
     @property
     def lag(self) -> int:
@@ -122,6 +128,24 @@ class JournalShard:
                 future.set_result(None)
         if self._ended or self._is_far():
             self._work()
+        if self.partition.records > self._most_records and self._forgetting is None:
+            forget = self._forget_unknown(position)
+            self._forgetting = asyncio.get_running_loop().create_task(forget)
+            self._forgetting.add_done_callback(self._forgotten)
+
+    async def _forget_unknown(self, before: int) -> None:
+        """Forget the records before this position that belong to no pending offsets.
+
+        Offsets are pending before their record is written, so the shard knows them by now.
+        """
+        pending = await self.read_pending()
+        self.partition.keep(pending.keys(), before)
+        self._most_records = max(MAX_RECORDS, 2 * self.partition.records)
+
+    def _forgotten(self, task: asyncio.Task[None]) -> None:
+        self._forgetting = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("journal_shard_failed", shard=self.shard_id, exc_info=error)
 
     def _is_far(self) -> bool:
         if self.is_cut:
@@ -266,8 +290,9 @@ class JournalShard:
 
     def stop(self) -> None:
         """Stop the work. Nothing is lost: a restart reads the partition again."""
-        if self._worker is not None:
-            self._worker.cancel()
+        for task in (self._worker, self._forgetting):
+            if task is not None:
+                task.cancel()
         for _, record in self._records.values():
             record.cancel()
         for _, reached in self._positions:

@@ -11,6 +11,9 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import PendingEnded
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.gateway import journal as journal_module
+from groupkeeper.coordinator.gateway import journal_shard
+from groupkeeper.coordinator.gateway.journal_records import encode_batch
+from groupkeeper.protocol.record_batches import Sender
 from groupkeeper.storage.base import Batch, ShardAppend
 from tests.helpers.core.shard_driver import CLIENT
 from tests.helpers.gateway.journal_broker import JournalBroker
@@ -21,7 +24,7 @@ from tests.helpers.gateway.journals import (
     error_of,
     groups_of_one_partition,
 )
-from tests.helpers.runtime.virtual_loop import virtual_time
+from tests.helpers.runtime.virtual_loop import turns, virtual_time
 from tests.helpers.storage.faulty_storage import FaultyStorage, Gate, fail, slow
 
 NONE = ErrorCode.NONE
@@ -308,6 +311,30 @@ async def test_position_does_not_pass_an_open_transaction() -> None:
         site.broker.end(1, commit=True)
         assert await site.stable_offset(slow) == 10
         assert await site.pending(slow) == 0
+
+
+@virtual_time
+async def test_records_that_belong_to_no_commit_are_not_remembered(monkeypatch) -> None:
+    monkeypatch.setattr(journal_shard, "MAX_RECORDS", 10)
+    async with a_journal() as site:
+        number = site.partition()
+        site.broker.add_producer(1)
+        log = site.broker.log(number)
+        for each in range(40):
+            log.add(encode_batch(f"forged-{each}", "g", Sender(2, 0), each, 1))
+            if not each % 10:
+                await site.commit(1, each)
+        log.add(encode_batch("x" * 100_000, "g", Sender(2, 0), 40, 1))
+        await site.journal.settle()
+        await turns(50)
+        partition = site.journal._shards.by_id[number].partition
+        assert partition.records < 24, "four of a commit, and at most twice as many as are allowed"
+        assert all(partition.has(1, f"p{each}") for each in range(1, 5))
+        site.broker.end(1, commit=True)
+        assert await site.stable_offset() == 30
+        assert partition.has(1, "p1") is False
+        await site.restart()
+        assert await site.stable_offset() == 30
 
 
 @virtual_time
