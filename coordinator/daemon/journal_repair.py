@@ -103,9 +103,14 @@ async def _brokers(
 def _late(
     timeout_s: float, coordinator: GroupCoordinator | None, journal: UpstreamJournal | None
 ) -> str:
-    if journal is not None:
-        problem = journal.journal.problem or "not all partitions of the journal can be read"
-    else:
-        waits_for = "" if coordinator is None else coordinator.start_waits_for
-        problem = waits_for or "the upstream has not answered"
-    return f"not done within {timeout_s:g} s: {problem}"
+    late = f"not done within {timeout_s:g} s"
+    if coordinator is None:
+        return f"{late}: the store did not open"
+    if journal is None:
+        return f"{late}: {coordinator.start_waits_for or 'the upstream has not answered'}"
+    problem = coordinator.not_ready or journal.journal.problem
+    if not problem and coordinator.stats.appends_failed:
+        problem = "writes to the store failed"
+    if not problem:
+        problem = "not all partitions of the journal can be read"
+    return f"{late}: {problem}. Decisions that were written stay: run the command again"

@@ -8,6 +8,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.gateway.journal_decisions import decide, lost_shards
 from tests.helpers.gateway.journals import JournalSite, a_journal, groups_of_one_partition
 from tests.helpers.runtime.virtual_loop import virtual_time
+from tests.helpers.storage.faulty_storage import fail, lie
 
 NONE = ErrorCode.NONE
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -66,6 +67,38 @@ async def test_more_than_one_request_can_take_are_decided() -> None:
         assert await site.stable_offset(OLD) == 449
         await site.restart()
         assert site.journal.lost() == {}
+
+
+@virtual_time
+async def test_a_disk_that_is_full_in_the_middle_only_delays_a_decision() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(1)
+        for offset in range(450):
+            assert await site.commit(1, offset, group_id=OLD) is NONE
+        await site.die()
+        site.broker.delete_topic()
+        await site.begin()
+        (lost,) = await lost_shards(site.journal, site.coordinator)
+        # The first part is written. The second one fails, and then may or may not be written.
+        site.storage.script("append", None, fail(), fail(), lie())
+        await decide(site.coordinator, lost.shard_id, lost.pending, commit=True)
+        assert await site.stable_offset(OLD) == 449
+        await site.restart()
+        assert await site.stable_offset(OLD) == 449
+        assert site.journal.lost() == {}
+
+
+@virtual_time
+async def test_two_persons_who_decide_at_once_decide_everything_once() -> None:
+    async with a_journal() as site:
+        await lose_two(site)
+        (lost,) = await lost_shards(site.journal, site.coordinator)
+        await asyncio.gather(
+            decide(site.coordinator, lost.shard_id, lost.pending, commit=True),
+            decide(site.coordinator, lost.shard_id, lost.pending, commit=False),
+        )
+        assert [await site.offset(OLD), await site.offset(NEW)] == [10, 20], "the first one counts"
+        assert await site.pending(OLD) == 0
 
 
 @virtual_time

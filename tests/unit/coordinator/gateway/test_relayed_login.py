@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 
 import pytest
 
@@ -165,6 +166,79 @@ async def test_a_client_in_the_middle_of_its_authentication_is_not_served(make) 
     assert peer.replies() == [1, 2]
     assert peer.transport.is_closed
     assert closed(peer) == {"authentication_failed": 1}
+
+
+@both
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        struct.pack(">i", 13) + b"\0alice\0secret",  # a token without a header (KIP-43)
+        struct.pack(">i", 64) + bytes(range(200, 256)) + b"12345678",
+        struct.pack(">i", -5),
+        struct.pack(">i", 2**31 - 1) + b"\0\x24\0\2",
+        authenticate(2)[:3] + b"\x14" + authenticate(2)[4:24],  # it ends within its token
+        request(FETCH, 12, 2),
+    ],
+    ids=["token", "bytes", "negative", "huge", "cut", "fetch"],
+)
+@virtual_time
+async def test_garbage_in_the_middle_of_an_authentication_ends_the_client(make, garbage) -> None:
+    peer = make()
+    peer.send(handshake(1))
+    if not peer.link.is_open:
+        peer.link.open()
+    peer.link.answer(handshake_reply(1))
+    await turns(3)
+    link = peer.link
+    sent(link)
+    peer.send(garbage)
+    await turns(3)
+    assert peer.transport.is_closed
+    peer.connection.connection_lost(None)
+    assert link.is_closed
+    assert sent(link) == b"", "the broker gets nothing of it"
+    assert peer.replies() == [1]
+
+
+@both
+@virtual_time
+async def test_nothing_is_served_while_the_broker_does_not_answer_an_authentication(make) -> None:
+    peer = make()
+    peer.send(handshake(1))
+    if not peer.link.is_open:
+        peer.link.open()
+    peer.link.answer(handshake_reply(1))
+    await turns(3)
+    sent(peer.link)
+    peer.send(authenticate(2), *[heartbeat(each) for each in range(3, 20)])
+    await asyncio.sleep(3_600)
+    assert sent(peer.link) == authenticate(2)
+    assert peer.replies() == [1]
+    assert not fake(peer.connection._shared).requests  # type: ignore[arg-type]
+    link, shared = peer.link, peer.connection._shared
+    peer.connection.connection_lost(None)
+    assert link.is_closed
+    assert (shared.budget.held_bytes, shared.stats.connections_open) == (0, 0)
+
+
+@both
+@virtual_time
+async def test_a_client_cannot_become_another_one(make) -> None:
+    peer = make()
+    await be_known(peer)
+    peer.send(handshake(4))
+    peer.link.answer(handshake_reply(4))
+    await turns(3)
+    peer.send(authenticate(5, b"\0bob\0secret"), heartbeat(6))
+    sent(peer.link)
+    peer.link.answer(authenticate_reply(5))  # Kafka would refuse it already
+    await turns(3)
+    peer.link.answer(proof_reply(proof_id(peer.link), 1))
+    await turns(3)
+    assert peer.replies() == [1, 2, 3, 4, 5]
+    assert peer.transport.is_closed
+    assert closed(peer) == {"authentication_failed": 1}
+    assert peer.connection.session.principal == "User:alice"
 
 
 @both
