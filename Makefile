@@ -169,7 +169,7 @@ ledger: .venv/installed-for-pipeline ## The tables against what real consumers w
 
 test-pipeline-long: .venv/installed-for-pipeline ## Proofs about the pipeline that take minutes, of which test-pipeline has a small case; needs Java 17
 	@command -v java >/dev/null || { echo "make test-pipeline-long needs Java 17 (Debian: apt install openjdk-17-jre-headless)." >&2; exit 1; }
-	$(PYTEST) -q -m spark_long tests/pipeline
+	$(PYTEST) -q -m spark_long tests/pipeline tests/examples
 
 # A browser cannot be installed with pip alone, and pictures are for eyes: not a part of `make ci`.
 pictures: .venv/installed-for-pipeline ## Every page of the reports in Chromium, with 0, 8 and 10,000 groups; needs Java 17 and Chromium

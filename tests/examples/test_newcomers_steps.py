@@ -166,7 +166,7 @@ def test_each_block_that_is_run_elsewhere_is_there_and_every_other_command_is_in
     typed = {code for code in inline if re.match(r"(groupkeeper|pip|python3?|go|mvn|npm) ", code)}
     assert typed == set()
     made = {code for code in inline if code.startswith("make ")}
-    # tests/server/test_demo.py runs the first; the second is minutes long, and is run by hand
+    # tests/server/test_demo.py runs the first, `make test-pipeline-long` the second
     assert made - {"make run", "make test", "make test-clients"} == {
         "make demo",
         "make pipeline-demo",

@@ -1,13 +1,42 @@
-"""`make pipeline-demo`, the parts that need no Spark: its zombie, and the folder that it takes."""
+"""`make pipeline-demo`: the parts that need no Spark (its zombie, and the folder that it takes).
+`make test-pipeline-long` runs the whole of it.
+"""
 
 from __future__ import annotations
 
 import io
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from examples import pipeline_demo, pipeline_demo_consumer
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.spark_long
+def test_the_reports_name_all_that_the_consumers_did(tmp_path):
+    """As long as for a newcomer: shorter, the consumers have not read what they go back by."""
+    demo = [sys.executable, "-m", "examples.pipeline_demo"]
+    folder = tmp_path / "demo"
+    run = [*demo, str(pipeline_demo.SECONDS), str(folder)]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=1_200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the rewind, the zombie, the reset, the storm: all there, named" in done.stdout
+    pages = [Path(found) for found in re.findall(r"file://(\S+)", done.stdout)]
+    assert [page.stem for page in pages if page.stat().st_size] == ["lag", "rebalances", "audit"]
+    reports = folder / "tables" / "reports"
+    assert pipeline_demo.check(reports) == []
+    (reports / "audit.json").write_text("[]")
+    assert pipeline_demo.check(reports) == [
+        "the rewind of billing",
+        "the refused commit of the zombie",
+        "the reset of nightly",
+    ]
 
 
 class Library:
