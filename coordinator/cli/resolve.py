@@ -51,7 +51,7 @@ class _Asked:
 
 
 class _Found:
-    """What is lost, and which part of it is chosen."""
+    """The lost shards, and those that the person has chosen."""
 
     def __init__(self, lost: Sequence[LostShard], asked: _Asked) -> None:
         self.asked = asked

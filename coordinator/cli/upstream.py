@@ -108,8 +108,8 @@ def import_command(  # noqa: PLR0913  the options of a command
     """Copy the committed offsets of groups from the upstream to groupkeeper.
 
     Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that
-    have members here are refused. It may be repeated: what is done is left alone. --plan FILE
-    --undo --apply undoes it. Exits 1 if a group was refused.
+    have members here are refused. It may be repeated: offsets that are already there are left
+    alone. --plan FILE --undo --apply undoes it. Exits 1 if a group was refused.
     """
     asked = _Asked("import", group or (), plan, undo, verify, apply, out, output, client_config)
     source = _endpoint(upstream, upstream_config or client_config, timeout)
@@ -134,8 +134,8 @@ def export_command(  # noqa: PLR0913  the options of a command
     """Copy the committed offsets of groups from groupkeeper to the upstream: the way back.
 
     Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that
-    have members at the upstream are refused. It may be repeated: what is done is left alone. Exits
-    1 if a group was refused.
+    have members at the upstream are refused. It may be repeated: offsets that are already
+    there are left alone. Exits 1 if a group was refused.
     """
     config = upstream_config or client_config
     asked = _Asked("export", group or (), plan, undo, verify, apply, out, output, config)

@@ -1,4 +1,4 @@
-"""What is durable of the upstream cluster (gateway mode): its cluster id, and the ports of the
+"""The durable facts about the upstream cluster (gateway mode): its id, and the ports of the
 listeners of its brokers.
 
 They are records in the cluster shard. This store knows nothing of the runtime, which passes the

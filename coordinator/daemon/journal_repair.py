@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class RepairFailed(Exception):
-    """The journal cannot be opened, so nobody can know what is lost. The message is one line."""
+    """The journal cannot be opened, so nobody can know which offsets are lost. The
+    message is one line.
+    """
 
 
 class _NoCluster:

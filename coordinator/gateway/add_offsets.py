@@ -77,11 +77,12 @@ def from_add_partitions(reply: bytes, version: int, *, as_client: bool = False) 
 
 
 def error_of_add_offsets(code: int, *, as_client: bool = False) -> int:
-    """Return what AddOffsetsToTxn answers where AddPartitionsToTxn answers this error.
+    """Return the error of AddOffsetsToTxn that stands for this error of AddPartitionsToTxn.
 
-    Clients do not expect errors about topics there. Without the journal no transaction can have
-    offsets, so they look for the coordinator and try again. A client that lacks the right is told
-    as in Kafka, where it lacks the right on the group: to try again would not help.
+    AddOffsetsToTxn has no errors about topics. If the journal's topic is missing, clients get an
+    error after which they look for the coordinator and try again. A client without the right to
+    write to the topic gets the error of Kafka for a missing right on the group: it does not try
+    again.
     """
     if as_client and code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return int(ErrorCode.GROUP_AUTHORIZATION_FAILED)

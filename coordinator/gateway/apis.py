@@ -195,7 +195,7 @@ def offered(
     """Return the versions that ApiVersions of a listener lists, by key, for a broker with these
     versions.
 
-    What is answered here is listed whatever the broker has: it may be a broker without groups.
+    APIs that we answer are listed even if the broker lacks them: it may be a broker without groups.
     """
     ranges = {}
     for key, api in TABLE.items():

@@ -33,7 +33,7 @@ _LAST_API_VERSIONS: Final = 4
 
 
 class BrokerError(Exception):
-    """A broker does not answer, or not with what was asked. The message is one line."""
+    """A broker does not answer, or its answer does not fit the request. The message is one line."""
 
 
 class NotSent(BrokerError):

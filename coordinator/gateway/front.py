@@ -1,4 +1,4 @@
-"""The listener in front of one upstream broker: what it offers, serves and passes."""
+"""The listener in front of one upstream broker: the APIs that it lists, answers and passes on."""
 
 from __future__ import annotations
 

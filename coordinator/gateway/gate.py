@@ -1,4 +1,4 @@
-"""The gate before the coordinator: requests of a group wait here for what only the upstream knows.
+"""The gate before the coordinator: here requests of a group wait for an answer of the upstream.
 
 A commit or a subscription with a topic that the image lacks waits for one look-up. The first
 request of an unknown group waits until it is adopted. While a request of a group waits, later
@@ -84,7 +84,7 @@ class GroupGate:
         return self._coordinator.submit_listing(request, ticket)
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Submit a request, now or when what it needs is known."""
+        """Submit a request, now or after the look-ups that it needs."""
         group_id = request.group_id
         if group_id is None:
             self._coordinator.submit(request, ticket)
@@ -137,7 +137,7 @@ class GroupGate:
                 ticket.resolve(request.refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
     async def _release(self, group_id: str) -> None:
-        """Wait for what the requests of a group need, then submit them in order."""
+        """Wait for the look-ups that the requests of a group need, then submit them in order."""
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         try:
             error = await self._prepare(group_id)
@@ -179,8 +179,8 @@ class GroupGate:
 class _StableFirst:
     """The ticket of an OffsetFetch that asks for stable offsets, although its client did not.
 
-    If all are stable, the answer is the client's. Otherwise a transaction may have ended that the
-    group does not know of yet.
+    If all are stable, the client gets the answer. Otherwise a transaction may have ended whose
+    end the group has not read yet.
     """
 
     def __init__(self, fetch: Callable[..., None], request: OffsetFetch, ticket: Ticket) -> None:

@@ -122,7 +122,7 @@ class Journal:
             self._spawn(self._again("leaders", self._run))
 
     async def stop(self) -> None:
-        """Stop. Whatever is not decided is decided after the next start."""
+        """Stop. The next start decides about the transactions that are open."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -181,8 +181,8 @@ class Journal:
         self._spawn(self._again("lost", self._let_go_on))
 
     async def _open_shards(self, found: FoundTopic) -> int | None:
-        """Open all shards. Return how many of them begin a new journal; None if the topic is
-        another one meanwhile.
+        """Open all shards. Return how many of them begin a new journal; None if the topic was
+        replaced by another one.
         """
         opening = self._spawn(self._shards.open(range(self.topic.partitions)))
         try:
@@ -265,7 +265,7 @@ class Journal:
             self._failed.discard("lost")
 
     async def settle(self) -> None:
-        """Wait until all that is in the journal now is read, so that it is known what is lost."""
+        """Wait until all entries that the journal has now are read. Then ``lost`` is complete."""
         await self.opened.wait()
         await asyncio.gather(*map(self._shards.settle, range(self.topic.partitions)))
 

@@ -1,4 +1,4 @@
-"""What a person decides about pending offsets whose journal is lost."""
+"""Decisions of a person about pending offsets whose journal is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from groupkeeper.coordinator.gateway.journal_shard import (
 
 
 class LostShard(NamedTuple):
-    """A shard whose journal cannot decide, and what is pending in it."""
+    """A shard with pending offsets about which its journal cannot decide."""
 
     shard_id: int
     reason: str
@@ -29,7 +29,9 @@ class LostShard(NamedTuple):
 
 
 async def lost_shards(journal: Journal, coordinator: JournalCoordinator) -> list[LostShard]:
-    """Return the shards in which a person must decide, once the journal has decided what it can."""
+    """Wait until the journal has decided about all transactions whose ends it has. Return the
+    shards in which a person must decide about the rest.
+    """
     await journal.settle()
     found: list[LostShard] = []
     for shard_id, reason in sorted(journal.lost().items()):

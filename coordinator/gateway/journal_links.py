@@ -20,7 +20,7 @@ ADMIN_LANE: Final = -2
 
 
 class BadAnswer(BrokerError):
-    """The answer is not to what was asked."""
+    """The answer does not fit the request."""
 
 
 def only(rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is known of one partition of the journal: which transactions are open in it (pure)."""
+"""The open transactions of one partition of the journal (pure)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class JournalPartition:
         """The number of these ids."""
 
     def has(self, producer_id: int, pending_id: str) -> bool:
-        """Return whether the journal has this id, in a transaction of the producer that is open.
+        """Return True if the journal has this id, in an open transaction of the producer.
 
         Anybody who may write to the topic can write any id, but only as its own producer.
         """

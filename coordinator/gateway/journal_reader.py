@@ -34,7 +34,7 @@ _OFFSET_OUT_OF_RANGE: Final = 1
 
 
 class JournalReader:
-    """Passes what it reads to the shards."""
+    """Reads the partitions, and passes their entries to the shards."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class JournalReader:
         return all([await self._take(asked, each) for each in fetched])
 
     async def _take(self, asked: Mapping[int, JournalShard], fetched: Any) -> bool:
-        """Take what was read of one partition. Return False if there is an error."""
+        """Process the answer for one partition. Return False if it is an error."""
         shard = asked.get(fetched.partition_index)
         if shard is None:
             raise BadAnswer(f"partition {fetched.partition_index} was not asked for")

@@ -63,7 +63,7 @@ async def ask_shard(coordinator: JournalCoordinator, request: Request) -> Any:
 
 
 class JournalLost(Exception):
-    """The partition is not read any more, or not from where it was read."""
+    """The partition is no longer read, or entries that were not read yet are gone."""
 
 
 class JournalShard:
@@ -112,7 +112,7 @@ class JournalShard:
     # --- for the reader ---------------------------------------------------------------------------
 
     def read(self, entries: Sequence[TransactionEntry], position: int) -> None:
-        """Take entries of the partition, up to ``position``, where the next read begins."""
+        """Process entries of the partition. ``position`` is the offset of the next read."""
         ended = self.partition.take(entries, position)
         for entry in entries:
             if entry.is_commit is not None and entry.producer_id in self._markers:
@@ -189,7 +189,9 @@ class JournalShard:
 
     @property
     def is_read(self) -> bool:
-        """True if the partition must be read. What is left of a cut one still decides something."""
+        """True if the partition must be read. Even if its first records were removed, the others
+        may end transactions.
+        """
         return not self.lost or self.is_cut
 
     def lose(self, reason: str, *, is_gone: bool = False) -> None:

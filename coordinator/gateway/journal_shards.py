@@ -156,7 +156,7 @@ class JournalShards:
 
         Records between the position and the start were removed by the retention, which takes days,
         or by a person. If something is pending, its record may be one of them, or a later one. So
-        read on from the start, and look later what was found (``sweep``).
+        continue at the start. ``sweep`` later decides whether the shard is lost.
         """
         await shard.drained()
         pending = await shard.read_pending()
@@ -177,8 +177,8 @@ class JournalShards:
     # --- what is pending and is nowhere -----------------------------------------------------------
 
     async def sweep(self) -> None:
-        """Drop pending offsets that a process before this one could not write. But if records were
-        removed unread, they may be among those: then the shard is lost.
+        """Drop pending offsets that a process before this one could not write. If records were
+        removed unread, their records may be among these. Then the shard is lost.
         """
         for shard in [*self.by_id.values()]:
             if not shard.lost:
@@ -202,7 +202,7 @@ class JournalShards:
             log.info("journal_dropped", shard=shard.shard_id, pending=len(missing))
 
     async def settle(self, shard_id: int) -> None:
-        """Wait until a shard has read what is there now, or is lost."""
+        """Wait until a shard is lost, or has read all entries that the topic has now."""
         while not (shard := self.by_id[shard_id]).lost:
             with suppress(JournalLost):
                 end = await self._writer.end(shard)
@@ -220,8 +220,8 @@ class JournalShards:
         return {shard_id: each.lost for shard_id, each in self.by_id.items() if each.lost}
 
     async def go_on(self) -> bool:
-        """Let lost shards go on with the topic that is there now, if nothing is pending or if their
-        own topic is there again. Return whether some did.
+        """Let lost shards continue with the present topic, if they have no pending offsets, or if
+        it is their own topic again. Return True if a shard did.
         """
         lost = [each for each in self.by_id.values() if each.lost]
         results = await asyncio.gather(*[self._goes_on(each) for each in lost])

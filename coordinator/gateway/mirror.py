@@ -1,8 +1,8 @@
 """The mirror: commits here are also committed in the upstream, so there is a way back.
 
 Commits of one partition are merged: only the newest offset is sent. The mirror never delays a
-commit here, and what it has not sent yet is its lag. After a restart every offset is sent again.
-Deletions are not mirrored.
+commit here. Its lag is the age of the oldest offset that it has not sent yet. After a restart every
+offset is sent again. Deletions are not mirrored.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class UpstreamMirror:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Send what is waiting in one last round, if the upstream answers."""
+        """Send the waiting offsets in one last round, if the upstream answers."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -92,7 +92,7 @@ class UpstreamMirror:
         return self._now_s() - min(self._changed.values()) if self._changed else 0.0
 
     def committed(self, record: OffsetsCommitted) -> None:
-        """Note a durable commit."""
+        """Remember that a group has a new durable commit."""
         self._changed.setdefault(record.group_id, self._now_s())
 
     async def _run(self) -> None:
@@ -106,7 +106,7 @@ class UpstreamMirror:
             await asyncio.sleep(INTERVAL_S)
 
     async def _note_all(self) -> None:
-        """Note every group that has offsets."""
+        """Remember every group that has offsets."""
         for groups in self._live_groups():
             for group_id in list(groups):
                 group = groups.get(group_id)

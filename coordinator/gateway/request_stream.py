@@ -220,7 +220,7 @@ class RequestStream:
         return data[start:stop]
 
     def _wait(self, wanted: int) -> None:
-        """Keep what is left until so many bytes have arrived."""
+        """Keep the bytes that are left until so many have arrived."""
         self._waiting += self._data[self._position :]
         self._wanted = wanted
         self._data, self._position = b"", 0

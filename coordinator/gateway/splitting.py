@@ -11,7 +11,8 @@ is the broker's.
 | DeleteTopics, DeleteRecords, CreatePartitions | hidden topics, refused |
 
 Each part is a whole frame with the header of the request. The two replies become one: the results
-of the broker, then ours. What is refused has no part: its results are added to the broker's.
+of the broker, then ours. Names that are refused are in no part: their results are added to those
+of the broker.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ ANSWER_S: Final = 2.0
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """A broker that is there, or that has a port since it was."""
+    """A broker of the upstream, or a port that is kept for one that is gone."""
 
     id: int
     address: str
@@ -57,7 +57,7 @@ class WaitingTransaction(msgspec.Struct, frozen=True):
 
 
 class JournalStatus(msgspec.Struct, frozen=True):
-    """The journal of transactions, and what waits for it."""
+    """The journal of transactions, and the offsets that wait for it."""
 
     topic: str
     topic_id: str
@@ -85,7 +85,7 @@ class MirrorStatus(msgspec.Struct, frozen=True):
 
 
 class UpstreamStatus(msgspec.Struct, frozen=True):
-    """All of it."""
+    """The state of the whole gateway."""
 
     problem: str
     """Why clients are not served; "" if they are."""
@@ -105,7 +105,7 @@ NOT_STARTED: Final = "the upstream has no transactions, or has not answered yet"
 def broker_statuses(
     gateway: Gateway, cluster: UpstreamCluster | None, ports: Mapping[int, int]
 ) -> list[BrokerStatus]:
-    """Return the brokers of the upstream, and those that have only their port left."""
+    """Return the brokers of the upstream, and the ports that are kept for brokers that are gone."""
     endpoints = {} if cluster is None else cluster.brokers
     found = []
     for broker_id in sorted({*endpoints, *ports}):
@@ -133,7 +133,7 @@ def broker_statuses(
 
 
 async def journal_status(journal: Journal, coordinator: JournalCoordinator) -> JournalStatus:
-    """Return the state of the journal. Ask the shards what is open."""
+    """Return the state of the journal, with the pending offsets of all shards."""
     pending, silent = await _pending(coordinator, journal.topic.partitions)
     found = _transactions(pending)
     return JournalStatus(
@@ -150,7 +150,7 @@ async def journal_status(journal: Journal, coordinator: JournalCoordinator) -> J
 
 
 async def _pending(coordinator: JournalCoordinator, shards: int) -> tuple[list[PendingView], int]:
-    """Return what is pending, and how many shards did not answer."""
+    """Return the pending offsets, and how many shards did not answer."""
     tickets = [Awaited() for _ in range(shards)]
     for shard_id, ticket in enumerate(tickets):
         coordinator.submit(ReadPending(shard_id), ticket)

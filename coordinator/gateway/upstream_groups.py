@@ -1,4 +1,4 @@
-"""Groups in the upstream: who has members there, and what is committed there."""
+"""Groups in the upstream: their members and their committed offsets."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ _LINE = re.compile(r"\s*([^#\s=:][^\s=:]*)\s*[\s=:]\s*(.*?)\s*")
 
 
 def user_settings(*, is_submitted: bool) -> dict[str, str]:
-    """Return the settings of ``spark-submit``. Without it, return those in ``spark-defaults.conf``
-    and in ``PYSPARK_SUBMIT_ARGS``.
+    """Return the settings of ``spark-submit``. If it was not used, return those in
+    ``spark-defaults.conf`` and in ``PYSPARK_SUBMIT_ARGS``.
     """
     if is_submitted:
         SparkContext._ensure_initialized()

@@ -250,8 +250,8 @@ def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Ch
 
 
 def _is_forked(other: Sequence[Segment], segments: Sequence[Segment], first_seq: int) -> bool:
-    """Return True if the log of ``segments`` begins with a seq that the log ``other`` has too, but
-    later than the last event of ``other``.
+    """Return True if the log of ``segments`` began after the last event of the log ``other``, and
+    ``other`` has the event before its first one.
     """
     ended_ms = max(segment.last_ts_ms for segment in other)
     began_ms = min(segment.first_ts_ms for segment in segments)

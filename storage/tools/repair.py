@@ -1,7 +1,7 @@
 """Mend a store that several processes share, for ``groupkeeper storage check --repair``.
 
-Only what nobody can need is removed: the nodes and rows that interrupted writes and ended lives
-have left behind. What is in journals of ended lives is folded, as a start does. A value that cannot
+It removes only nodes and rows that nobody can need: those of interrupted writes and of ended lives.
+It folds the journals of ended lives, as a start does. A value that cannot
 be read stays, and so do nodes of the mirror: they may belong to another program.
 """
 
@@ -16,10 +16,10 @@ from groupkeeper.storage.tools.short_life import short_life
 async def repair(
     driver: JournalDriver, identity: StoreIdentity, *, applies: bool, lease_ttl_ms: int
 ) -> list[str]:
-    """Return what there is to mend, a line each. If ``applies``, also mend it.
+    """Return the faults of the store, a line each. If ``applies``, also mend them.
 
-    Raises StoreRefused if a process uses the store: what it writes looks like a leftover until it
-    is written completely.
+    Raises StoreRefused if a process uses the store: an incomplete write of that process would look
+    like the rest of an interrupted one.
     """
     await driver.open(identity)
     try:

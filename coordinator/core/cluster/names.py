@@ -31,5 +31,7 @@ def topic_name_error(name: str) -> str | None:
 
 
 def metric_name(name: str) -> str:
-    """Return a topic's name as metrics print it. It must be unique (Kafka: Topic.hasCollision)."""
+    """Return a topic's name as metrics print it. No two topics may have the same one
+    (Kafka: Topic.hasCollision).
+    """
     return name.replace(".", "_")

@@ -11,7 +11,7 @@ from groupkeeper.storage.connections.consul import ConsulClient
 
 
 class PartLeftovers(NamedTuple):
-    """What is left behind of one value."""
+    """The parts of one value that no write needs any more."""
 
     key: str
     """The key of the value. It may not exist."""

@@ -144,7 +144,9 @@ class HasLeftovers(Protocol):
     """A driver whose interrupted writes may leave something behind that nobody reads."""
 
     async def leftovers(self) -> Sequence[str]:
-        """Return what is left behind, a line each. No life may go on meanwhile but our own."""
+        """Return the rests of interrupted writes and ended lives, a line each. No other process may
+        use the store during the call.
+        """
         ...
 
     async def remove_leftovers(self, life_id: str) -> None:

@@ -478,8 +478,8 @@ class JournalStorage:
         return self._unfolded.take({item.shard: item.saved for item in items}, entry.row)
 
     def _is_filled(self, share: float, more_bytes: int = 0) -> bool:
-        """Return True if the journal has more than this share of what it may hold, together with
-        ``more_bytes``.
+        """Return True if the journal with ``more_bytes`` more is fuller than this share of its
+        limit.
         """
         return (
             self._unfolded.requests > MAX_JOURNAL_REQUESTS * share

@@ -51,7 +51,7 @@ def logged_event(line: bytes) -> LoggedEvent:
 
 @dataclass
 class _Chunk:
-    """What is known of a chunk."""
+    """The properties of a stored chunk."""
 
     size: int = 0
     """The number of its bytes that were read."""

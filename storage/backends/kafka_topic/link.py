@@ -5,7 +5,7 @@ A store has a transactional id for each shard. So the requests of a transaction 
 all shards share one client.
 
 A request that fails for a temporary reason is sent again. That is safe: the broker knows the number
-of each batch of a producer, and refuses what it has already.
+of each batch of a producer, and refuses a batch that it has already.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class KafkaLink:
         return offset
 
     async def fence(self, transactional_id: str, timeout_ms: int) -> Fence:
-        """Refuse the writes of all earlier holders of this id, and abort what they left open."""
+        """Refuse writes of all earlier holders of this id, and abort their open transactions."""
         request = _request(InitProducerIdRequest, 0, (), transactional_id, timeout_ms)
         answer = await self._to_coordinator(
             "fence", transactional_id, request, lambda a: a.error_code

@@ -42,7 +42,7 @@ _decode_end: Final = msgspec.json.Decoder(own.ShardLogEnd).decode
 
 
 class _Found:
-    """What was found of one group."""
+    """The messages of one group, as they were read."""
 
     __slots__ = ("offsets", "parts")
 

@@ -11,7 +11,7 @@ from groupkeeper.storage.connections.zookeeper_transaction import DeleteNode
 
 
 class ValueLeftovers(NamedTuple):
-    """What is left behind at one value."""
+    """The nodes under one value that no write needs any more."""
 
     path: str
     parts: tuple[str, ...]

@@ -5,11 +5,11 @@ Each step is durable before the next one begins:
 1. Write the segment under a hidden name.
 2. Rename it to its name.
 3. Add its line to the manifest.
-4. Record in the store what is sealed.
+4. Record in the store up to which event the log is sealed.
 5. Delete the rows.
 
-So a crash between two steps never loses an event. At the next start, ``settling`` finishes what was
-interrupted.
+So a crash between two steps never loses an event. At the next start, ``settling`` finishes the
+interrupted steps.
 """
 
 from __future__ import annotations
