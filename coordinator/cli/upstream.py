@@ -76,6 +76,20 @@ OURS: Final = "127.0.0.1:9092"
 _SOURCE_OPTION: Final = {"import": "--upstream", "export": "--server"}
 
 
+class _Place(NamedTuple):
+    """A cluster, if it is named, and the properties for its client."""
+
+    address: str | None
+    config: Path | None
+
+    def endpoint(self, timeout_s: float) -> ClusterEndpoint | None:
+        from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
+
+        if self.address is None:
+            return None
+        return ClusterEndpoint(self.address, read_properties(self.config), timeout_s)
+
+
 class _Asked(NamedTuple):
     """The options of a command."""
 
@@ -90,8 +104,24 @@ class _Asked(NamedTuple):
     target_config: Path | None
 
 
-@app.command("import", cls=AdminCommand)
-def import_command(  # noqa: PLR0913  the options of a command
+_IMPORT_HELP: Final = """Copy the committed offsets of groups from the upstream to groupkeeper.
+
+Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that have
+members here are refused. It may be repeated: offsets that are already there are left alone. --plan
+FILE --undo --apply undoes it. Exits 1 if a group was refused.
+"""
+_EXPORT_HELP: Final = """Copy the committed offsets of groups from groupkeeper back to the upstream.
+
+Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that have
+members at the upstream are refused. It may be repeated: offsets that are already there are left
+alone. Exits 1 if a group was refused.
+"""
+
+
+@app.command("export", cls=AdminCommand, help=_EXPORT_HELP)
+@app.command("import", cls=AdminCommand, help=_IMPORT_HELP)
+def move_command(  # noqa: PLR0913  the options of both commands
+    context: typer.Context,
     upstream: UpstreamOption = None,
     server: OursOption = None,
     group: GroupsOption = None,
@@ -105,58 +135,17 @@ def import_command(  # noqa: PLR0913  the options of a command
     upstream_config: UpstreamConfigOption = None,
     timeout: options.TimeoutOption = 30.0,
 ) -> None:
-    """Copy the committed offsets of groups from the upstream to groupkeeper.
-
-    Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that
-    have members here are refused. It may be repeated: offsets that are already there are left
-    alone. --plan FILE --undo --apply undoes it. Exits 1 if a group was refused.
-    """
-    asked = _Asked("import", group or (), plan, undo, verify, apply, out, output, client_config)
-    source = _endpoint(upstream, upstream_config or client_config, timeout)
-    _move(asked, source, _endpoint(_ours(server, plan), client_config, timeout))
-
-
-@app.command("export", cls=AdminCommand)
-def export_command(  # noqa: PLR0913  the options of a command
-    upstream: UpstreamOption = None,
-    server: OursOption = None,
-    group: GroupsOption = None,
-    plan: options.PlanOption = None,
-    undo: options.UndoOption = False,
-    verify: VerifyOption = False,
-    apply: options.ApplyOption = False,
-    out: options.PlanOutOption = None,
-    output: OutputOption = Output.TABLE,
-    client_config: options.ClientConfigOption = None,
-    upstream_config: UpstreamConfigOption = None,
-    timeout: options.TimeoutOption = 30.0,
-) -> None:
-    """Copy the committed offsets of groups from groupkeeper to the upstream: the way back.
-
-    Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that
-    have members at the upstream are refused. It may be repeated: offsets that are already
-    there are left alone. Exits 1 if a group was refused.
-    """
-    config = upstream_config or client_config
-    asked = _Asked("export", group or (), plan, undo, verify, apply, out, output, config)
-    source = _endpoint(_ours(server, plan), client_config, timeout)
-    _move(asked, source, _endpoint(upstream, config, timeout))
+    """Copy offsets in the direction that the name of the command says."""
+    name = str(context.info_name)
+    there = _Place(upstream, upstream_config or client_config)
+    here = _Place(server or (OURS if plan is None else None), client_config)
+    source, target = (there, here) if name == "import" else (here, there)
+    asked = _Asked(name, group or (), plan, undo, verify, apply, out, output, target.config)
+    _move(asked, source.endpoint(timeout), target.endpoint(timeout))
 
 
 app.command("resolve")(resolve_command)
 app.command("status")(status_command)
-
-
-def _ours(server: str | None, plan: Path | None) -> str | None:
-    return server or (OURS if plan is None else None)
-
-
-def _endpoint(address: str | None, config: Path | None, timeout_s: float) -> ClusterEndpoint | None:
-    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
-
-    if address is None:
-        return None
-    return ClusterEndpoint(address, read_properties(config), timeout_s)
 
 
 def _move(asked: _Asked, source: ClusterEndpoint | None, target: ClusterEndpoint | None) -> None:
@@ -176,7 +165,7 @@ def _move(asked: _Asked, source: ClusterEndpoint | None, target: ClusterEndpoint
             refuse_with_plan({"--group": asked.groups, "--out": asked.out})
             made, path = opened_plan(asked.plan, asked.undo), asked.plan
         if target is None:
-            target = _endpoint(made.content.server, asked.target_config, 30.0)
+            target = _Place(made.content.server, asked.target_config).endpoint(30.0)
             assert target is not None, "a plan names its server"
         if asked.verify:
             _verify(made, path, (target, source), asked.output)
