@@ -29,10 +29,10 @@ from groupkeeper.coordinator.gateway.client_login import (
     Permit,
     no_login,
 )
+from groupkeeper.coordinator.gateway.fed_bytes import Bytes
 from groupkeeper.coordinator.gateway.link import BrokerLink, OpenLink
 from groupkeeper.coordinator.gateway.reply_stream import Change, ReplySlot, ReplyStream
 from groupkeeper.coordinator.gateway.request_stream import (
-    Bytes,
     Passed,
     RequestStream,
     WholeRequest,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
-from groupkeeper.coordinator.gateway.request_stream import VIEW_BYTES, Bytes
+from groupkeeper.coordinator.gateway.fed_bytes import Bytes, FedBytes
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import PREFIX_BYTES
 
@@ -45,26 +45,17 @@ class Piece(NamedTuple):
     is_last: bool
 
 
-class ReplyStream:
+class ReplyStream(FedBytes):
     """The bytes of one broker. After a ProtocolError no more may be fed or taken."""
 
-    # fmt: off
-    __slots__ = (
-        "_data", "_max_bytes", "_max_passed_bytes", "_passing", "_position", "_slots", "_waiting",
-        "_wanted",
-    )
-    # fmt: on
+    __slots__ = ("_max_bytes", "_max_passed_bytes", "_slots")
 
     def __init__(self, max_bytes: int, max_passed_bytes: int) -> None:
         """``max_bytes`` limits a reply that is gathered, ``max_passed_bytes`` any other."""
+        super().__init__()
         self._max_bytes = max_bytes
         self._max_passed_bytes = max_passed_bytes
         self._slots: deque[ReplySlot] = deque()
-        self._data = b""
-        self._position = 0
-        self._waiting = bytearray()
-        self._wanted = 0
-        self._passing = 0
 
     def expect(self, slot: ReplySlot) -> None:
         """Add the slot of a request that was passed."""
@@ -74,23 +65,6 @@ class ReplyStream:
     def owes(self) -> int:
         """Return the number of replies that are not complete."""
         return len(self._slots)
-
-    @property
-    def held_bytes(self) -> int:
-        """Return the number of bytes that were fed and not taken."""
-        return len(self._waiting) + len(self._data) - self._position
-
-    def feed(self, data: bytes) -> None:
-        """Add bytes of the broker."""
-        if self._waiting:
-            self._waiting += data
-            if len(self._waiting) < self._wanted:
-                return
-            data = bytes(self._waiting)
-            self._waiting = bytearray()
-        elif self._position < len(self._data):
-            data = self._data[self._position :] + data
-        self._data, self._position = data, 0
 
     def take(self) -> Piece | None:
         """Return the next piece; None if more bytes are needed. Raises ProtocolError."""
@@ -124,19 +98,4 @@ class ReplyStream:
 
     def _piece(self, size: int, *, is_last: bool) -> Piece:
         slot = self._slots.popleft() if is_last else self._slots[0]
-        data, start = self._data, self._position
-        stop = start + size
-        if stop < len(data):
-            self._position = stop
-        else:
-            self._data, self._position = b"", 0
-        if size == len(data):
-            return Piece(slot, data, is_last)
-        if size < VIEW_BYTES or slot.change is not None:
-            return Piece(slot, data[start:stop], is_last)
-        return Piece(slot, memoryview(data)[start:stop], is_last)
-
-    def _wait(self, wanted: int) -> None:
-        self._waiting += self._data[self._position :]
-        self._wanted = wanted
-        self._data, self._position = b"", 0
+        return Piece(slot, self._view(size) if slot.change is None else self._cut(size), is_last)

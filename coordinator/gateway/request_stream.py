@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from groupkeeper.coordinator.gateway.apis import PRODUCE, Treatment
+from groupkeeper.coordinator.gateway.fed_bytes import Bytes, FedBytes
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import PREFIX_BYTES, check_length
 from groupkeeper.protocol.reader import MAX_HEADER_TAGS
@@ -31,13 +32,6 @@ _FLEXIBLE_PRODUCE: Final = API_BY_KEY[ApiKey.PRODUCE].first_flexible
 _WITH_TRANSACTIONAL_ID: Final = 3
 """The first version of Produce that has one."""
 _VARINT_BYTES: Final = 5
-
-
-Bytes: TypeAlias = bytes | memoryview
-
-VIEW_BYTES: Final = 16_384
-"""From this size on a part of a read passes without a copy. It keeps the whole read in memory until
-it is sent."""
 
 
 class Passed(NamedTuple):
@@ -63,15 +57,10 @@ class WholeRequest(NamedTuple):
 Piece: TypeAlias = Passed | WholeRequest
 
 
-class RequestStream:
+class RequestStream(FedBytes):
     """The bytes of one client. After a ProtocolError no more may be fed or taken."""
 
-    # fmt: off
-    __slots__ = (
-        "_data", "_max_bytes", "_max_passed_bytes", "_passing", "_position", "_treatment",
-        "_waiting", "_wanted",
-    )
-    # fmt: on
+    __slots__ = ("_max_bytes", "_max_passed_bytes", "_treatment")
 
     def __init__(
         self,
@@ -83,27 +72,15 @@ class RequestStream:
 
         ``max_bytes`` limits a request that is gathered here, ``max_passed_bytes`` a passed one.
         """
+        super().__init__()
         self._treatment = treatment
         self._max_bytes = max_bytes
         self._max_passed_bytes = max_passed_bytes
-        self._data = b""
-        self._position = 0
-        self._waiting = bytearray()
-        """An incomplete request, or the incomplete beginning of a passed one."""
-        self._wanted = 0
-        """So many bytes must wait before anything can be taken."""
-        self._passing = 0
-        """The bytes that are missing of the passed request."""
 
     @property
     def is_passing(self) -> bool:
         """True if a request was passed to the broker only in part."""
         return self._passing > 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Return the number of bytes that were fed and not taken."""
-        return len(self._waiting) + len(self._data) - self._position
 
     @property
     def untaken_bytes(self) -> int:
@@ -122,18 +99,6 @@ class RequestStream:
             return None
         key: int = _INT16.unpack_from(self._data, self._position + PREFIX_BYTES)[0]
         return key
-
-    def feed(self, data: bytes) -> None:
-        """Add bytes of the client."""
-        if self._waiting:
-            self._waiting += data
-            if len(self._waiting) < self._wanted:
-                return
-            data = bytes(self._waiting)
-            self._waiting = bytearray()
-        elif self._position < len(self._data):
-            data = self._data[self._position :] + data
-        self._data, self._position = data, 0
 
     def forget(self) -> None:
         """Drop the bytes that were not taken."""
@@ -197,33 +162,6 @@ class RequestStream:
         frame = self._cut(size)
         _, key, version, _ = _BEGINNING.unpack_from(frame)
         return WholeRequest(frame, key, version, treatment)
-
-    def _view(self, size: int) -> Bytes:
-        """Take bytes that pass: without a copy if they are many."""
-        data, start = self._data, self._position
-        if size < VIEW_BYTES or size == len(data):
-            return self._cut(size)
-        stop = start + size
-        if stop < len(data):
-            self._position = stop
-        else:
-            self._data, self._position = b"", 0
-        return memoryview(data)[start:stop]
-
-    def _cut(self, size: int) -> bytes:
-        data, start = self._data, self._position
-        stop = start + size
-        if stop == len(data):
-            self._data, self._position = b"", 0
-            return data[start:] if start else data
-        self._position = stop
-        return data[start:stop]
-
-    def _wait(self, wanted: int) -> None:
-        """Keep the bytes that are left until so many have arrived."""
-        self._waiting += self._data[self._position :]
-        self._wanted = wanted
-        self._data, self._position = b"", 0
 
 
 def _is_gathered(key: int, treatment: Treatment) -> bool:

@@ -1,0 +1,71 @@
+"""The bytes of a peer that have arrived, to be taken piece by piece. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+Bytes: TypeAlias = bytes | memoryview
+
+VIEW_BYTES: Final = 16_384
+"""From this size on a part of a read passes without a copy. It keeps the whole read in memory until
+it is sent."""
+
+
+class FedBytes:
+    """The bytes of one peer. A subclass splits them."""
+
+    __slots__ = ("_data", "_passing", "_position", "_waiting", "_wanted")
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._position = 0
+        self._waiting = bytearray()
+        """An incomplete frame, or the incomplete beginning of one that passes."""
+        self._wanted = 0
+        """So many bytes must wait before anything can be taken."""
+        self._passing = 0
+        """The bytes that are missing of the frame that passes."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the number of bytes that were fed and not taken."""
+        return len(self._waiting) + len(self._data) - self._position
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes of the peer."""
+        if self._waiting:
+            self._waiting += data
+            if len(self._waiting) < self._wanted:
+                return
+            data = bytes(self._waiting)
+            self._waiting = bytearray()
+        elif self._position < len(self._data):
+            data = self._data[self._position :] + data
+        self._data, self._position = data, 0
+
+    def _wait(self, wanted: int) -> None:
+        """Keep the bytes that are left until so many have arrived."""
+        self._waiting += self._data[self._position :]
+        self._wanted = wanted
+        self._data, self._position = b"", 0
+
+    def _view(self, size: int) -> Bytes:
+        """Take bytes that pass: without a copy if they are many."""
+        data, start = self._data, self._position
+        if size < VIEW_BYTES or size == len(data):
+            return self._cut(size)
+        stop = start + size
+        if stop < len(data):
+            self._position = stop
+        else:
+            self._data, self._position = b"", 0
+        return memoryview(data)[start:stop]
+
+    def _cut(self, size: int) -> bytes:
+        data, start = self._data, self._position
+        stop = start + size
+        if stop == len(data):
+            self._data, self._position = b"", 0
+            return data[start:] if start else data
+        self._position = stop
+        return data[start:stop]
