@@ -62,7 +62,6 @@ from groupkeeper.storage.backends.journal.driver import (
 )
 from groupkeeper.storage.backends.journal.event_chunks import EventChunks, events_of
 from groupkeeper.storage.backends.journal.stored import (
-    FORMAT_VERSION,
     end_data,
     end_of,
     entry_of,
@@ -166,7 +165,7 @@ class ConsulDriver:
                     replace(self._keys.shards, 0, shards_data({})),
                 )
                 return
-            refuse_other_identity(self.name, self._identity(found.value), identity)
+            refuse_other_identity(self.name, identity_of(self.name, found.value), identity)
 
         try:
             await self._calls.run("open", prepare)
@@ -174,18 +173,12 @@ class ConsulDriver:
             await self.close()
             raise
 
-    def _identity(self, data: bytes) -> StoreIdentity:
-        format_version, stored = identity_of(data)
-        if format_version > FORMAT_VERSION:
-            raise StoreRefused(f"{self.name}: was written by a newer groupkeeper")
-        return stored
-
     async def open_to_read(self) -> None:
         async def look(client: ConsulClient) -> None:
             found = await client.get(self._keys.identity)
             if found is None:
                 raise StoreRefused(f"{self.name}: there is no store")
-            self._identity(found.value)
+            identity_of(self.name, found.value)
 
         await self._calls.run("open", look)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from groupkeeper.storage.backends.journal.driver import JournalEnd, JournalEntry, OwnedShard
-from groupkeeper.storage.base import LeaseEpoch, ShardId, StorageError, StoreIdentity
+from groupkeeper.storage.base import LeaseEpoch, ShardId, StorageError, StoreIdentity, StoreRefused
 from groupkeeper.storage.leases.lives import NodeLife
 
 FORMAT_VERSION: Final = 1
@@ -51,10 +51,12 @@ def identity_data(identity: StoreIdentity) -> bytes:
     return msgspec.json.encode(_Identity(FORMAT_VERSION, identity.cluster_id, identity.shards))
 
 
-def identity_of(data: bytes) -> tuple[int, StoreIdentity]:
-    """Return the format and the identity of a store. Raises StorageError."""
+def identity_of(name: str, data: bytes) -> StoreIdentity:
+    """Return the identity of the store with this name. Raises StorageError."""
     found = _decoded(data, _Identity, "the identity of the store")
-    return found.format, StoreIdentity(found.cluster_id, found.shards)
+    if found.format > FORMAT_VERSION:
+        raise StoreRefused(f"{name}: was written by a newer groupkeeper")
+    return StoreIdentity(found.cluster_id, found.shards)
 
 
 def node_data(life: NodeLife) -> bytes:

@@ -31,7 +31,6 @@ from groupkeeper.storage.backends.journal.driver import (
 )
 from groupkeeper.storage.backends.journal.event_chunks import EventChunks, events_of
 from groupkeeper.storage.backends.journal.stored import (
-    FORMAT_VERSION,
     end_data,
     identity_data,
     identity_of,
@@ -160,7 +159,7 @@ class ZooKeeperDriver:
                 with contextlib.suppress(NodeExists):  # another process was faster
                     await session.create(root, identity_data(identity))
                 found = (await session.get(root)).data
-            refuse_other_identity(self.name, self._identity(found), identity)
+            refuse_other_identity(self.name, identity_of(self.name, found), identity)
             await for_each(session.ensure, self._nodes.all_parents())
 
         try:
@@ -169,16 +168,10 @@ class ZooKeeperDriver:
             await self.close()
             raise
 
-    def _identity(self, data: bytes) -> StoreIdentity:
-        format_version, stored = identity_of(data)
-        if format_version > FORMAT_VERSION:
-            raise StoreRefused(f"{self.name}: was written by a newer groupkeeper")
-        return stored
-
     async def open_to_read(self) -> None:
         async def look(session: ZooKeeperSession) -> None:
             try:
-                self._identity((await session.get(self._nodes.root)).data)
+                identity_of(self.name, (await session.get(self._nodes.root)).data)
             except NodeMissing:
                 raise StoreRefused(f"{self.name}: there is no store") from None
 
