@@ -15,6 +15,7 @@ import typer
 from groupkeeper.coordinator.cli.event_view import moment
 from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
+from groupkeeper.coordinator.cli.pipeline import options
 from groupkeeper.coordinator.cli.plain_text import plain
 from groupkeeper.coordinator.cli.stored_events import ConfigOption, settings_of
 
@@ -66,10 +67,7 @@ def resolve_command(  # noqa: PLR0913  the options of a command
         Decision | None,
         typer.Option("--decision", help="Whether the offsets count (commit) or not (abort)."),
     ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="PATTERN", help="Only matching groups: billing-*."),
-    ] = None,
+    group: options.GroupsOption = None,
     producer: Annotated[
         list[int] | None, typer.Option("--producer", metavar="ID", help="Only this producer id.")
     ] = None,

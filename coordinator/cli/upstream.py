@@ -57,10 +57,6 @@ OursOption = Annotated[
         help="The Kafka port of groupkeeper; default: the one in the plan, or 127.0.0.1:9092.",
     ),
 ]
-GroupsOption = Annotated[
-    list[str] | None,
-    typer.Option("--group", metavar="PATTERN", help="Only matching groups: billing-*."),
-]
 VerifyOption = Annotated[
     bool,
     typer.Option(
@@ -124,7 +120,7 @@ def move_command(  # noqa: PLR0913  the options of both commands
     context: typer.Context,
     upstream: UpstreamOption = None,
     server: OursOption = None,
-    group: GroupsOption = None,
+    group: options.GroupsOption = None,
     plan: options.PlanOption = None,
     undo: options.UndoOption = False,
     verify: VerifyOption = False,

@@ -24,6 +24,8 @@ from groupkeeper.coordinator.cli.pipeline.options import (
     JvmCacheOption,
     MasterOption,
     MemoryOption,
+    OneGroupOption,
+    ReportsDirOption,
     as_settings,
 )
 from groupkeeper.coordinator.cli.pipeline.spark import (
@@ -54,16 +56,9 @@ class FailOn(StrEnum):
 
 def incidents_command(  # noqa: PLR0913  the options of a command
     tables: Annotated[str, TABLES_OR_OUT] = "groupkeeper-tables",
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", metavar="DIR", help="The directory of the files; default: <tables>/reports."
-        ),
-    ] = None,
+    to: ReportsDirOption = None,
     bounds: BoundsOption = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")
-    ] = None,
+    group: OneGroupOption = None,
     since: Annotated[
         datetime | None,
         typer.Option(

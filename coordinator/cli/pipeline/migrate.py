@@ -47,14 +47,8 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         typer.Option("--from", metavar="HOST:PORT", help="The coordinator of the groups."),
     ] = None,
     server: options.ServerOption = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="PATTERN", help="Only matching groups: billing-*."),
-    ] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="FROM=TO", help="The target's name of a topic."),
-    ] = None,
+    group: options.GroupsOption = None,
+    topics: options.MapOption = None,
     data: options.DataOption = None,
     plan: options.PlanOption = None,
     undo: options.UndoOption = False,

@@ -185,6 +185,15 @@ StoreOption = Annotated[
         "--log-dir if its segments were moved.",
     ),
 ]
+ReportsDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--to", metavar="DIR", help="The directory of the files; default: <tables>/reports."
+    ),
+]
+OneGroupOption = Annotated[
+    str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")
+]
 RestoredGroupOption = Annotated[
     str | None, typer.Option("--group", metavar="GROUP", help="The group to restore.")
 ]
@@ -219,6 +228,14 @@ DataOption = Annotated[
 PlanOption = Annotated[
     Path | None,
     typer.Option("--plan", metavar="FILE", help="An existing plan, instead of a new one."),
+]
+GroupsOption = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="PATTERN", help="Only matching groups: billing-*."),
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="FROM=TO", help="The target's name of a topic."),
 ]
 UndoOption = Annotated[bool, typer.Option("--undo", help="Undo that plan.")]
 ApplyOption = Annotated[

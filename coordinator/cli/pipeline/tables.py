@@ -28,6 +28,8 @@ from groupkeeper.coordinator.cli.pipeline.options import (
     KeepVersionsOption,
     MasterOption,
     MemoryOption,
+    OneGroupOption,
+    ReportsDirOption,
     RetentionOption,
     SinceOption,
     UntilOption,
@@ -172,15 +174,8 @@ def report_command(  # noqa: PLR0913  the options of a command
         ),
     ] = None,
     tables: Annotated[str, TABLES_OR_OUT] = _OUT,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", metavar="DIR", help="The directory of the files; default: <tables>/reports."
-        ),
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")
-    ] = None,
+    to: ReportsDirOption = None,
+    group: OneGroupOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
     bounds: BoundsOption = None,

@@ -69,10 +69,7 @@ class Servers(NamedTuple):
 
 
 def migrate_command(  # noqa: PLR0913  the options of a command
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="PATTERN", help="Only matching groups: billing-*."),
-    ] = None,
+    group: options.GroupsOption = None,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="HOST:PORT", help="The coordinator that gets the offsets."),
@@ -92,10 +89,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
             "a library that stored the last message that it had read.",
         ),
     ] = 0,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="FROM=TO", help="The target's name of a topic."),
-    ] = None,
+    topics: options.MapOption = None,
     data: options.DataOption = None,
     plan: options.PlanOption = None,
     undo: options.UndoOption = False,
