@@ -40,8 +40,9 @@ class GroupSettings(Section):
     rebalance_protocols: tuple[Literal["classic", "consumer"], ...] = coordinators_setting(
         "rebalance_protocols",
         description="The types of groups that are served (Kafka's "
-        "group.coordinator.rebalance.protocols). Without consumer, clients with "
-        "group.protocol=consumer get UNSUPPORTED_VERSION.",
+        "group.coordinator.rebalance.protocols). Both by default, as in Kafka: a group stays "
+        "classic until one of its clients sets group.protocol=consumer. Without consumer, such "
+        "clients get UNSUPPORTED_VERSION.",
     )
     consumer_session_timeout_ms: int = coordinators_setting(
         "consumer_session_timeout_ms",
