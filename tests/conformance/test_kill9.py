@@ -35,7 +35,7 @@ from tests.helpers.core.group_view import (
 )
 from tests.helpers.daemon.commit_loader import CommitLoader
 from tests.helpers.daemon.failpoint_daemon import POINTS
-from tests.helpers.daemon.servers import Groupkeeper
+from tests.helpers.daemon.servers import ArmedDaemon
 from tests.helpers.storage.stored_offsets import stored_offsets
 from tests.helpers.wire.raw_client import RawClient
 
@@ -56,7 +56,7 @@ SESSION_MS = 45_000
 pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 
 
-class FailpointDaemon(Groupkeeper):
+class FailpointDaemon(ArmedDaemon):
     """The daemon with a connection that can kill it at a chosen point."""
 
     entry = ("-m", "tests.helpers.daemon.failpoint_daemon")
@@ -68,26 +68,8 @@ class FailpointDaemon(Groupkeeper):
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(directory, topics=topics, settings=settings)
-        self._order = directory / "failpoint"
         self.database = directory / "groupkeeper.db"
-        self.environment = {"FOLD_AFTER": "200", "FAILPOINT_FILE": str(self._order)}
-
-    def arm(self, point: str, count: int) -> None:
-        """From now on it dies at the count-th occasion."""
-        ready = self._order.with_suffix(".new")
-        ready.write_text(f"{point} {count}")
-        ready.rename(self._order)
-
-    def start(self) -> FailpointDaemon:
-        """Start it, disarmed."""
-        self._order.unlink(missing_ok=True)
-        super().start()
-        return self
-
-    def is_dead(self) -> bool:
-        """Did its failpoint end it?"""
-        assert self.process is not None
-        return self.process.poll() is not None
+        self.environment["FOLD_AFTER"] = "200"
 
 
 @pytest.fixture

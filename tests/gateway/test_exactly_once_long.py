@@ -19,7 +19,8 @@ from tests.gateway.test_clients import a_topic, committed_here, committed_upstre
 from tests.gateway.test_transactions import consumed
 from tests.helpers.clients.ecosystem import Unavailable
 from tests.helpers.clients.real_kafka import RealKafka
-from tests.helpers.daemon.gateways import a_gateway
+from tests.helpers.daemon.failpoint_gateway import STEPS
+from tests.helpers.daemon.gateways import FailpointGateway, a_failing_gateway, a_gateway
 from tests.helpers.daemon.servers import Groupkeeper
 from tests.helpers.gateway.copiers import Copier
 from tests.helpers.wire.raw_client import RawClient
@@ -151,6 +152,45 @@ def test_two_copiers_copy_each_record_once(
     finally:
         copy.end()
     check(copy, transactional)
+
+
+@pytest.mark.parametrize("kind", ["java", "franz-go"])
+def test_a_copy_goes_on_after_a_death_at_each_step_of_a_transaction(
+    transactional: RealKafka, tmp_path: Path, kind: str
+) -> None:
+    front = a_failing_gateway(tmp_path / "front", transactional.bootstrap)
+    try:
+        front.start()
+        copy = Copy(front, kind, tmp_path)
+        copy.fill()
+        try:
+            for each in copy.copiers:
+                each.start()
+            died = {step: dies_at(copy, front, step, number) for number, step in enumerate(STEPS)}
+            copy.copiers[0].wait(copy.is_done, LIMIT_S)
+        finally:
+            copy.end()
+        check(copy, transactional)
+        assert all(died.values()), f"the copy ended before all steps: {died}"
+    finally:
+        front.stop()
+
+
+def dies_at(copy: Copy, front: FailpointGateway, step: str, number: int) -> bool:
+    """Let the daemon die at a step, and start it again. Return False if all is copied."""
+
+    def is_over() -> bool:
+        try:
+            return front.is_dead() or copy.is_done()
+        except OSError:  # it dies while it is asked
+            return False
+
+    front.arm(step, 1 + number % 3)
+    copy.copiers[0].wait(is_over, LIMIT_S)
+    if not front.is_dead():
+        return False
+    front.start()
+    return True
 
 
 def test_an_old_client_and_its_successor_copy_each_record_once(

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import (
@@ -23,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.gateway.test_clients import a_topic, committed_here, committed_upstream
 from tests.helpers.clients.real_kafka import RealKafka
+from tests.helpers.daemon.gateways import FailpointGateway, a_failing_gateway
 from tests.helpers.daemon.servers import Groupkeeper
 from tests.helpers.wire.raw_client import RawClient
 
@@ -31,7 +33,6 @@ pytestmark = [pytest.mark.gateway, pytest.mark.slow, pytest.mark.java]
 RECORDS = 400
 AT_ONCE = 20
 LIMIT_S = 150
-KILLS = 2
 JOURNAL = "__groupkeeper_transactions"
 
 
@@ -154,18 +155,33 @@ def fill(bootstrap: str, topic: str) -> None:
 
 
 @pytest.fixture
-def killed(gateway: Groupkeeper) -> Iterator[threading.Event]:
-    """Set it, and the daemon is killed now and then."""
+def failing(kafka: RealKafka, tmp_path: Path) -> Iterator[FailpointGateway]:
+    gateway = a_failing_gateway(tmp_path / "gateway", kafka.bootstrap)
+    try:
+        yield gateway.start()  # type: ignore[misc]
+    finally:
+        gateway.stop()
+
+
+@pytest.fixture
+def killed(failing: FailpointGateway) -> Iterator[threading.Event]:
+    """Set it, and the daemon dies: first when an answer of the journal is lost, then at any time.
+
+    ``test_exactly_once_long`` has the other steps of a transaction.
+    """
     begin, stop = threading.Event(), threading.Event()
 
     def kill() -> None:
         begin.wait()
-        for _ in range(KILLS):
-            if stop.wait(4):
+        while not failing.is_dead():
+            if stop.wait(0.05):
                 return
-            gateway.kill()
-            gateway.start()
+        failing.start()
+        if not stop.wait(4):
+            failing.kill()
+            failing.start()
 
+    failing.arm("unanswered", 3)
     thread = threading.Thread(target=kill)
     thread.start()
     yield begin
@@ -175,8 +191,9 @@ def killed(gateway: Groupkeeper) -> Iterator[threading.Event]:
 
 
 def test_each_record_is_copied_once_although_the_daemon_is_killed(
-    kafka: RealKafka, gateway: Groupkeeper, killed: threading.Event
+    kafka: RealKafka, failing: FailpointGateway, killed: threading.Event
 ) -> None:
+    gateway = failing
     source, sink = a_topic(gateway.bootstrap), a_topic(gateway.bootstrap)
     fill(gateway.bootstrap, source)
     group = f"copiers-{uuid.uuid4().hex[:8]}"

@@ -101,21 +101,21 @@ class FailingConnection(sqlite3.Connection):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def at_sealing(step: str, *others: int) -> None:
-    """Die at the COUNT-th time that this step of sealing is done, if the file says so; others die
-    just before."""
+def at_step(step: str, *others: int) -> None:
+    """Die at the COUNT-th time that this step is done, if the file says so; others die just
+    before."""
     order = Path(os.environ["FAILPOINT_FILE"])
     if not order.exists():
         return
     point, count = order.read_text().split()
     if point == step:
-        _sealed[step] += 1
-        if _sealed[step] >= int(count):
+        _done[step] += 1
+        if _done[step] >= int(count):
             for pid in (*others, os.getpid()):
                 os.kill(pid, signal.SIGKILL)
 
 
-_sealed: Counter[str] = Counter()
+_done: Counter[str] = Counter()
 
 
 if __name__ == "__main__":
@@ -127,7 +127,7 @@ if __name__ == "__main__":
         fold_after=int(os.environ["FOLD_AFTER"]),
     )
     groupkeeper.storage.event_log.sealing.storage.SealedStorage = functools.partial(  # type: ignore[misc,assignment]
-        SealedStorage, hook=at_sealing, poll_s=0.05
+        SealedStorage, hook=at_step, poll_s=0.05
     )
     groupkeeper.storage.event_log.sealing.process.COMMAND = (
         sys.executable,

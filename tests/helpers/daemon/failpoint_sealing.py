@@ -6,7 +6,7 @@ import os
 
 from groupkeeper.storage.event_log.sealing.process import main
 from groupkeeper.storage.open import rows_of
-from tests.helpers.daemon.failpoint_daemon import at_sealing
+from tests.helpers.daemon.failpoint_daemon import at_step
 
 if __name__ == "__main__":
-    main(rows_of, lambda step: at_sealing(step, os.getppid()))
+    main(rows_of, lambda step: at_step(step, os.getppid()))

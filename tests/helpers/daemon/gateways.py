@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.daemon.servers import Groupkeeper
+from tests.helpers.daemon.servers import ArmedDaemon, Groupkeeper
 
 PORTS = 6
 """The ports for listeners of brokers. A test has up to three brokers."""
@@ -35,17 +35,31 @@ def _is_free(port: int) -> bool:
     return True
 
 
+class FailpointGateway(ArmedDaemon):
+    """A gateway that can kill itself at a step of a transaction (``failpoint_gateway.STEPS``)."""
+
+    entry = ("-m", "tests.helpers.daemon.failpoint_gateway")
+
+
 def a_gateway(
     directory: Path, upstream: str, settings: Mapping[str, Any] | None = None
 ) -> Groupkeeper:
     """Return a daemon in front of the brokers of ``upstream``. It is not started."""
+    return Groupkeeper(directory, settings=_settings(upstream, settings or {}))
+
+
+def a_failing_gateway(
+    directory: Path, upstream: str, settings: Mapping[str, Any] | None = None
+) -> FailpointGateway:
+    """Return the same with failpoints."""
+    return FailpointGateway(directory, settings=_settings(upstream, settings or {}))
+
+
+def _settings(upstream: str, others: Mapping[str, Any]) -> dict[str, Any]:
     ports = free_ports(PORTS)
-    return Groupkeeper(
-        directory,
-        settings={
-            "upstream.bootstrap": upstream,
-            "upstream.ports": f"{ports.start}-{ports.stop - 1}",
-            "upstream.metadata_refresh_ms": 500,
-            **(settings or {}),
-        },
-    )
+    return {
+        "upstream.bootstrap": upstream,
+        "upstream.ports": f"{ports.start}-{ports.stop - 1}",
+        "upstream.metadata_refresh_ms": 500,
+        **others,
+    }

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.helpers.daemon.daemon import Daemon, free_port
 from tests.helpers.wire.raw_client import RawClient
@@ -53,6 +53,32 @@ class Groupkeeper(Daemon):
     @property
     def port(self) -> int:
         return int(self.bootstrap.rpartition(":")[2])
+
+
+class ArmedDaemon(Groupkeeper):
+    """A daemon that kills itself at a chosen point. Subclasses name a program with such points."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        super().__init__(directory, **options)
+        self._order = directory / "failpoint"
+        self.environment = {"FAILPOINT_FILE": str(self._order)}
+
+    def arm(self, point: str, count: int) -> None:
+        """From now on it dies at the count-th occasion."""
+        ready = self._order.with_suffix(".new")
+        ready.write_text(f"{point} {count}")
+        ready.rename(self._order)
+
+    def start(self) -> ArmedDaemon:
+        """Start it, disarmed."""
+        self._order.unlink(missing_ok=True)
+        super().start()
+        return self
+
+    def is_dead(self) -> bool:
+        """Did its failpoint end it?"""
+        assert self.process is not None
+        return self.process.poll() is not None
 
 
 class Kafka:
