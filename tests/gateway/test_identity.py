@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -224,6 +225,54 @@ def test_requests_before_the_authentication_end_the_connection_as_at_the_broker(
             found = raw.call("sasl_handshake", 1, mechanism="GSSAPI")
             assert (found["error_code"], set(found["mechanisms"])) == (33, {"PLAIN", SCRAM})
             assert is_refused(raw), "the mechanism is not enabled"
+
+
+def is_closed(raw: RawClient) -> bool:
+    """True once the other side has closed the connection, whatever it has answered."""
+    try:
+        while raw.receive_frame():
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def test_garbage_in_the_middle_of_an_authentication_ends_that_connection_alone(
+    guarded: GuardedKafka, gateway: Groupkeeper
+) -> None:
+    token = plain("alice")
+    garbage = (
+        struct.pack(">i", len(token)) + token,  # as after a SaslHandshake of version 0
+        struct.pack(">i", 64) + bytes(range(64)),
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1) + token,
+        struct.pack(">ihhih", 12, 36, 2, 7, 2) + b"ap",  # a SaslAuthenticate without a token
+    )
+    for port in (guarded.sasl_port, gateway.port, listener(gateway)):
+        with RawClient(port) as other:
+            assert log_in(other, "bob")
+            for each in garbage:
+                with RawClient(port, timeout_s=LIMIT_S) as raw:
+                    raw.call("sasl_handshake", 1, mechanism="PLAIN")
+                    raw.socket.sendall(each)
+                    assert is_closed(raw), each
+            assert other.call("metadata", 4, topics=[])["brokers"]
+
+
+def test_a_client_cannot_become_another_one(guarded: GuardedKafka, gateway: Groupkeeper) -> None:
+    answers = []
+    for port in (guarded.sasl_port, gateway.port, listener(gateway)):
+        with RawClient(port) as raw:
+            assert log_in(raw, "alice")
+            raw.call("metadata", 4, topics=[])
+            while raw.call("sasl_handshake", 1, mechanism="PLAIN")["error_code"]:
+                time.sleep(0.05)  # the broker takes no second authentication within a second
+            answers.append(raw.call("sasl_authenticate", 1, auth_bytes=plain("bob")))
+            assert is_refused(raw)
+    assert answers[0]["error_code"] == SASL_AUTHENTICATION_FAILED
+    assert answers[0] == answers[1] == answers[2]
 
 
 def test_a_wrong_password_gets_the_error_of_the_upstream(
