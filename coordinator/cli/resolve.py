@@ -81,9 +81,9 @@ def resolve_command(  # noqa: PLR0913  the options of a command
 ) -> None:
     """Decide about offsets of transactions whose journal is lost. Stop the daemon first.
 
-    Shows them, and why the journal cannot decide. What it still can decide is decided, as at each
-    start of the daemon. The next start goes on with the journal that is there then. Exits 4 if
-    there is nothing to decide.
+    Shows them, and why the journal cannot decide. Ends the transactions about which the journal
+    still decides, as each start of the daemon does. The next start uses the journal that exists
+    then. Exits 4 if there is nothing to decide.
     """
     asked = _Asked(group or (), producer or (), decision, apply, timeout)
     if apply and decision is None:
@@ -102,7 +102,7 @@ def resolve_command(  # noqa: PLR0913  the options of a command
 
 
 async def _resolve(settings: Settings, asked: _Asked) -> list[LostShard]:
-    """Read the journal, and carry out the decision. Return what was lost before that."""
+    """Read the journal, and carry out the decision. Return the shards that were lost before."""
     from groupkeeper.coordinator.daemon.journal_repair import RepairFailed, opened_journal
     from groupkeeper.coordinator.gateway.journal_decisions import decide, lost_shards
 

@@ -41,7 +41,7 @@ class UpstreamJournal:
         brokers: UpstreamBrokers,
         image: Callable[[], TopicImage],
     ) -> None:
-        """Commits pass through the gate, as those without a transaction do. ``image`` returns the
+        """Commits pass through the gate, like commits without a transaction. ``image`` returns the
         topics of the upstream."""
         self._brokers = brokers
         self._as_client = config.identity == "client"

@@ -1,8 +1,8 @@
 """Adoption: a group that we do not know is looked up in the upstream at its first request.
 
-If it has members there, it is refused until they are gone, so no group is in two places while
-clients are switched one by one. Otherwise its offsets come over, in one commit: after a crash they
-are all here, or the group is unknown and adopted again.
+If it has members there, its requests are refused until these have left, so no group is in two
+places while clients are switched one by one. Otherwise its offsets are copied, in one commit: after
+a crash we have all of them, or the group is unknown and adopted again.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ class Journal:
             await asyncio.sleep(SWEEP_S)
 
     async def _let_go_on(self) -> None:
-        """Let lost shards go on as soon as they can."""
+        """Let lost shards continue as soon as they can."""
         while True:
             await asyncio.sleep(GO_ON_EVERY_S)
             if self._shards.lost():

@@ -221,7 +221,7 @@ class JournalWriter:
     async def _attempt(
         self, shard: JournalShard, what: JournalWrite, sequence: int, seen: asyncio.Future[bool]
     ) -> tuple[WriteOutcome, int]:
-        """Send the record once. Return what became of it, with the error code."""
+        """Send the record once. Return the outcome, with the error code."""
         try:
             code, offset = await self._produce(shard, what, sequence)
         except UnsupportedApi:
