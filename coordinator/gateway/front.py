@@ -12,7 +12,8 @@ from groupkeeper.coordinator.gateway.addresses import Addresses
 from groupkeeper.coordinator.gateway.apis import Treatment, features, offered, treatments
 from groupkeeper.coordinator.gateway.client_login import ClientLogin, no_login
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkTarget
-from groupkeeper.coordinator.gateway.relay import RelayConnection, RelayRules
+from groupkeeper.coordinator.gateway.relay import RelayConnection
+from groupkeeper.coordinator.gateway.relay_rules import RelayRules
 from groupkeeper.coordinator.gateway.reply_stream import Change
 from groupkeeper.coordinator.gateway.request_stream import WholeRequest
 from groupkeeper.coordinator.gateway.rewriting import View, rewrite

@@ -17,29 +17,24 @@ state.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from groupkeeper.coordinator.gateway.apis import Treatment
-from groupkeeper.coordinator.gateway.client_login import (
-    AUTHENTICATION_FAILED,
-    NOT_AUTHENTICATED,
-    ClientLogin,
-    Permit,
-    no_login,
-)
+from groupkeeper.coordinator.gateway.client_login import NOT_AUTHENTICATED
 from groupkeeper.coordinator.gateway.fed_bytes import Bytes
-from groupkeeper.coordinator.gateway.link import BrokerLink, OpenLink
+from groupkeeper.coordinator.gateway.link import BrokerLink
+from groupkeeper.coordinator.gateway.relay_login import RelayLogin
+from groupkeeper.coordinator.gateway.relay_memory import RelayMemory
+from groupkeeper.coordinator.gateway.relay_rules import RelayRules
 from groupkeeper.coordinator.gateway.reply_stream import Change, ReplySlot, ReplyStream
 from groupkeeper.coordinator.gateway.request_stream import (
     Passed,
     RequestStream,
     WholeRequest,
 )
-from groupkeeper.coordinator.gateway.splitting import Division
 from groupkeeper.coordinator.handlers.exchange import Exchange
-from groupkeeper.coordinator.handlers.services import Endpoint, Services
+from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.server.memory import GRAIN_BYTES, REQUEST_BYTES, cost_bytes
 from groupkeeper.coordinator.server.stats import (
@@ -60,58 +55,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.server.listener import Listener
     from groupkeeper.coordinator.server.shared import Shared
 
-PROOF_ID: Final = 0
-"""The correlation id of the request by which the broker proves who the client is."""
 READ_BYTES: Final = 262_144
 """The most bytes that the loop reads at once."""
-
-
-class RelayRules(NamedTuple):
-    """What the connections of one broker's listener do with requests and replies."""
-
-    open_link: OpenLink
-    """Begins a connection to the broker."""
-    treatments: Callable[[], Mapping[tuple[int, int], Treatment]]
-    """Returns what happens to each (key, version) now."""
-    own: Callable[[str], Endpoint]
-    """Returns the address of our own node for a client that connected to this host of ours."""
-    change: Callable[[str, int, int], Change | None]
-    """Returns the function that rewrites the reply to a (key, version), or None. The first argument
-    is the host of ours that the client connected to."""
-    divide: Callable[[str, WholeRequest], Division]
-    """Divides a request that is split or translated."""
-    passed: Callable[[int], None]
-    """Called with the key of each passed request that was answered."""
-    offline: Routes
-    """The routes of the requests that we answer if the broker cannot be reached."""
-    max_passed_bytes: int
-    """The longest passed request or reply."""
-    window_bytes: int
-    """Bytes that may wait for one peer before the other one is not read."""
-    login: Callable[[], ClientLogin | None] = no_login
-    """Returns what follows the authentication of a new connection; None: clients are not asked."""
-
-
-class RelayMemory:
-    """What the budget of all connections remembers of one relay."""
-
-    __slots__ = ("_requests_seen", "reported_bytes", "stalled_ticks", "waits")
-
-    def __init__(self) -> None:
-        self.reported_bytes = 0
-        self.stalled_ticks = 0
-        self.waits: Callable[[], bool] = bool
-        """Returns True if bytes wait for a peer."""
-        self._requests_seen = -1
-
-    def waits_for_client(self, requests: int, owes: int) -> bool:
-        """Return True if the memory stays in use until a peer sends or reads more. False if bytes
-        have passed since the last call.
-        """
-        if self._requests_seen != requests:
-            self._requests_seen = requests
-            return False
-        return self.waits()
 
 
 class RelayConnection:
@@ -165,7 +110,8 @@ class RelayConnection:
         self._headers = HeaderReader(shared.limits.max_frame_bytes)
         self._owed: deque[Exchange | ReplySlot] = deque()
         self._link: BrokerLink | None = None
-        self._login = rules.login()
+        login = rules.login()
+        self._login = None if login is None else RelayLogin(login, self)
         self._pending: list[tuple[Bytes, ReplySlot | None]] = []
         """What is sent once the link is open: bytes, and the slot of a request that they begin."""
         self._unsent: list[Bytes] = []
@@ -356,6 +302,21 @@ class RelayConnection:
             return self._shared.turns.soon(call)
         return self._shared.loop.call_later(delay_s, call).cancel
 
+    # --- Called by the login ----------------------------------------------------------------------
+
+    def pass_whole(self, frame: bytes, piece: WholeRequest, change: Change | None) -> None:
+        correlation_id = int.from_bytes(piece.frame[8:12], "big", signed=True)
+        if change is None:
+            change = self._rules.change(self._host, piece.key, piece.version)
+        slot = ReplySlot(piece.key, piece.version, correlation_id, change)
+        self._owed.append(slot)
+        self._send(frame, slot)
+
+    def ask(self, frame: bytes, slot: ReplySlot) -> None:
+        assert not self._owed, "a question of our own before an earlier answer"
+        self._owed.append(slot)
+        self._send(frame, slot)
+
     # --- Called by the server and the budget ------------------------------------------------------
 
     @property
@@ -447,41 +408,8 @@ class RelayConnection:
             and not self._waits_for_end_of_link()
             and len(self._owed) < self._limits.max_waiting_requests
             and (self._doomed is None or self._requests.is_passing)
-            and (self._login is None or self._is_permitted(self._login))
+            and (self._login is None or self._login.admits(self._requests.next_key))
         )
-
-    def _is_permitted(self, login: ClientLogin) -> bool:
-        """Return True if the next request may begin. Raises ProtocolError."""
-        key = self._requests.next_key
-        if key is None:
-            return True
-        permit = login.permit(key)
-        if permit is Permit.AFTER_PROOF:
-            assert not self._owed, "a proof before an earlier answer"
-            slot = ReplySlot(ApiKey.METADATA, -1, PROOF_ID, partial(self._proved, login))
-            self._owed.append(slot)
-            self._send(login.proof(PROOF_ID), slot)
-        return permit is Permit.GRANTED
-
-    def _proved(self, login: ClientLogin, reply: bytes) -> bytes:
-        nothing = login.proved(reply)
-        self._end_if_failed(login)
-        session = self.session
-        session.principal = login.principal
-        session.named(session.client.client_id)
-        return nothing
-
-    def _pass_login(self, login: ClientLogin, piece: WholeRequest) -> None:
-        def answered(reply: bytes) -> bytes:
-            reply = login.answered(piece.version, reply)
-            self._end_if_failed(login)
-            return reply
-
-        self._pass_whole(login.ask(piece.key, piece.version, piece.frame), piece, answered)
-
-    def _end_if_failed(self, login: ClientLogin) -> None:
-        if login.failure:
-            self.end(AUTHENTICATION_FAILED, login.failure)
 
     def _waits_for_end_of_link(self) -> bool:
         """Drop a link whose session ends soon, once nothing is owed on it. The next request opens
@@ -539,31 +467,23 @@ class RelayConnection:
         if piece.treatment is Treatment.OURS:
             self._serve(piece.frame, self._routes)
         elif piece.treatment is Treatment.REWRITTEN:
-            self._pass_whole(piece.frame, piece, None)
+            self.pass_whole(piece.frame, piece, None)
         elif piece.treatment is Treatment.LOGIN:
             assert self._login is not None
-            self._pass_login(self._login, piece)
+            self._login.pass_on(piece)
         else:
             ours, theirs, merge = self._rules.divide(self._host, piece)
             if ours is None:
                 assert theirs is not None, "a request without a part"
                 change = None if merge is None else lambda reply: merge(None, reply)
-                self._pass_whole(theirs, piece, change)
+                self.pass_whole(theirs, piece, change)
                 return
             if theirs is not None:
                 assert merge is not None, "two replies and nothing that merges them"
-                self._merge = lambda mine: self._pass_whole(
+                self._merge = lambda mine: self.pass_whole(
                     theirs, piece, lambda reply: merge(mine, reply)
                 )
             self._serve(ours, self._routes)
-
-    def _pass_whole(self, frame: bytes, piece: WholeRequest, change: Change | None) -> None:
-        correlation_id = int.from_bytes(piece.frame[8:12], "big", signed=True)
-        if change is None:
-            change = self._rules.change(self._host, piece.key, piece.version)
-        slot = ReplySlot(piece.key, piece.version, correlation_id, change)
-        self._owed.append(slot)
-        self._send(frame, slot)
 
     def _serve(self, frame: bytes, routes: Routes) -> None:
         """Begin a request for us. The next one begins after its answer, as in Kafka."""
@@ -738,7 +658,7 @@ class RelayConnection:
         self._requests.forget()
         self._replies = self._new_replies()
         self._pending, self._unsent, self._outgoing = [], [], []
-        self._blocked_by = self._merge = None
+        self._blocked_by = self._merge = self._login = None
         self.memory.waits = bool
         link, self._link = self._link, None
         if link is not None:

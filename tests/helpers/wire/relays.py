@@ -11,7 +11,8 @@ from groupkeeper.coordinator.gateway.apis import treatments
 from groupkeeper.coordinator.gateway.client_login import ClientLogin, no_login
 from groupkeeper.coordinator.gateway.front import WITHOUT_BROKER
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner, LinkTarget
-from groupkeeper.coordinator.gateway.relay import RelayConnection, RelayRules
+from groupkeeper.coordinator.gateway.relay import RelayConnection
+from groupkeeper.coordinator.gateway.relay_rules import RelayRules
 from groupkeeper.coordinator.gateway.reply_stream import Change
 from groupkeeper.coordinator.gateway.request_stream import WholeRequest
 from groupkeeper.coordinator.gateway.security import Security

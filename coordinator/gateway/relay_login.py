@@ -1,0 +1,93 @@
+"""The authentication of the client of a relay by its broker (``upstream.identity = "client"``).
+
+Its messages pass as all others do. The first request after them waits for the proof of the broker
+(``client_login``).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, Protocol
+
+from groupkeeper.coordinator.gateway.client_login import (
+    AUTHENTICATION_FAILED,
+    ClientLogin,
+    Permit,
+)
+from groupkeeper.coordinator.gateway.reply_stream import Change, ReplySlot
+from groupkeeper.coordinator.gateway.request_stream import WholeRequest
+from groupkeeper.coordinator.handlers.session import Session
+from groupkeeper.protocol.versions import ApiKey
+
+PROOF_ID: Final = 0
+"""The correlation id of the request by which the broker proves who the client is."""
+
+
+class LoginRelay(Protocol):
+    """The methods of a relay that its login uses."""
+
+    session: Session
+
+    def pass_whole(self, frame: bytes, piece: WholeRequest, change: Change | None) -> None:
+        """Send a frame to the broker in place of a request of the client."""
+        ...
+
+    def ask(self, frame: bytes, slot: ReplySlot) -> None:
+        """Send a request of our own to the broker."""
+        ...
+
+    def end(self, reason: str, error: str) -> None:
+        """Close the connection once earlier requests are answered."""
+        ...
+
+
+class RelayLogin:
+    """The authentication of one relay."""
+
+    __slots__ = ("_login", "_relay")
+
+    def __init__(self, login: ClientLogin, relay: LoginRelay) -> None:
+        self._login = login
+        self._relay = relay
+
+    @property
+    def is_proving(self) -> bool:
+        """True while the proof is not answered."""
+        return self._login.is_proving
+
+    @property
+    def has_begun(self) -> bool:
+        """True if another connection to the broker would not know the client."""
+        return self._login.has_begun
+
+    def admits(self, key: int | None) -> bool:
+        """Return True if the next request, of this API, may begin. Raises ProtocolError."""
+        if key is None:
+            return True
+        permit = self._login.permit(key)
+        if permit is Permit.AFTER_PROOF:
+            slot = ReplySlot(ApiKey.METADATA, -1, PROOF_ID, self._proved)
+            self._relay.ask(self._login.proof(PROOF_ID), slot)
+        return permit is Permit.GRANTED
+
+    def pass_on(self, piece: WholeRequest) -> None:
+        """Pass a SaslHandshake or SaslAuthenticate. Raises ProtocolError if it cannot be read."""
+        frame = self._login.ask(piece.key, piece.version, piece.frame)
+        self._relay.pass_whole(frame, piece, partial(self._answered, piece.version))
+
+    def _answered(self, version: int, reply: bytes) -> bytes:
+        reply = self._login.answered(version, reply)
+        self._end_if_failed()
+        return reply
+
+    def _proved(self, reply: bytes) -> bytes:
+        nothing = self._login.proved(reply)
+        self._end_if_failed()
+        session = self._relay.session
+        session.principal = self._login.principal
+        session.named(session.client.client_id)
+        return nothing
+
+    def _end_if_failed(self) -> None:
+        if self._login.failure:
+            self._relay.end(AUTHENTICATION_FAILED, self._login.failure)

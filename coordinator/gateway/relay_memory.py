@@ -1,0 +1,27 @@
+"""What the budget of all connections remembers of one relay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class RelayMemory:
+    """Reported bytes, and whether they stay in use."""
+
+    __slots__ = ("_requests_seen", "reported_bytes", "stalled_ticks", "waits")
+
+    def __init__(self) -> None:
+        self.reported_bytes = 0
+        self.stalled_ticks = 0
+        self.waits: Callable[[], bool] = bool
+        """Returns True if bytes wait for a peer."""
+        self._requests_seen = -1
+
+    def waits_for_client(self, requests: int, owes: int) -> bool:
+        """Return True if the memory stays in use until a peer sends or reads more. False if bytes
+        have passed since the last call.
+        """
+        if self._requests_seen != requests:
+            self._requests_seen = requests
+            return False
+        return self.waits()

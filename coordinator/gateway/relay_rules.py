@@ -1,0 +1,43 @@
+"""The rules of a broker's listener for its relays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from groupkeeper.coordinator.gateway.apis import Treatment
+from groupkeeper.coordinator.gateway.client_login import ClientLogin, no_login
+from groupkeeper.coordinator.gateway.link import OpenLink
+from groupkeeper.coordinator.gateway.reply_stream import Change
+from groupkeeper.coordinator.gateway.request_stream import WholeRequest
+from groupkeeper.coordinator.gateway.splitting import Division
+from groupkeeper.coordinator.handlers.services import Endpoint
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.handlers.routes import Routes
+
+
+class RelayRules(NamedTuple):
+    """What the connections of one broker's listener do with requests and replies."""
+
+    open_link: OpenLink
+    """Begins a connection to the broker."""
+    treatments: Callable[[], Mapping[tuple[int, int], Treatment]]
+    """Returns what happens to each (key, version) now."""
+    own: Callable[[str], Endpoint]
+    """Returns the address of our own node for a client that connected to this host of ours."""
+    change: Callable[[str, int, int], Change | None]
+    """Returns the function that rewrites the reply to a (key, version), or None. The first argument
+    is the host of ours that the client connected to."""
+    divide: Callable[[str, WholeRequest], Division]
+    """Divides a request that is split or translated."""
+    passed: Callable[[int], None]
+    """Called with the key of each passed request that was answered."""
+    offline: Routes
+    """The routes of the requests that we answer if the broker cannot be reached."""
+    max_passed_bytes: int
+    """The longest passed request or reply."""
+    window_bytes: int
+    """Bytes that may wait for one peer before the other one is not read."""
+    login: Callable[[], ClientLogin | None] = no_login
+    """Returns what follows the authentication of a new connection; None: clients are not asked."""
