@@ -30,6 +30,9 @@ log = structlog.get_logger(__name__)
 LOST_LINE_S: Final = 1.0
 """Shards that are lost within this time are told in one line."""
 
+SWEEP_LIMIT_S: Final = 10.0
+"""The most time for one look at a shard. Its partition may have no leader now."""
+
 GO_ON_S: Final = 10.0
 """The most time for one attempt of a shard to go on. Its partition may have no leader now."""
 
@@ -180,10 +183,13 @@ class JournalShards:
         """Drop pending offsets that a process before this one could not write. If records were
         removed unread, their records may be among these. Then the shard is lost.
         """
-        for shard in [*self.by_id.values()]:
-            if not shard.lost:
-                with suppress(JournalLost):
-                    await self._sweep(shard)
+        shards = [each for each in self.by_id.values() if not each.lost]
+        await asyncio.gather(*map(self._sweep_for_a_while, shards))
+
+    async def _sweep_for_a_while(self, shard: JournalShard) -> None:
+        with suppress(JournalLost, TimeoutError):
+            async with asyncio.timeout(SWEEP_LIMIT_S):
+                await self._sweep(shard)
 
     async def _sweep(self, shard: JournalShard) -> None:
         missing = await shard.unwritten(partial(self._writer.end, shard), self._in_flight)

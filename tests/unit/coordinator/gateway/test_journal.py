@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import PendingEnded
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.gateway import journal as journal_module
 from groupkeeper.coordinator.gateway import journal_shard
 from groupkeeper.coordinator.gateway.journal_records import encode_batch
@@ -362,6 +363,26 @@ async def test_pending_offset_that_was_never_written_is_dropped_after_a_restart(
         await site.begin()
         assert await site.stable_offset() == -1
         assert await site.pending() == 0
+
+
+@virtual_time
+async def test_partition_without_a_leader_does_not_keep_pending_offsets_of_others() -> None:
+    groups = {shard_of(name, SHARDS): name for name in map("group-{}".format, range(50))}
+    async with a_journal() as site:
+        site.broker.is_down = True
+        for number, group_id in groups.items():
+            site.broker.add_producer(number)
+            site.send(number, 10, group_id=group_id, epoch=0)
+        await asyncio.sleep(1)
+        await site.die()
+        site.broker.is_down = False
+        site.broker.leaderless = {0, 2}
+        await site.begin()
+        await asyncio.sleep(30)
+        assert [await site.pending(groups[number]) for number in range(SHARDS)] == [1, 0, 1, 0]
+        site.broker.leaderless = set()
+        await asyncio.sleep(60)
+        assert [await site.pending(groups[number]) for number in range(SHARDS)] == [0, 0, 0, 0]
 
 
 @virtual_time
