@@ -292,6 +292,8 @@ class LogStarted(_Event, frozen=True, kw_only=True, tag="log_started"):
     """None if the store no longer knows it."""
     previous_seq: int
     reason: str
+    store: str = ""
+    """"" in the logs of versions that did not name their stores."""
 
 
 Event: TypeAlias = (

@@ -100,8 +100,13 @@ EVENT_SCHEMA: Final = struct_of(
     # the log itself
     (STRING, "previous_log_id"),
     (LONG, "previous_seq"),
+    (STRING, "store"),
 )
-"""An event as ``storage.codec.events`` encodes it, with the fields in the order of the page."""
+"""An event as ``storage.codec.events`` encodes it, with the fields in the order of the page.
+
+In lines of segments and in bronze only ``log_started`` has ``store``. Who reads events from bronze
+fills it for all of them.
+"""
 
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
 """The columns of ``topics[].rows[]``, in order: the partitions of a commit since version 2."""
@@ -134,11 +139,13 @@ SEGMENT_SCHEMA: Final = struct_of(
     (LONG, "first_seq last_seq events seq_sum"),
     (STRING, "batch_id file sha256 previous_log_id"),
     (LONG, "began_ms with_rest"),
+    (STRING, "store"),
 )
 """The part of a segment that a batch added: one row for each segment, day and batch.
 
 ``file`` and its checksum are null if the segment did not come from a log's folder. Only a segment
-with ``log_started`` has the previous log and the time when its log began. ``with_rest`` counts the
+with ``log_started`` has the previous log and the time when its log began. ``store`` is the name in
+the manifest, or in ``log_started``. ``with_rest`` counts the
 events that have a ``rest``.
 """
 
@@ -152,7 +159,7 @@ VERDICT_SCHEMA: Final = struct_of(
 LACKING_SCHEMA: Final = struct_of((STRING, "file problem"))
 """A segment that is missing from a log's folder, or has a problem."""
 
-CARRIED_EVENTS_SCHEMA: Final = extended(EVENT_SCHEMA, (STRING, "store"), (DATE, "dt"))
+CARRIED_EVENTS_SCHEMA: Final = extended(EVENT_SCHEMA, (DATE, "dt"))
 """Events that still matter after the day ``dt``."""
 
 STANDING_SCHEMA: Final = struct_of(

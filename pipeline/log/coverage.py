@@ -64,6 +64,9 @@ class HeldSegment(NamedTuple):
     """When its log began, if the segment says so."""
     with_rest: int = 0
     """How many of its events have fields that were unknown when it was read."""
+    store: str = ""
+    """The name of the store that wrote its log; "" if neither the manifest nor ``log_started`` says
+    it. Logs with different names are of different stores, unless one names the other."""
 
     @property
     def number(self) -> int:
@@ -141,7 +144,9 @@ class Coverage:
     def __init__(self, segments: Iterable[HeldSegment]) -> None:
         """The segments may be in any order."""
         self.segments = sorted(set(segments), key=lambda s: (s.log_id, s.first_seq, s.last_seq))
-        self._branches = _branches(_by_base(self.segments))
+        by_base = _by_base(self.segments)
+        self._names = _names(by_base)
+        self._branches = _branches(by_base)
         self._limits = self._branches.limits()
         self._counting = [part for each in self.segments if (part := self._what_counts(each))]
         self._by_log = _by_log(self.segments)
@@ -203,7 +208,10 @@ class Coverage:
         """
         if gap.first_seq > 1:
             return gap
+        names = self._names
         for log_id, (first, last) in self._branches.spans.items():
+            if not _may_be_one(names.get(gap.log_id, ""), names[log_id]):
+                continue
             if log_id != gap.log_id and first <= gap.last_seq < last:
                 return gap._replace(in_log=log_id)
         return gap
@@ -364,9 +372,11 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
     A log that names its predecessor continues that one. Other logs are from before 0.2.0, or lack
     their beginning. Such a log continues the log that ends just before it, unless it begins with 1.
     If there is none, it continues the last log that ends below it, unless a snapshot of its own
-    covers the events before it.
+    covers the events before it. A log of a named store continues one of the same name rather than
+    one without a name, and never one of another name.
     """
     spans = {log_id: _span(log_id, parts) for log_id, parts in by_base.items()}
+    names = _names(by_base)
     befores: dict[str, Before] = {}
     named = [s for parts in by_base.values() for s in parts if s.previous_log_id in by_base]
     begins = {part.log_id: part.first_seq for part in named}
@@ -380,11 +390,13 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
             continue
         if log_id not in befores:
             below = [
-                (end, other)
+                (names[other] == names[log_id] != "", end, other)
                 for other, end in ends.items()
-                if end < first and log_id not in branches.path(other)
+                if end < first
+                and log_id not in branches.path(other)
+                and _may_be_one(names[other], names[log_id])
             ]
-            end, previous = max(below, default=(0, log_id))
+            _, end, previous = max(below, default=(False, 0, log_id))
             has_own = end + 1 != first and _through_own(log_id, by_base[log_id]) + 1 >= first
             if previous != log_id and not has_own:
                 befores[log_id] = Before(previous, first - 1)
@@ -392,6 +404,16 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
             ends.pop(befores[log_id].log_id, None)
         ends[log_id] = last
     return branches
+
+
+def _names(by_base: Mapping[str, Sequence[HeldSegment]]) -> dict[str, str]:
+    """Return the name of each log's store; "" if nothing names it."""
+    return {log_id: max(part.store for part in parts) for log_id, parts in by_base.items()}
+
+
+def _may_be_one(name: str, other: str) -> bool:
+    """Return True unless two names are those of different stores. "" is an unknown name."""
+    return name == other or not (name and other)
 
 
 def _span(log_id: str, parts: Iterable[HeldSegment]) -> tuple[int, int]:

@@ -51,6 +51,8 @@ class Listed(NamedTuple):
     sha256: str = ""
     """"" if the manifest does not list the segment."""
     schema_version: int = 0
+    store: str = ""
+    """"" if an older version wrote the line."""
 
 
 class ChangeTicket(NamedTuple):
@@ -164,7 +166,8 @@ class ManifestLines:
                     self.removed.add(folder + removed)
                     continue
                 version = said.get("schema_version") or 0
-                listed = Listed(int(said["file_bytes"]), str(said["sha256"]), int(version))
+                store = str(said.get("store") or "")
+                listed = Listed(int(said["file_bytes"]), str(said["sha256"]), int(version), store)
                 file = folder + str(said["file"])
                 self.listed[file] = listed
                 self.removed.discard(file)

@@ -40,16 +40,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from groupkeeper.pipeline.log.columns import EVENT_SCHEMA, STRING, extended
+from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
 from groupkeeper.storage.event_log.reader import last_seq, read_events
 from groupkeeper.storage.open import rows_of
 
 FORMAT: Final = "groupkeeper_log"
 """The name for ``spark.read.format``."""
-
-SOURCE_SCHEMA: Final = extended(EVENT_SCHEMA, (STRING, "store"))
-"""Events with their store. All events of one file have the same store, even if they are in several
-logs."""
 
 BATCH_EVENTS: Final = 2_000
 """The number of events that are passed to the JVM at once."""
@@ -91,7 +87,7 @@ class EventLogSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of ``bronze.read_events``, except those about its files."""
-        return SOURCE_SCHEMA
+        return EVENT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _Reader(self._log)
@@ -128,7 +124,7 @@ class _Log:
 
     def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         """Yield the events of a range, in order."""
-        schema = to_arrow_schema(SOURCE_SCHEMA)
+        schema = to_arrow_schema(EVENT_SCHEMA)
         events = self._events(wanted)
         store = self._store()
         while batch := [{**event, "store": store} for event in islice(events, BATCH_EVENTS)]:

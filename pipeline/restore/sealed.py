@@ -8,11 +8,17 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
 from groupkeeper.pipeline.log.kinds import LOG_STARTED
-from groupkeeper.pipeline.log.segment_files import SEGMENT_GLOB, Lacking, parse_name
+from groupkeeper.pipeline.log.segment_files import (
+    MANIFEST,
+    SEGMENT_GLOB,
+    Lacking,
+    ManifestLines,
+    parse_name,
+)
 from groupkeeper.pipeline.restore.standing import RestoreError
 
 NONE_LACKING: Final[Mapping[str, str]] = {}
@@ -48,24 +54,32 @@ def _held(path: Path) -> HeldSegment | None:
 
 
 def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegment]:
-    """Add the previous log to the first segment of each log, if the segment names it."""
+    """Add the store of each segment, and the previous log to the first segment of each log, if the
+    segment names it.
+    """
+    manifest = ManifestLines()
+    with suppress(FileNotFoundError):
+        manifest.add("", (log_dir / MANIFEST).read_bytes())
     parts = sorted(held, key=lambda part: (part.log_id, part.first_seq))
     completed, logs = [], set()
     for part in parts:
+        part = part._replace(store=manifest.of(f"dt={part.dt}/{part.segment}").store)
         if part.log_id not in logs:
             logs.add(part.log_id)
-            previous, began_ms = _begin(log_dir / f"dt={part.dt}" / part.segment)
-            part = part._replace(previous_log_id=previous, began_ms=began_ms)
+            begin = _begin(log_dir / f"dt={part.dt}" / part.segment)
+            part = part._replace(
+                previous_log_id=begin.get("previous_log_id") or "",
+                began_ms=begin.get("ts_ms", 0),
+                store=part.store or begin.get("store", ""),
+            )
         completed.append(part)
     return completed
 
 
-def _begin(path: Path) -> tuple[str, int]:
-    """Return the previous log and the time when the new log began, if this segment begins a log.
-    Otherwise return "" and 0.
-    """
+def _begin(path: Path) -> dict[str, Any]:
+    """Return the event that begins a log, if this segment has it; otherwise an empty one."""
     with suppress(OSError, EOFError, zlib.error, ValueError), gzip.open(path) as lines:
-        event = json.loads(lines.readline())
+        event: dict[str, Any] = json.loads(lines.readline())
         if event.get("kind") == LOG_STARTED:
-            return event["previous_log_id"] or "", event["ts_ms"]
-    return "", 0
+            return event
+    return {}

@@ -150,6 +150,7 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
         F.coalesce(F.max(F.when(is_start, F.col("previous_log_id"))), F.lit("")).alias(
             "previous_log_id"
         ),
+        F.coalesce(F.max(F.when(is_start, F.col("store"))), F.lit("")).alias("store"),
         F.coalesce(F.max(F.when(is_start, F.col("ts_ms"))), F.lit(0)).alias("began_ms"),
         F.count("rest").alias("with_rest"),
     )
@@ -172,7 +173,10 @@ def _write_held_batch(rows: DataFrame, lake: Lake, batch_id: str) -> DataFrame:
 
 
 _OF_PART: Final = frozenset(
-    ("log_id", "segment", DAY, "batch_id", "seq", "kind", "previous_log_id", "ts_ms", "rest")
+    (
+        *("log_id", "segment", DAY, "batch_id", "seq", "kind", "previous_log_id", "store"),
+        *("ts_ms", "rest"),
+    )
 )
 """The columns of the events from which a part of a segment is described."""
 

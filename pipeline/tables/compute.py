@@ -137,7 +137,7 @@ class Computation:
         The columns with offsets are null. They are the largest part, and silver has the offsets
         too.
         """
-        names = [*EVENT_SCHEMA.names, "store"]
+        names = EVENT_SCHEMA.names
         events = read_events(self.spark, self.lake, self.days, contents=self.contents)
         events = events.select(names)
         carried = self.carried("events", CARRIED_EVENTS_SCHEMA).select(names)

@@ -142,6 +142,8 @@ class _Batch:
         self._lake = lake
         self._batch_id = batch_id
         self._problems: dict[str, str] = {}
+        self._stores: dict[str, str] = {}
+        """The store of each file, as the manifest names it."""
 
     def take(self, tickets: Sequence[ChangeTicket]) -> None:
         """Read the correct files, and write a verdict on each file."""
@@ -152,6 +154,7 @@ class _Batch:
             content = contents[ticket.file]
             if problem := problem_of_file(ticket, content.file_bytes, content.sha256):
                 self._problems[ticket.file] = problem
+        self._stores = {ticket.file: ticket.listed.store for ticket in there}
         right = [ticket.file for ticket in there if ticket.file not in self._problems]
         # otherwise it was touched, or is a copy with the same content
         new = [
@@ -176,7 +179,11 @@ class _Batch:
                 wrong = {file: problem for file, problem in checked.items() if problem}
                 if not wrong:
                     return [
-                        part._replace(file=file, sha256=contents[file].sha256)
+                        part._replace(
+                            file=file,
+                            sha256=contents[file].sha256,
+                            store=part.store or self._stores[file],
+                        )
                         for file in files
                         for part in by_file[file]
                     ]

@@ -272,7 +272,7 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
     deletions = told.where(F.col("action") == "delete_topic").select("store", "order", DAY)
     each = each.unionByName(deletions).where(F.col(DAY).isin(*days)).distinct()
     carried = told.drop(DAY).join(each, ["store", "order"])
-    return _with_static_names(carried.select(*EVENT_SCHEMA.names, "store", DAY), events)
+    return _with_static_names(carried.select(*EVENT_SCHEMA.names, DAY), events)
 
 
 def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
@@ -292,7 +292,7 @@ def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
     rows = carried.join(by_name, [*key], "left")
     partitions = F.coalesce("by_name", "partitions").alias("partitions")
     names = [partitions if name == "partitions" else F.col(name) for name in EVENT_SCHEMA.names]
-    return rows.select(*names, "store", DAY)
+    return rows.select(*names, DAY)
 
 
 def _states() -> Column:

@@ -283,7 +283,7 @@ class MemoryEvents:
         self._note = LogNote(frozenset(), None)
 
     def open_rows(self) -> MemoryRows:
-        return MemoryRows(self._ring, self._note)
+        return MemoryRows(self._ring, self._note._replace(store=self.clock.store))
 
     async def head(self) -> LogHead:
         last = self._ring[-1] if self._ring else None

@@ -460,6 +460,12 @@ KINDS: Final = (
                 "start found segments with events that the store does not have, or a store in a "
                 "database lost events, for example because an asynchronous standby was promoted.",
             ),
+            Field(
+                "store",
+                _STRING,
+                "The name of the store: all its logs share it. It is the id of the first log, or "
+                'of the last one that an older version wrote. "" if an older version wrote this.',
+            ),
         ),
     ),
 )

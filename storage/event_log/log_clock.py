@@ -55,15 +55,28 @@ class LogClock:
         """The ids of the logs that began since the start of this process."""
         self._ts_ms = clock()
         self._mint(LogReason.START)
+        self.store = self._log_id
+        """The name of the store, which all its logs share."""
 
     def begin(
-        self, after: str | None, ts_ms: int | None = None, reason: LogReason = LogReason.START
+        self,
+        after: str | None,
+        ts_ms: int | None = None,
+        reason: LogReason = LogReason.START,
+        *,
+        store: str | None = None,
     ) -> None:
-        """Begin a new log after the log ``after``, whose last durable append was at ``ts_ms``."""
+        """Begin a new log after the log ``after``, whose last durable append was at ``ts_ms``.
+
+        ``store`` is the name of the store. "": this log is its first, and names it. None: the name
+        stays.
+        """
         self._durable_log_id = after
         self._minted.clear()
         self._ts_ms = self._ts_ms if ts_ms is None else ts_ms
         self._mint(reason)
+        if store is not None:
+            self.store = store or self._log_id
 
     def resume(self, log_id: str, ts_ms: int) -> None:
         """Continue after the last durable append. Stamps that were not written are dropped."""
@@ -90,7 +103,10 @@ class LogClock:
         if self._log_id == self._durable_log_id or not last_seq:
             return None
         return LogStarted(
-            previous_log_id=self._durable_log_id, previous_seq=last_seq, reason=self._reason
+            previous_log_id=self._durable_log_id,
+            previous_seq=last_seq,
+            reason=self._reason,
+            store=self.store,
         )
 
     def written(self) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from groupkeeper.storage.event_log.segments import (
     Segment,
@@ -182,8 +183,9 @@ def remove(directory: Path, files: Iterable[str]) -> None:
             _rewrite(directory, manifest)
 
 
-def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
+def reconcile(directory: Path, log_ids: Iterable[str], store: str = "") -> Manifest:
     """Finish changes that a crash interrupted in the segments of some logs. Return the manifest.
+    ``store`` is the name of the store of these logs.
 
     A segment without a line gets one. If its content does not match its name, it is renamed instead
     (``put_aside``). This loses nothing, because the rows of a segment without a line are not
@@ -198,7 +200,7 @@ def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
     for name in found:
         if str(name) not in known:
             try:
-                described.append(describe(directory, name))
+                described.append(replace(describe(directory, name), store=store))
             except SegmentError:
                 put_aside(directory, name)
                 manifest.put_aside.append(str(name))

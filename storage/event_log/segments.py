@@ -95,6 +95,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The damage that retention found when it deleted the segment's day. The events are lost, and
     no snapshot has them. "" for a segment that exists.
     """
+    store: str = ""
+    """Name of the store that wrote the log; "" in lines of older versions."""
 
     @property
     def name(self) -> SegmentName:

@@ -31,6 +31,8 @@ class LogNote(NamedTuple):
     """The ids of all logs of this store that were ever moved into files."""
     log_dir: str | None
     """The absolute path of the directory of the files at the last start; None if unknown."""
+    store: str = ""
+    """The name of the store, which all its logs share; "" if no version has named it yet."""
 
 
 class LogEnds(NamedTuple):

@@ -280,6 +280,42 @@ def test_logs_of_two_stores_in_one_folder_are_told_apart_by_what_they_begin_with
     assert Coverage(parts).gaps() == []
 
 
+def test_a_log_continues_one_of_its_own_store_though_another_ends_just_before_it():
+    """The log between is gone with its file, and so is what it began with."""
+    parts = [
+        held(1, 20, store="a"),
+        held(1, 50, log_id="x", store="x"),
+        held(51, 60, TWO, log_id="c", store="a"),
+    ]
+    coverage = Coverage(parts)
+    assert coverage.stores() == {"a": "a", "c": "a", "x": "x"}
+    assert [(g.log_id, g.first_seq, g.last_seq) for g in coverage.gaps()] == [("c", 21, 50)]
+    unnamed = Coverage([each._replace(store="") for each in parts])
+    assert unnamed.stores() == {"a": "a", "c": "x", "x": "x"}, "by their numbers alone"
+
+
+def test_a_log_without_a_name_may_be_before_one_that_has_a_name():
+    parts = [held(1, 20), held(21, 30, TWO, log_id="b", store="b")]
+    assert Coverage(parts).stores() == {"a": "a", "b": "a"}
+
+
+def test_a_named_store_of_which_nothing_before_is_there_lacks_its_beginning():
+    parts = [held(1, 50, log_id="x", store="x"), held(51, 60, TWO, log_id="b", store="a")]
+    coverage = Coverage(parts)
+    assert coverage.stores() == {"b": "b", "x": "x"}
+    (gap,) = coverage.gaps()
+    assert (gap.log_id, gap.first_seq, gap.last_seq, gap.in_log) == ("b", 1, 50, "")
+
+
+def test_a_log_that_names_the_one_before_it_continues_it_whatever_the_store_is_called():
+    """An older version ran in between, which did not know the name."""
+    parts = [
+        held(1, 20, store="a"),
+        held(21, 30, log_id="b", store="a.1", previous_log_id="a", began_ms=5),
+    ]
+    assert set(Coverage(parts).stores().values()) == {"a"}
+
+
 def test_a_log_whose_end_was_cut_off_has_a_gap_before_the_one_that_names_it():
     parts = [held(1, 40), held(51, 60, TWO, "b", previous_log_id="a")]
     (gap,) = Coverage(parts).gaps()

@@ -10,8 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from groupkeeper import read_events
-from groupkeeper.pipeline.log.columns import BRONZE_SCHEMA
-from groupkeeper.pipeline.log.source import FORMAT, SOURCE_SCHEMA, EventLogSource, MissingEvents
+from groupkeeper.pipeline.log.columns import BRONZE_SCHEMA, EVENT_SCHEMA
+from groupkeeper.pipeline.log.source import FORMAT, EventLogSource, MissingEvents
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
 from tests.helpers.core.records import commit
 from tests.helpers.daemon.daemon import Daemon
@@ -77,7 +77,7 @@ def test_what_the_page_says_of_a_notebook_works(spark, daemon, store, capsys):
 def test_its_columns_are_those_of_bronze_except_those_that_the_page_names():
     page = (ROOT / "docs" / "reference" / "tables.md").read_text()
     (named,) = re.findall(r"columns of `read_events`, except (.*?),\s+which describe", page)
-    lacking = set(BRONZE_SCHEMA.names) - set(SOURCE_SCHEMA.names)
+    lacking = set(BRONZE_SCHEMA.names) - set(EVENT_SCHEMA.names)
     assert set(re.findall(r"`(\w+)`", named)) == lacking == {"dt", "batch_id", "segment", "rest"}
 
 

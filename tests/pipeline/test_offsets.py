@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import functions as F
 
 from groupkeeper.coordinator.core import events as core
@@ -15,6 +16,7 @@ from groupkeeper.pipeline.tables.bronze import (
     with_store,
 )
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
+from groupkeeper.storage.event_log.manifest import add, read_manifest
 from tests.helpers.core.sample_events import rendered
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import at, commit
@@ -124,6 +126,20 @@ def test_logs_of_two_stores_that_were_started_again_are_told_apart(site):
     assert {row["store"]: row["offset"] for row in found} == {"a": 14, "b": 24}
     stores = coverage_of_log(site.log_dir).stores()
     assert (stores["z"], stores["y"]) == ("a", "b"), "by the files alone, too"
+
+
+def test_the_manifest_tells_stores_apart_whose_logs_name_nothing(site):
+    """By its numbers alone, the last log would go on behind the other store."""
+    logs = {"a": (range(1, 3), 10), "x": (range(1, 6), 20), "c": (range(6, 8), 10)}
+    for log_id, (seqs, offset) in logs.items():
+        site.seal(commit(seq, [("orders", 0, offset + seq)], log_id=log_id) for seq in seqs)
+    listed = read_manifest(site.log_dir).segments.values()
+    names = {"a": "a", "x": "x", "c": "a"}
+    add(site.log_dir, [replace(each, store=names[each.log_id]) for each in listed])
+    site.ingest()
+    found = offsets_as_of(read_events(site.spark, site.lake)).collect()
+    assert {row["store"]: row["offset"] for row in found} == {"a": 17, "x": 25}
+    assert coverage_of_log(site.log_dir).stores() == names, "without Spark, too"
 
 
 def test_every_kind_of_event_reaches_bronze_as_it_is(site):

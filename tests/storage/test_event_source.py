@@ -90,7 +90,7 @@ async def test_a_store_without_events_has_no_head_and_no_log(owner: Owner) -> No
     with closing(door(owner).open_rows()) as rows:
         assert rows.ends() == (1, 0)
         assert (rows.log_id_at(0), rows.log_id_at(1)) == (None, None)
-        assert rows.note() == (frozenset(), None)
+        assert rows.note() == (frozenset(), None, door(owner).clock.store)
 
 
 async def test_the_head_is_the_last_event(owner: Owner) -> None:
@@ -113,6 +113,20 @@ async def test_a_log_that_is_left_goes_on_as_another(owner: Owner) -> None:
         assert rows.log_id_at(5) != rows.log_id_at(4) == before
 
 
+async def test_all_logs_of_a_store_have_its_name_which_is_that_of_the_first(owner: Owner) -> None:
+    names = []
+    for offset in range(3):
+        await owner.append(0, [commit("g", offset)])
+        await owner.storage.close()
+        await owner.start()
+        with closing(door(owner).open_rows()) as rows:
+            names.append(rows.note().store)
+    with closing(door(owner).open_rows()) as rows:
+        events = [event for row in rows.rows(0) for event in row.events()]
+    started = [event["store"] for event in events if event["kind"] == "log_started"]
+    assert [*names, *started] == [events[0]["log_id"]] * 5
+
+
 async def test_what_is_noted_is_read_again(owner: Owner) -> None:
     await three_appends(owner)
     source = door(owner)
@@ -120,7 +134,7 @@ async def test_what_is_noted_is_read_again(owner: Owner) -> None:
     await source.note_sealed(4, {"a", "b"}, ())
     await source.note_sealed(4, (), {"a"})
     with closing(source.open_rows()) as rows:
-        assert rows.note() == (frozenset({"b"}), "/somewhere")
+        assert rows.note() == (frozenset({"b"}), "/somewhere", source.clock.store)
 
 
 async def test_nothing_goes_that_is_not_noted_as_sealed(owner: Owner) -> None:

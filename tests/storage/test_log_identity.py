@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -73,6 +74,41 @@ async def test_a_restore_of_store_and_segments_together_gives_no_identity_twice(
     again = [e for e in restored if (e["log_id"], e["seq"]) in both]
     assert again == ahead[: len(again)] == restored[:2], "the same identity is the same event"
     assert [e["seq"] for e in restored] == [1, 2, 3, 4, 5], "seq goes on"
+
+
+async def test_manifest_and_events_name_the_store_of_a_log(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path)
+    for offset in range(3):
+        await run(store, offset)
+    first, *later = store.read()
+    listed = [*read_manifest(store.log_dir).segments.values()]
+    assert len({segment.log_id for segment in listed}) == 3
+    assert {segment.store for segment in listed} == {first["log_id"]}
+    started = [event["store"] for event in later if event["kind"] == "log_started"]
+    assert started == [first["log_id"]] * 2
+    for file in listed:
+        forget(store, store.log_dir / file.file)
+    await run(store, 9)  # lists them again
+    listed = [*read_manifest(store.log_dir).segments.values()]
+    assert len(listed) == 4
+    assert {segment.store for segment in listed} == {first["log_id"]}
+
+
+async def test_a_store_that_an_older_version_wrote_gets_the_name_of_its_last_log(
+    tmp_path: Path,
+) -> None:
+    store = SealedStore(tmp_path)
+    await run(store, 1)
+    await run(store, 2)
+    with closing(sqlite3.connect(store.path)) as connection, connection:
+        connection.execute("DELETE FROM store WHERE key = 'log_store'")
+    with closing(SqliteRows(store.path)) as rows:
+        assert rows.note().store == ""
+    last = store.read()[-1]["log_id"]
+    await run(store, 3)
+    await run(store, 4)
+    started = [event["store"] for event in store.read() if event["kind"] == "log_started"]
+    assert started[1:] == [last, last]
 
 
 async def test_a_copy_and_its_original_write_different_logs(tmp_path: Path) -> None:

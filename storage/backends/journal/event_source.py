@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from groupkeeper.storage.backends.journal.driver import JournalDriver, JournalEnd, JournalEntry
 from groupkeeper.storage.backends.journal.journal_rows import (
@@ -17,7 +18,7 @@ from groupkeeper.storage.backends.journal.journal_rows import (
 )
 from groupkeeper.storage.backends.journal.log_view import LogView, view_of
 from groupkeeper.storage.base import StorageError
-from groupkeeper.storage.event_log.log_clock import LogClock
+from groupkeeper.storage.event_log.log_clock import LogClock, LogReason
 from groupkeeper.storage.event_log.source import Address, LogHead
 
 
@@ -102,19 +103,27 @@ class JournalEvents:
     async def note_place(self, log_dir: str) -> None:
         note = await self.note()
         if note.log_dir != log_dir:
-            await self._write(SealNote(note.log_ids, log_dir))
+            await self._write(replace(note, log_dir=log_dir), self._life_id())
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
         note = await self.note()
         log_ids = (note.log_ids | {*new}) - {*gone}
         if log_ids != note.log_ids:
-            await self._write(SealNote(log_ids, note.log_dir))
+            await self._write(replace(note, log_ids=log_ids), self._life_id())
         self._sealed_seq = seq
 
-    async def _write(self, note: SealNote) -> None:
-        await self._driver.write_seal_note(
-            self._life_id(), self._node_id, msgspec.json.encode(note)
-        )
+    async def begin_log(self, life_id: str, end: JournalEnd, reason: LogReason) -> None:
+        """Begin the log of a life, behind the end of its node's log. The first one names the
+        store.
+        """
+        note = await self.note()
+        name = "" if end.log_id is None else note.store or end.log_id
+        self.clock.begin(end.log_id, end.ts_ms or None, reason, store=name)
+        if note.store != self.clock.store:
+            await self._write(replace(note, store=self.clock.store), life_id)
+
+    async def _write(self, note: SealNote, life_id: str) -> None:
+        await self._driver.write_seal_note(life_id, self._node_id, msgspec.json.encode(note))
         self._note = note
 
     async def trim(self, sealed_row: int) -> int:

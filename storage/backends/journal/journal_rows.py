@@ -30,13 +30,14 @@ _T = TypeVar("_T")
 
 
 class SealNote(msgspec.Struct, frozen=True):
-    """What a node has recorded about its files of events."""
+    """What a node has recorded about its log, and about its files of events."""
 
     log_ids: frozenset[str] = frozenset()
     log_dir: str | None = None
+    store: str = ""
 
     def as_log_note(self) -> LogNote:
-        return LogNote(self.log_ids, self.log_dir)
+        return LogNote(self.log_ids, self.log_dir, self.store)
 
 
 _decode_note: Final = msgspec.json.Decoder(SealNote).decode

@@ -239,7 +239,7 @@ class JournalStorage:
         self._unfolded = Unfolded()
         self._epochs.clear()
         reason = LogReason.OLDER_STORE if is_set_back else LogReason.START
-        self._log_clock.begin(begun.end.log_id, begun.end.ts_ms or None, reason)
+        await self._events.begin_log(life.life_id, begun.end, reason)
         self._is_in_doubt = False
         self._life_id = life.life_id
         await self._beat()

@@ -39,6 +39,8 @@ class ShardLogEnd(msgspec.Struct, frozen=True):
     next_seq: int
     ts_ms: int
     """The time of its last event."""
+    store: str = ""
+    """The name that all logs of the shard share; "" if an older version wrote this."""
 
 
 class _MoreOfOffset(msgspec.Struct, frozen=True, omit_defaults=True):

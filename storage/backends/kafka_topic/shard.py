@@ -38,9 +38,9 @@ class ShardLog:
         if end is not None and end.log_id in self._written:
             self._clock.resume(end.log_id, end.ts_ms)
         elif end is not None:
-            self._clock.begin(end.log_id, end.ts_ms)
+            self._clock.begin(end.log_id, end.ts_ms, store=end.store or end.log_id)
         elif not is_first:
-            self._clock.begin(None)
+            self._clock.begin(None, store="")
 
     def messages(self, item: ShardAppend) -> tuple[list[Message], own.ShardLogEnd | None]:
         """Return the events of an append as messages, and the end of the log behind them. None
@@ -60,7 +60,7 @@ class ShardLog:
             row = event_dict(stamp, seq, item.shard, item.fence, event)  # type: ignore[arg-type]
             messages.append((str(row["group"]).encode(), encode_line(row)))
         next_seq = self.next_seq + len(messages)
-        return messages, own.ShardLogEnd(stamp.log_id, next_seq, stamp.ts_ms)
+        return messages, own.ShardLogEnd(stamp.log_id, next_seq, stamp.ts_ms, self._clock.store)
 
     def written(self, end: own.ShardLogEnd) -> None:
         """Record that the events up to this end are durable."""

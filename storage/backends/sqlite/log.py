@@ -74,7 +74,7 @@ class SqliteEvents:
         )
 
     async def note_place(self, log_dir: str) -> None:
-        await self._on_writer(lambda c: _note_place(c, log_dir))
+        await self._on_writer(lambda c: _note(c, "log_dir", log_dir))
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
         await self._on_writer(lambda c: _note_sealed(c, seq, new, gone))
@@ -103,10 +103,19 @@ def last_log_id(connection: sqlite3.Connection) -> str | None:
     return decode_head(found[0][0]).log_id if found else None
 
 
-def _note_place(connection: sqlite3.Connection, log_dir: str) -> None:
-    noted = connection.execute("SELECT value FROM store WHERE key = 'log_dir'").fetchall()
-    if noted != [(log_dir,)]:
-        connection.execute("INSERT OR REPLACE INTO store VALUES ('log_dir', ?)", (log_dir,))
+def begin_log(connection: sqlite3.Connection, clock: LogClock, ts_ms: int) -> None:
+    """Begin a log behind the last event, which was at ``ts_ms``. The first one names the store."""
+    after = last_log_id(connection)
+    noted = connection.execute("SELECT value FROM store WHERE key = 'log_store'").fetchall()
+    name = "" if after is None else str(noted[0][0]) if noted else after
+    clock.begin(after=after, ts_ms=ts_ms, store=name)
+    _note(connection, "log_store", clock.store)
+
+
+def _note(connection: sqlite3.Connection, key: str, value: str) -> None:
+    noted = connection.execute("SELECT value FROM store WHERE key = ?", (key,)).fetchall()
+    if noted != [(value,)]:
+        connection.execute("INSERT OR REPLACE INTO store VALUES (?, ?)", (key, value))
 
 
 def _note_sealed(

@@ -77,9 +77,11 @@ class SqliteRows:
         if not self._fetch("SELECT 1 FROM sqlite_schema WHERE name = 'sealed_logs'"):
             return LogNote(frozenset(), None)
         log_ids = self._fetch("SELECT log_id FROM sealed_logs")
-        log_dir = self._fetch("SELECT value FROM store WHERE key = 'log_dir'")
+        noted = dict(self._fetch("SELECT key, value FROM store WHERE key LIKE 'log_%'"))
         return LogNote(
-            frozenset(log_id for (log_id,) in log_ids), str(log_dir[0][0]) if log_dir else None
+            frozenset(log_id for (log_id,) in log_ids),
+            noted.get("log_dir"),
+            noted.get("log_store", ""),
         )
 
     def ends(self) -> LogEnds:

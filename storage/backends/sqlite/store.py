@@ -35,7 +35,7 @@ from groupkeeper.storage.backends.sqlite.full_disk import explained
 from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, keyed_changes, write_keyed
 from groupkeeper.storage.backends.sqlite.load import SqliteLoad, read_log_end
-from groupkeeper.storage.backends.sqlite.log import SqliteEvents, last_log_id
+from groupkeeper.storage.backends.sqlite.log import SqliteEvents, begin_log
 from groupkeeper.storage.backends.sqlite.store_files import StoreFiles, check_directory
 from groupkeeper.storage.backends.sqlite.stored_names import DamagedName, repair_names
 from groupkeeper.storage.base import (
@@ -151,7 +151,7 @@ class SqliteOffsetStorage:
         if self._lock is not None:
             self._lock.watch_wal()
         ts_ms = read_log_end(connection, self.path).head.ts_ms
-        self._log_clock.begin(after=last_log_id(connection), ts_ms=ts_ms)
+        begin_log(connection, self._log_clock, ts_ms)
         return unclean
 
     async def close(self) -> None:

@@ -76,6 +76,8 @@ class LogRetention:
         self._hook = hook
         self._pacer = pacer or Pacer()
         self._checked_ms: float = -inf
+        self.store = ""
+        """The name of the store, for the manifest."""
         self.gone_log_ids: frozenset[str] = frozenset()
         """The logs that have no file and no line in the manifest after the last run."""
         self._deleted_from: set[str] = set()
@@ -107,7 +109,7 @@ class LogRetention:
         directory = self._settings.directory
         logs = set(log_ids)
         names = {name.log_id for name in segment_names(directory)}
-        found = reconcile(directory, [log for log in names if base_log(log) in logs])
+        found = reconcile(directory, [log for log in names if base_log(log) in logs], self.store)
         listed = found.of_store(logs)
         known, snapshots, covered_seq = listed.damaged, listed.snapshots, listed.covered_seq
         own = _OwnSegments(listed, sealed_seq)
@@ -157,7 +159,7 @@ class LogRetention:
         offsets = OffsetsAsOf(max_offsets=self._max_offsets)
         self._apply(offsets, directory, segments, own)
         seq = log.through_seq - offsets.event_count + 1
-        writer = SegmentWriter(directory, str(log), seq, ts_ms, hook=self._hook)
+        writer = SegmentWriter(directory, str(log), seq, ts_ms, store=self.store, hook=self._hook)
         try:
             for part in range(offsets.parts):
                 if part:

@@ -169,6 +169,8 @@ class Sealer:
         self.settings = settings
         self.sealed_seq = 0
         """The sequence number of the last event that is in a file."""
+        self.store = ""
+        """The name of the store, for the manifest."""
         self._clock = clock
         self._pacer = pacer or Pacer()
         self._hook = hook
@@ -196,7 +198,9 @@ class Sealer:
         where = row.log_id, row.first_seq, row.ts_ms
         if writer is None or not writer.takes(*where):
             sealed += self.seal()
-            writer = self._writer = SegmentWriter(self.settings.directory, *where, hook=self._hook)
+            writer = self._writer = SegmentWriter(
+                self.settings.directory, *where, store=self.store, hook=self._hook
+            )
         lines = iter(row.lines)
         while some := list(islice(lines, TAKE_LINES)):
             writer.add(some, row.ts_ms)

@@ -53,9 +53,19 @@ class SegmentWriter:
     """
 
     def __init__(
-        self, directory: Path, log_id: str, first_seq: int, ts_ms: int, *, hook: Hook = no_hook
+        self,
+        directory: Path,
+        log_id: str,
+        first_seq: int,
+        ts_ms: int,
+        *,
+        store: str = "",
+        hook: Hook = no_hook,
     ) -> None:
-        """Create the temporary file, and the directory of its day if it does not exist."""
+        """Create the temporary file, and the directory of its day if it does not exist. ``store``
+        is the name of the store, for the manifest.
+        """
+        self._store = store
         self.log_id = log_id
         self.day = day_of(ts_ms)
         self.first_seq = first_seq
@@ -132,6 +142,7 @@ class SegmentWriter:
             json_bytes=self.json_bytes,
             sha256=self._digest.hexdigest(),
             schema_version=EVENT_SCHEMA_VERSION,
+            store=self._store,
         )
 
     def discard(self) -> None:

@@ -43,6 +43,8 @@ class Settled(NamedTuple):
     """The first range of seqs that are in no row, file or snapshot; None if there is none."""
     put_aside: Sequence[str]
     """Damaged segments that were not in the manifest yet. They were renamed."""
+    store: str = ""
+    """The name of the store, for new lines of the manifest."""
 
     def held(self, log_id: str, seq: int) -> Segment | None:
         """Return the segment of ``later`` that contains an event. Return None if there is none."""
@@ -64,7 +66,7 @@ def settle(rows: EventRows, directory: Path) -> Settled:
         lambda log_id, seq: base_log(log_id) in own or rows.log_id_at(seq) == log_id,
     )
     everything = {name.log_id for name in segment_names(directory)}
-    manifest = reconcile(directory, [log for log in everything if base_log(log) in own])
+    manifest = reconcile(directory, [log for log in everything if base_log(log) in own], note.store)
     remove_orphans(directory, own, manifest)
     present = {str(name) for name in segment_names(directory)}
     listed = manifest.of_store(own)
@@ -87,6 +89,7 @@ def settle(rows: EventRows, directory: Path) -> Settled:
         later=later,
         lost=_lost(segments, listed.covered_seq, first_seq),
         put_aside=manifest.put_aside,
+        store=note.store,
     )
 
 

@@ -74,6 +74,7 @@ class SealingWork:
         self._log_ids = set(settled.log_ids)
         self._new_log_ids = settled.new_log_ids
         self._gone_log_ids = frozenset()
+        self._sealer.store = self._retention.store = settled.store
         self._sealer.sealed_seq = settled.sealed_seq
         self._last_seq = settled.sealed_seq
         row = next(self._rows.rows(self._last_seq), None)

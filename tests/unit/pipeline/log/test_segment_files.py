@@ -54,8 +54,9 @@ def verdict(problem: str = "", *, file: str = FILE, listed: str = "", batch: str
 def sealed(tmp_path):
     """Two days of a log, of which the first went by retention, and what its manifest says."""
     events = [commit(seq, [("t", 0, seq)], ts_ms=seq * DAY_MS // 4) for seq in range(1, 8)]
-    first, _ = write_segments(tmp_path, events)
+    first, second = write_segments(tmp_path, events)
     remove(tmp_path, [first.file])
+    add(tmp_path, [replace(second, store="first")])
     with (tmp_path / MANIFEST).open("ab") as file:
         file.write(b'[7]\nnull\n{"file":"dt=1970-01-03/ev')  # a crash cut it off
     return tmp_path
@@ -66,7 +67,7 @@ def test_the_manifest_is_read_as_the_daemon_reads_it(sealed):
     ours.add("", (sealed / MANIFEST).read_bytes())
     assert ours.removed == theirs.removed != set()
     assert ours.listed == {
-        file: Listed(each.file_bytes, each.sha256, each.schema_version)
+        file: Listed(each.file_bytes, each.sha256, each.schema_version, "first")
         for file, each in theirs.segments.items()
     }
     assert len(ours.listed) == 1

@@ -7,7 +7,7 @@ from itertools import count
 
 from groupkeeper.coordinator.core.events import LogStarted
 from groupkeeper.storage.codec.events import Stamp
-from groupkeeper.storage.event_log.log_clock import STEP_BACK_MS, LogClock, mint_log_id
+from groupkeeper.storage.event_log.log_clock import STEP_BACK_MS, LogClock, LogReason, mint_log_id
 from groupkeeper.storage.event_log.segment_digest import must_carry_digest
 
 
@@ -63,7 +63,7 @@ def test_a_log_that_was_never_written_begins_again_with_its_first_event() -> Non
     clock.stamp()
     clock.resume("older", 100_500)  # the first append failed
     assert clock.stamp() == Stamp("log-2", 100_500, 100_000)
-    wanted = LogStarted(previous_log_id="older", previous_seq=7, reason="start")
+    wanted = LogStarted(previous_log_id="older", previous_seq=7, reason="start", store="log-1")
     assert clock.started(7) == wanted
     clock.written()
     assert clock.started(8) is None
@@ -92,6 +92,20 @@ def test_the_first_log_of_a_store_has_none_before_it() -> None:
     clock = clock_at(Wall())
     clock.stamp()
     assert clock.started(0) is None
+
+
+def test_the_first_log_names_the_store_and_later_ones_keep_the_name() -> None:
+    wall = Wall()
+    clock = clock_at(wall)
+    clock.begin(after=None, store="")
+    assert (clock.stamp().log_id, clock.store) == ("log-2", "log-2")
+    wall.now_ms -= 2 * STEP_BACK_MS
+    assert (clock.stamp().log_id, clock.store) == ("log-3", "log-2")
+    clock.begin(after="log-3", reason=LogReason.OLDER_STORE)
+    clock.begin(after="log-4", store="log-2")
+    started = clock.started(9)
+    assert started is not None
+    assert (clock.stamp().log_id, started.store) == ("log-5", "log-2")
 
 
 def test_names_of_logs_say_that_their_segments_carry_digests() -> None:
