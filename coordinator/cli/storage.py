@@ -18,6 +18,7 @@ from groupkeeper.coordinator.cli.stored_events import ConfigOption, settings_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from groupkeeper.coordinator.daemon.config import LogSettings
     from groupkeeper.storage.tools.check import StoreReport
 
 app = typer.Typer(
@@ -168,9 +169,11 @@ def move_command(
     """Copy all groups, topics and configs to another store, and compare them at the end.
 
     Stop the daemon first. The old store stays as it is. The command can be repeated if it was
-    interrupted. Then set storage.url to the new store. Events are not copied: they stay in the old
-    store and in its log.dir. The new store begins a log with numbers of its own, so it needs a
-    log.dir of its own, unless it keeps events on its server.
+    interrupted. Then set storage.url to the new store. It begins a log with numbers of its own.
+
+    Events are not copied into it. Those that are only in the old store are written into files,
+    beside its earlier ones in log.dir, unless log.sealing is "off". Keep these files: they have
+    the history of the groups until now.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
     from groupkeeper.storage.password_file import read_password
@@ -178,20 +181,48 @@ def move_command(
 
     settings = settings_of(config)
     identity = StoreIdentity(settings.kafka.cluster_id, settings.offsets.topic_num_partitions)
+    url = source or settings.storage.url
     try:
+        password = read_password(settings.storage.password_file)
         moved = asyncio.run(
             move_store(
-                source or settings.storage.url,
+                url,
                 to,
                 identity,
                 append_timeout_ms=settings.storage.append_timeout_ms,
-                password=read_password(settings.storage.password_file),
+                password=password,
                 progress=_say_progress,
             )
         )
     except StorageError as error:
         fail(str(error), FAILED)
     print(f"{moved.groups} groups are in the new store; {moved.written} values were written")
+    _keep_events(url, settings.log, password)
+
+
+def _keep_events(url: str, log: LogSettings, password: str | None) -> None:
+    """Write the events of the old store into files, and say where its history is."""
+    from groupkeeper.storage.base import StorageError
+    from groupkeeper.storage.event_log.segments import SegmentError
+    from groupkeeper.storage.open import without_password
+    from groupkeeper.storage.tools.by_url import keep_events_of
+
+    kept = None
+    if log.sealing != "off":
+        try:
+            kept = keep_events_of(url, Path(log.dir), password)
+        except (StorageError, SegmentError, OSError) as error:
+            fail(f"the events of the old store are not in files yet: {error}; try again", FAILED)
+    if kept is None:
+        print(
+            f"the events stay in {without_password(url)}, with what is in its log.dir: keep both "
+            "for as long as you need the history until now"
+        )
+    else:
+        print(
+            f"the events up to {kept.last_seq} of the old store are in files in {kept.directory} "
+            f"({kept.written} were written now): keep them, they are not in the new store"
+        )
 
 
 def _say_progress(done: int, all_values: int) -> None:

@@ -17,6 +17,7 @@ from groupkeeper.storage.open import (
     journal_driver,
     kafka_place,
     open_storage,
+    rows_of,
     scheme_of,
     url_error,
     without_password,
@@ -24,6 +25,7 @@ from groupkeeper.storage.open import (
 
 if TYPE_CHECKING:
     from groupkeeper.storage.tools.check import StoreReport
+    from groupkeeper.storage.tools.kept_events import KeptEvents
     from groupkeeper.storage.tools.move import Moved, MoveTarget
 
 
@@ -104,6 +106,20 @@ async def move_store(
     storage = open_storage(source, append_timeout_ms=append_timeout_ms, password=password)
     opening = _opening(target, identity, append_timeout_ms, password)
     return await move(storage, opening, identity, progress=progress)
+
+
+def keep_events_of(url: str, log_dir: Path, password: str | None = None) -> KeptEvents | None:
+    """Write those events of a store into files that are only in the store. Blocks.
+
+    Return None for a store whose events no other process can read. Raises StorageError or OSError.
+    """
+    from groupkeeper.storage.tools.kept_events import keep_events
+
+    try:
+        open_rows = rows_of(url, password)
+    except StoreRefused:
+        return None
+    return keep_events(open_rows, log_dir)
 
 
 def _refuse_urls(source: str, target: str) -> None:

@@ -69,7 +69,8 @@ async def move(
     progress: Callable[[int, int], None] = lambda done, all_: None,
 ) -> Moved:
     """Copy every group, topic and config from ``source`` to the target. ``opening`` opens the
-    target and closes it. The events are not copied: the target begins a new log.
+    target and closes it. The events are not copied: the target begins a
+    new log, and ``kept_events`` writes those of the source into files.
 
     Raises StoreRefused if a process uses one of the stores, or if the target has groups that the
     source does not have. Raises StorageError if the two stores differ at the end.

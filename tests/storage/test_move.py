@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from groupkeeper.coordinator.core.records import GroupConfigs, SavedGroup, TopicRecord
+from groupkeeper.storage.backends.journal.read_store import open_rows as open_journal_rows
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreRefused
+from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from groupkeeper.storage.tools.by_url import move_store
+from groupkeeper.storage.tools.kept_events import keep_events
 from groupkeeper.storage.tools.move import Moved, move
 from groupkeeper.storage.tools.move_targets import journal_target, storage_target
 from tests.helpers.core.records import TOPIC_ID, commit, group_record
@@ -102,6 +108,24 @@ async def test_a_copy_that_differs_is_noticed(tmp_path: Path) -> None:
             journal_target(FakeDriver(server, damage), IDENTITY, TTL_MS),
             IDENTITY,
         )
+
+
+async def test_the_events_of_a_store_on_a_server_are_written_into_files_once(
+    tmp_path: Path,
+) -> None:
+    server = FakeServer()
+    owner = await a_target(server)
+    for offset in range(5):
+        await owner.append(1, [commit("g", offset)])
+    await owner.storage.close()
+    open_rows = partial(open_journal_rows, lambda: FakeDriver(server))
+    wanted = await asyncio.to_thread(lambda: [*read_events(open_rows)])
+    for written in (5, 0):
+        kept = await asyncio.to_thread(keep_events, open_rows, tmp_path / "log")
+        assert kept == (tmp_path / "log", 5, written)
+    (segment,) = segment_names(tmp_path / "log")
+    assert [*read_segment(tmp_path / "log" / str(segment))] == wanted
+    assert len(wanted) == 5
 
 
 # --- every store as a source and as a target ------------------------------------------------------

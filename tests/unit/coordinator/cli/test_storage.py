@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from groupkeeper import read_events
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from groupkeeper.storage.tools import by_url
 from tests.helpers.core.records import commit, group_record
 from tests.helpers.storage.fake_driver import DriverWithLeftovers, FakeServer
-from tests.helpers.storage.storage_owner import Owner
+from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
 
 def run(*arguments: str) -> Any:
@@ -144,3 +146,50 @@ def test_a_repair_is_for_stores_on_a_server(store: Path) -> None:
     assert (refused.exit_code, "nothing to repair in a sqlite store" in refused.stderr) == (1, True)
     alone = run("check", "--apply")
     assert (alone.exit_code, "--apply is only for --repair" in alone.stderr) == (2, True)
+
+
+def as_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPKEEPER_KAFKA__CLUSTER_ID", IDENTITY.cluster_id)
+    monkeypatch.setenv("GROUPKEEPER_OFFSETS__TOPIC_NUM_PARTITIONS", str(IDENTITY.shards))
+
+
+def test_a_move_writes_the_events_into_files_and_says_where_they_are(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fill() -> None:
+        owner = await Owner(SqliteOffsetStorage(store)).start()
+        for offset in range(5):
+            await owner.append(0, [commit("g", offset)])
+        await owner.storage.close()
+
+    asyncio.run(fill())
+    before = list(read_events(store))
+    as_in_the_store(monkeypatch)
+    monkeypatch.setenv("GROUPKEEPER_LOG__SEALING", "off")
+    left = run("move", "--to", "sqlite:///new.db")
+    assert left.exit_code == 0, left.output
+    assert "the events stay in sqlite:///" in left.output
+    assert not (store.parent / "groupkeeper-log").exists()
+    monkeypatch.setenv("GROUPKEEPER_LOG__SEALING", "auto")
+    for written in (5, 0):
+        moved = run("move", "--to", "sqlite:///new.db")
+        assert moved.exit_code == 0, moved.output
+        wanted = (
+            "the events up to 5 of the old store are in files in groupkeeper-log "
+            f"({written} were written now): keep them, they are not in the new store\n"
+        )
+        assert moved.output.endswith(wanted)
+    store.unlink()
+    (segment,) = segment_names(store.parent / "groupkeeper-log")
+    assert [*read_segment(store.parent / "groupkeeper-log" / str(segment))] == before
+
+
+def test_events_that_no_file_can_take_end_a_move_with_an_error(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(offsets(store))
+    as_in_the_store(monkeypatch)
+    (store.parent / "groupkeeper-log").write_text("a file")
+    failed = run("move", "--to", "sqlite:///new.db")
+    assert failed.exit_code == 1
+    assert "the events of the old store are not in files yet" in failed.stderr
