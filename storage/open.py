@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from groupkeeper.storage.backends.journal.driver import JournalDriver
     from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
     from groupkeeper.storage.event_log.reader import Asked
+    from groupkeeper.storage.event_log.several_logs import Logs
 
 ENTRY_POINTS: Final = "groupkeeper.storage"
 """The name of the group of entry points by which other packages add backends. The name of an entry
@@ -265,8 +266,29 @@ def _added_store(
     return store
 
 
+def logs_of(store: str | Path, password: str | None = None, group_id: str | None = None) -> Logs:
+    """Return the event logs of a store: most have one, a store in topics has one for each shard.
+    With ``group_id`` only the log that has the events of this group.
+
+    ``store``, ``password`` and the errors are as for ``rows_of``.
+    """
+    if isinstance(store, str) and scheme_of(store) == KAFKA and url_error(store) is None:
+        from groupkeeper.storage.backends.kafka_topic.log_rows import open_logs
+
+        return open_logs(kafka_place(store, password), READ_TIMEOUT_MS, group_id)
+    from groupkeeper.storage.event_log.several_logs import ONLY_LOG
+
+    return {ONLY_LOG: rows_of(store, password)}
+
+
+def rows_of_group(store: str | Path, group_id: str, password: str | None = None) -> OpenRows:
+    """Return a function that opens the log with the events of a group."""
+    (open_rows,) = logs_of(store, password, group_id).values()
+    return open_rows
+
+
 def rows_of(store: str | Path, password: str | None = None) -> OpenRows:
-    """Return a function that opens the event log of a store for reading, as rows. It works even
+    """Return a function that opens the event log of a store with one log, as rows. It works even
     while another process uses the store.
 
     ``store`` is a path, or a URL as in ``storage.url``. ``password`` belongs to the user in the
@@ -290,18 +312,29 @@ def rows_of(store: str | Path, password: str | None = None) -> OpenRows:
 
 
 def read_events(
-    store: str | Path, after_seq: int = 0, password: str | None = None, **asked: Unpack[Asked]
+    store: str | Path,
+    after_seq: int | Mapping[str, int] = 0,
+    password: str | None = None,
+    **asked: Unpack[Asked],
 ) -> Generator[EventDict, None, None]:
     """Yield the events of a store above a sequence number, oldest first. The events are those of
     the moment of the call. Blocks.
 
+    In topics of Kafka each shard has sequence numbers of its own. ``after_seq`` is then a number
+    for each shard: ``{"0": 17, "cluster": 3}``. With ``group_id`` one number is enough.
+
     Any process of the same user may call this at any time. ``store`` and ``password`` are as for
     ``rows_of``. ``storage.event_log.reader.read_events``
-    describes the other arguments and the errors.
+    describes the other arguments and the errors. Raises ValueError if one number is not enough.
     """
-    from groupkeeper.storage.event_log import reader
+    from groupkeeper.storage.event_log.several_logs import read_logs
 
-    return reader.read_events(rows_of(store, password), after_seq, **asked)
+    logs = logs_of(store, password, asked.get("group_id"))
+    if isinstance(after_seq, int):
+        if after_seq and len(logs) > 1:
+            raise ValueError("after_seq: this store has a number for each shard: name them")
+        after_seq = dict.fromkeys(logs, after_seq)
+    return read_logs(logs, after_seq, **asked)
 
 
 def url_error(url: str) -> str | None:

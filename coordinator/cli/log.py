@@ -111,21 +111,19 @@ def tail_command(
     Exits 4 if there is no event.
     """
     from groupkeeper.storage.base import StorageError, StoreRefused
-    from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import SegmentError
 
     source = stored_events(store, config, group)
     try:
-        seq = last_seq(source.open_rows)
+        end = source.end()
         count = _print_events(_last_events(source, lines), group, output)
         while follow:
             time.sleep(FOLLOW_S)
-            until_seq = last_seq(source.open_rows)
-            if until_seq > seq:
-                new = (e for e in source.read(after_seq=seq) if e["seq"] <= until_seq)
-                _print_events(new, group, output)
-                source.report_lost(seq)
-                seq = until_seq
+            until = source.end()
+            if until != end:
+                _print_events(source.read(after=end, until=until), group, output)
+                source.report_lost(min(end.values()))
+                end = until
     except StoreRefused as error:
         fail(f"{error}. --store names the daemon's SQLite file, or the URL of its store", FAILED)
     except (StorageError, SegmentError, OSError) as error:

@@ -98,9 +98,9 @@ def _of_store(store: StorePlace, log: Path | None, history: History) -> Standing
     from groupkeeper.pipeline.log.coverage import base_log
     from groupkeeper.pipeline.restore.standing import GroupHistory
     from groupkeeper.storage.event_log.reader import read_events
-    from groupkeeper.storage.open import rows_of
+    from groupkeeper.storage.open import rows_of_group
 
-    open_rows = rows_of(store.where)
+    open_rows = rows_of_group(store.where, history.group)
     gaps: list[tuple[int, int]] = []
     found = GroupHistory(history.group, history.as_of_ms)
     first_log, last_ts_ms = "", 0

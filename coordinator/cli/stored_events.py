@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupkeeper.coordinator.cli.failing import USAGE, fail
+from groupkeeper.coordinator.cli.failing import FAILED, USAGE, fail
 from groupkeeper.coordinator.cli.plain_text import plain
 from groupkeeper.coordinator.cli.store_place import StorePlace, store_place
 from groupkeeper.coordinator.daemon.config import Settings
@@ -17,7 +17,7 @@ from groupkeeper.coordinator.daemon.config_load import ConfigError, load_setting
 
 if TYPE_CHECKING:
     from groupkeeper.storage.event_log.segments import Segment
-    from groupkeeper.storage.event_log.source import OpenRows
+    from groupkeeper.storage.event_log.several_logs import Logs, Position
 
 StoreOption = Annotated[
     StorePlace | None,
@@ -39,7 +39,7 @@ class StoredEvents:
     """The events to read, and the problems found."""
 
     store: StorePlace
-    open_rows: OpenRows
+    logs: Logs
     group_id: str | None
     gaps: set[tuple[int, int]] = field(default_factory=set)
     """First and last seq of each gap found."""
@@ -48,15 +48,24 @@ class StoredEvents:
     reported: set[object] = field(default_factory=set)
     """The gaps and files that were reported to the user."""
 
-    def read(self, after_seq: int = 0, since_ms: int = 0) -> Iterator[dict[str, Any]]:
-        """Yield the events after a seq and from a time on, from the files and then from the rows of
-        the store. Gaps and damaged files are recorded, and do not raise.
-        """
-        from groupkeeper.storage.event_log.reader import read_events
+    def end(self) -> Position:
+        """Return the position behind all events."""
+        from groupkeeper.storage.event_log.several_logs import end_of
 
-        return read_events(
-            self.open_rows,
-            after_seq,
+        return end_of(self.logs)
+
+    def read(
+        self, since_ms: int = 0, after: Position | None = None, until: Position | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the events between two positions and from a time on, from the files and then from
+        the rows of the store. Gaps and damaged files are recorded, and do not raise.
+        """
+        from groupkeeper.storage.event_log.several_logs import BEGIN, read_logs
+
+        return read_logs(
+            self.logs,
+            BEGIN if after is None else after,
+            until,
             group_id=self.group_id,
             since_ms=since_ms,
             on_gap=lambda *gap: self.gaps.add(gap),
@@ -92,10 +101,10 @@ def stored_events(store: StorePlace | None, config: Path | None, group: str | No
     events.
     """
     if store is not None:
-        return StoredEvents(store, _rows_of(store, ""), group)
+        return StoredEvents(store, _logs_of(store, "", group), group)
     storage = settings_of(config).storage
     place = StorePlace(storage.url)
-    return StoredEvents(place, _rows_of(place, storage.password_file), group)
+    return StoredEvents(place, _logs_of(place, storage.password_file, group), group)
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -106,12 +115,14 @@ def settings_of(config: Path | None) -> Settings:
         fail(str(error), USAGE)
 
 
-def _rows_of(store: StorePlace, password_file: str) -> OpenRows:
-    from groupkeeper.storage.base import StoreRefused
-    from groupkeeper.storage.open import rows_of
+def _logs_of(store: StorePlace, password_file: str, group: str | None) -> Logs:
+    from groupkeeper.storage.base import StoreBusy, StoreRefused
+    from groupkeeper.storage.open import logs_of
     from groupkeeper.storage.password_file import read_password
 
     try:
-        return rows_of(store.where, read_password(password_file))
+        return logs_of(store.where, read_password(password_file), group)
+    except StoreBusy as error:
+        fail(f"{store} cannot be read: {error}", FAILED)
     except StoreRefused as error:
         fail(f"{error}; name a --store FILE or URL", USAGE)

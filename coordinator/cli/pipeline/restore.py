@@ -133,9 +133,9 @@ def _events_of_store(
     """Read sealed and unsealed events as one stream. Raises RestoreError."""
     from groupkeeper.coordinator.cli.pipeline.store_history import copy_group
     from groupkeeper.pipeline.restore.restore import events_of_log
-    from groupkeeper.storage.open import rows_of
+    from groupkeeper.storage.open import rows_of_group
 
-    log_dir, open_rows = history.places[1], rows_of(store.where)
+    log_dir, open_rows = history.places[1], rows_of_group(store.where, history.group)
     gaps = copy_group(open_rows, log_dir, history.group, scratch)
     accept_gaps(open_rows, gaps, history)
     if not any(scratch.iterdir()):

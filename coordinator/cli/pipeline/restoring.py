@@ -134,13 +134,13 @@ def _history(asked: RestoreOptions) -> tuple[History, str]:
 
 def _require_history(store: StorePlace | None, log: Path | None) -> None:
     """End the command if the store or the folder has no history. Called before any other work."""
-    from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import segment_names
-    from groupkeeper.storage.open import rows_of
+    from groupkeeper.storage.event_log.several_logs import end_of
+    from groupkeeper.storage.open import logs_of
 
     with reading(store or log):
         if store is not None:
-            last_seq(rows_of(store.where))
+            end_of(logs_of(store.where))
         elif log is not None and not segment_names(log):
             fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
 

@@ -87,6 +87,15 @@ class TopicAdmin:
                 look.advice.extend(_advice(topic, described, settings))
         return look
 
+    async def event_partitions(self) -> int:
+        """Return the number of partitions with events. Raises StoreRefused if there is no store."""
+        topic = self._url.events_topic
+        async with self._connected() as admin:
+            found = await _described(admin, [topic])
+        if topic not in found:
+            raise StoreRefused(f"{self._url.name}: there is no store: no topic {topic}")
+        return found[topic].partitions
+
     def _cluster(self) -> dict[str, _Wanted]:
         settings = _COMPACT | {_LAG: str(COMPACTION_LAG_MS)}
         return {self._url.cluster_topic: _Wanted(CLUSTER_PARTITIONS, settings)}

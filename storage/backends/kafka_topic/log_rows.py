@@ -1,0 +1,265 @@
+"""Reads the event logs of a store in topics from outside, beside the process that uses it.
+
+Each shard has a log with seqs of its own: a partition of the topic of events. Nothing is written,
+and no topic is created. Messages are read on an event loop of another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.storage.backends.journal.driver import LoggedEvent
+from groupkeeper.storage.backends.journal.journal_rows import LoopRunner
+from groupkeeper.storage.backends.journal.log_view import JournalRow, rows_of_events
+from groupkeeper.storage.backends.journal.stored_chunks import logged_event
+from groupkeeper.storage.backends.kafka_topic.options import client_options
+from groupkeeper.storage.backends.kafka_topic.reach import missing_right, why_unreachable
+from groupkeeper.storage.backends.kafka_topic.topics import TopicAdmin
+from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
+from groupkeeper.storage.base import StorageError, StoreBusy
+from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
+from groupkeeper.storage.event_log.source import LogEnds, LogNote, OpenRows
+
+_READ_AT_ONCE: Final = 500
+_WAIT_MS: Final = 100
+_FIRST_LOOK_BACK: Final = 8
+"""So many offsets before the end, the last event is looked for first. Each transaction ends with an
+offset that has no event."""
+
+
+class _Found(NamedTuple):
+    """An event, and the offset of its message."""
+
+    offset: int
+    event: LoggedEvent
+
+
+class TopicLogs:
+    """The logs of one store, over one connection. It is open as long as one of its logs is."""
+
+    def __init__(self, url: KafkaTopicUrl, timeout_ms: int) -> None:
+        self.name = url.name
+        self._url = url
+        self._options = client_options(url, timeout_ms)
+        self._readers = 0
+        self._partitions = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._consumer: AIOKafkaConsumer | None = None
+        self.tails: dict[int, tuple[int, int]] = {}
+        """For each partition, an offset and the seq of the last event before it."""
+
+    def open_rows(self, partition: int) -> ShardLogRows:
+        """Open the log of one partition. Raises StoreRefused or StoreBusy."""
+        self._enter()
+        return ShardLogRows(self, partition)
+
+    def partitions(self) -> int:
+        """Return the number of partitions with a log. The last one has that of the cluster."""
+        self._enter()
+        self.leave()
+        return self._partitions
+
+    def run(self, call: Any) -> Any:
+        """Run a call on the loop of the connection."""
+        assert self._loop is not None
+        return LoopRunner(self._loop)(call)
+
+    def _enter(self) -> None:
+        if not self._readers:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="event-log-loop", daemon=True
+            )
+            self._thread.start()
+            try:
+                self.run(self._connect())
+            except BaseException:
+                self._end()
+                raise
+        self._readers += 1
+
+    def leave(self) -> None:
+        """Close the connection if nobody else uses it."""
+        self._readers -= 1
+        if not self._readers:
+            self._end()
+
+    def _end(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        try:
+            if self._consumer is not None:
+                self.run(self._consumer.stop())
+        finally:
+            self._consumer = None
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _connect(self) -> None:
+        admin = TopicAdmin(self._url, self._options, FOR_EVER)
+        self._partitions = await admin.event_partitions()
+        self._consumer = consumer = AIOKafkaConsumer(
+            **self._options, isolation_level="read_committed", enable_auto_commit=False
+        )
+        try:
+            await consumer.start()
+        except (KafkaError, OSError) as error:
+            raise StoreBusy(
+                f"{self.name}: cannot connect: {await why_unreachable(self._options)}"
+            ) from error
+        consumer.assign([*map(self._place, range(self._partitions))])
+
+    def _place(self, partition: int) -> TopicPartition:
+        return TopicPartition(self._url.events_topic, partition)
+
+    def _reader(self) -> AIOKafkaConsumer:
+        assert self._consumer is not None, "not open"
+        return self._consumer
+
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        """Return the first offset of a partition, and the one behind its last durable message."""
+        place = self._place(partition)
+        try:
+            begin = await self._reader().beginning_offsets([place])
+            end = await self._reader().end_offsets([place])
+        except KafkaError as error:
+            raise self._failure(error) from error
+        return begin[place], end[place]
+
+    async def read(self, partition: int, offset: int, end: int) -> tuple[list[_Found], int]:
+        """Return some events from an offset on, and the offset behind them. There are none only if
+        the end is reached.
+        """
+        place, consumer = self._place(partition), self._reader()
+        try:
+            if offset < end and await consumer.position(place) != offset:
+                consumer.seek(place, offset)
+            while offset < end:
+                portions = await consumer.getmany(
+                    place, timeout_ms=_WAIT_MS, max_records=_READ_AT_ONCE
+                )
+                offset = await consumer.position(place)
+                if found := [
+                    _Found(each.offset, logged_event(each.value))
+                    for each in portions.get(place, ())
+                    if each.offset < end
+                ]:
+                    return found, min(offset, end)
+        except KafkaError as error:
+            raise self._failure(error) from error
+        return [], end
+
+    def _failure(self, error: KafkaError) -> StorageError:
+        text = missing_right(self.name, error)
+        return StorageError(f"{self.name}: the events cannot be read: {text or repr(error)}")
+
+
+class ShardLogRows:
+    """The events of one shard as rows (``event_log.source``)."""
+
+    def __init__(self, logs: TopicLogs, partition: int) -> None:
+        self._logs = logs
+        self._partition = partition
+        self._held: tuple[int, int] | None = None
+
+    def hold(self) -> None:
+        self._held = self._bounds()
+
+    def close(self) -> None:
+        self._logs.leave()
+
+    def note(self) -> LogNote:
+        """Return that no event is in a file."""
+        return LogNote(frozenset(), None)
+
+    def ends(self) -> LogEnds:
+        begin, end = self._bounds()
+        last_seq = self._last_seq(begin, end)
+        first, _ = self._read(begin, end)
+        return LogEnds(first[0].event.seq if first else last_seq + 1, last_seq)
+
+    def log_id_at(self, seq: int) -> str | None:
+        begin, end = self._bounds()
+        found, _ = self._read(self._offset_of(seq, begin, end), end)
+        return found[0].event.log_id if found and found[0].event.seq == seq else None
+
+    def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[JournalRow]:
+        begin, end = self._bounds()
+        offset = self._offset_of(after_seq + 1, begin, end)
+        while True:
+            found, offset = self._read(offset, end)
+            if not found:
+                return
+            for row in rows_of_events(each.event for each in found):
+                if not containing or any(containing in each.line[1] for each in row.logged):
+                    yield row
+
+    def _bounds(self) -> tuple[int, int]:
+        bounds: tuple[int, int] = self._held or self._logs.run(self._logs.bounds(self._partition))
+        return bounds
+
+    def _read(self, offset: int, end: int) -> tuple[Sequence[_Found], int]:
+        found: tuple[Sequence[_Found], int] = self._logs.run(
+            self._logs.read(self._partition, offset, end)
+        )
+        return found
+
+    def _last_seq(self, begin: int, end: int) -> int:
+        """Return the seq of the last event; 0 if the partition never had one."""
+        known = self._logs.tails.get(self._partition)
+        if known is not None and known[0] == end:
+            return known[1]
+        last_seq, back = 0, _FIRST_LOOK_BACK
+        while not last_seq and end > begin:
+            offset = max(begin, end - back)
+            while offset < end:
+                found, offset = self._read(offset, end)
+                last_seq = found[-1].event.seq if found else last_seq
+            if end - back <= begin:
+                break
+            back *= 4
+        self._logs.tails[self._partition] = end, last_seq
+        return last_seq
+
+    def _offset_of(self, seq: int, begin: int, end: int) -> int:
+        """Return an offset behind which the event with this seq is the next one, or a later one."""
+        known = self._logs.tails.get(self._partition)
+        if known is not None and known[1] == seq - 1 and begin <= known[0] <= end:
+            return known[0]
+        if seq <= 1:
+            return begin
+        low, high = begin, end  # the events before ``low`` are below seq, those from ``high`` not
+        while low < high:
+            middle = (low + high) // 2
+            found, behind = self._read(middle, high)
+            if not found or found[0].event.seq >= seq:
+                high = middle
+            elif found[-1].event.seq >= seq:
+                return next(each.offset for each in found if each.event.seq >= seq)
+            else:
+                low = behind
+        return low
+
+
+def open_logs(
+    url: KafkaTopicUrl, timeout_ms: int, group_id: str | None = None
+) -> Mapping[str, OpenRows]:
+    """Return a function for each log of a store that opens it, by the name of its shard. With
+    ``group_id`` only the log of the group's shard. Raises StoreRefused if there is no store.
+    """
+    logs = TopicLogs(url, timeout_ms)
+    shards = logs.partitions() - 1
+    wanted = range(shards + 1) if group_id is None else [shard_of(group_id, shards)]
+    return {
+        "cluster" if each == shards else str(each): partial(logs.open_rows, each) for each in wanted
+    }

@@ -1,0 +1,134 @@
+"""The events of a store in topics of a real Kafka, read by URL beside the process that uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from typer.testing import CliRunner
+
+from groupkeeper import read_events
+from groupkeeper.coordinator.cli.main import app
+from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.event_log.several_logs import end_of
+from groupkeeper.storage.open import logs_of
+from groupkeeper.storage.segment_lines import EventDict
+from tests.helpers.clients.real_kafka import RealKafka
+from tests.helpers.core.records import commit
+from tests.helpers.storage.kafka_topic_site import KafkaTopicSite
+from tests.helpers.storage.storage_owner import IDENTITY, Owner
+
+pytestmark = pytest.mark.kafka_topic
+
+GROUPS = ("g", "other", "third")
+
+
+@pytest.fixture
+async def site(kafka: RealKafka) -> AsyncIterator[KafkaTopicSite]:
+    site = KafkaTopicSite(kafka)
+    yield site
+    for owner in site.owners:
+        await owner.storage.close()
+
+
+def url_of(site: KafkaTopicSite) -> str:
+    return f"kafka://127.0.0.1:{site.server.port}/{site.topic}"
+
+
+def shard(group: str) -> int:
+    return shard_of(group, IDENTITY.shards)
+
+
+async def append(owner: Owner, group: str, count: int) -> None:
+    for offset in range(count):
+        await owner.append(shard(group), [commit(group, offset)])
+
+
+async def read(site: KafkaTopicSite, *arguments: Any, **asked: Any) -> list[EventDict]:
+    return await asyncio.to_thread(lambda: [*read_events(url_of(site), *arguments, **asked)])
+
+
+def by_shard(events: list[EventDict]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for event in events:
+        found.setdefault(event["shard"], []).append(event["seq"])
+    return found
+
+
+async def test_all_events_are_read_in_order_across_the_lives_of_a_store(
+    site: KafkaTopicSite,
+) -> None:
+    owner = await site.owner()
+    for group in GROUPS:
+        await append(owner, group, 5)
+    owner = await site.again(owner)
+    for group in GROUPS:
+        await append(owner, group, 2)
+    found = await read(site)
+    assert sorted(found, key=repr) == sorted(await asyncio.to_thread(site.events), key=repr)
+    assert all(seqs == [*range(1, len(seqs) + 1)] for seqs in by_shard(found).values())
+    times = [event["ts_ms"] for event in found]
+    assert times == sorted(times)
+    names = {e["shard"]: e["store"] for e in found if e["kind"] == "log_started"}
+    first = {e["shard"]: e["log_id"] for e in reversed(found) if e["shard"] in names}
+    assert names == first
+
+
+async def test_the_events_of_a_group_are_read_from_any_seq_of_its_log(site: KafkaTopicSite) -> None:
+    owner = await site.owner()
+    await append(owner, "g", 700)  # more than one read returns
+    await append(owner, "other", 3)
+    wanted = [event for event in await read(site) if event["group"] == "g"]
+    assert len(wanted) == 700
+    assert await read(site, group_id="g") == wanted
+    for after_seq in (0, 1, 350, 698, 699, 700, 701):
+        found = await read(site, after_seq, group_id="g")
+        assert found == [event for event in wanted if event["seq"] > after_seq]
+    assert await read(site, group_id="nobody's") == []
+
+
+async def test_a_reader_goes_on_where_it_was_in_each_log(site: KafkaTopicSite) -> None:
+    owner = await site.owner()
+    for group in GROUPS:
+        await append(owner, group, 3)
+    before = await read(site)
+    end = await asyncio.to_thread(lambda: end_of(logs_of(url_of(site))))
+    assert set(end) == {"cluster", *map(str, range(IDENTITY.shards))}
+    assert sum(end.values()) == len(before)
+    await append(owner, "g", 2)
+    new = await read(site, end)
+    assert [(event["group"], event["kind"]) for event in new] == [("g", "commit")] * 2
+    assert await read(site) == [*before, *new]
+    with pytest.raises(ValueError, match="a number for each shard"):
+        await read(site, 3)
+
+
+async def test_a_store_that_is_not_there_is_refused_and_not_created(site: KafkaTopicSite) -> None:
+    with pytest.raises(StoreRefused, match="there is no store"):
+        await read(site)
+    admin = AIOKafkaAdminClient(bootstrap_servers=site.server.bootstrap)
+    await admin.start()
+    try:
+        assert not [name for name in await admin.list_topics() if name.startswith(site.topic)]
+    finally:
+        await admin.close()
+
+
+async def test_the_commands_read_a_store_in_topics(site: KafkaTopicSite) -> None:
+    owner = await site.owner()
+    await append(owner, "g", 3)
+    await append(owner, "other", 2)
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, [*arguments, "--store", url_of(site)])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    lines = (await asyncio.to_thread(run, "log", "tail", "-n", "4")).splitlines()
+    assert ["other" in line for line in lines] == [False, False, True, True]
+    only = await asyncio.to_thread(run, "log", "tail", "--group", "other")
+    assert len(only.splitlines()) == 2
