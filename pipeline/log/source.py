@@ -2,17 +2,19 @@
 
 spark.dataSource.register(EventLogSource)
     spark.read.format("groupkeeper_log").load("groupkeeper.db").where("kind = 'commit'")
-    spark.readStream.format("groupkeeper_log").load("groupkeeper.db")
+    spark.readStream.format("groupkeeper_log").load("postgresql://db/offsets")
 
-Use this source to look at recent events. One Python process reads the store's file while the daemon
-runs: sealed segments and live rows together. The rows have the columns of
+Use this source to look at recent events. One Python process reads the store while the daemon runs:
+sealed segments and live rows together. The rows have the columns of
 ``pipeline.tables.bronze.read_events``, and ``pipeline.tables.offsets.offsets_as_of`` accepts both.
 Tables are built from segments instead (``pipeline.tables.bronze``), because every worker of a
 cluster can read those, and Spark reads them without Python.
 
 Options:
 
-- ``path``: the SQLite file.
+- ``path``: the SQLite file, or the URL of a store as in ``storage.url``. The password for a server
+  comes from the environment. A store in topics of Kafka has a log for each shard, so it needs
+  ``group``.
 - ``log_dir``: the directory of its segments, if they were moved.
 - ``group``: only this group.
 - ``after_seq`` and ``since_ms``: only later events.
@@ -42,7 +44,7 @@ from pyspark.sql.types import StructType
 
 from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
 from groupkeeper.storage.event_log.reader import last_seq, read_events
-from groupkeeper.storage.open import rows_of
+from groupkeeper.storage.open import KAFKA, rows_of_group, scheme_of, url_error, without_password
 
 FORMAT: Final = "groupkeeper_log"
 """The name for ``spark.read.format``."""
@@ -106,17 +108,25 @@ class _Log:
                 f"{FORMAT} has no option {unknown[0]!r}: it knows {', '.join(sorted(OPTIONS))}"
             )
         if "path" not in options:
-            raise ValueError(f"{FORMAT} needs a path: the daemon's SQLite file")
-        self.path = _file_of(options["path"])
-        self._open_rows = rows_of(Path(self.path))
+            raise ValueError(f"{FORMAT} needs a path: the daemon's SQLite file, or a URL")
+        self.where = _place_of(options["path"])
+        self.path = self.where if isinstance(self.where, Path) else without_password(self.where)
         self.log_dir = options.get("log_dir")
         self.group = options.get("group")
+        if self.group is None and scheme_of(str(self.where)) == KAFKA:
+            raise ValueError(f"{FORMAT}: name a group: each shard of {self.path} has its own log")
         self.after_seq = _number(options, "after_seq", 0)
         self.since_ms = _number(options, "since_ms", 0)
         self.accepts_gaps = _is_true(options, "accept_gaps")
         self.max_events = _number(options, "max_events", MAX_EVENTS)
         if not self.max_events:  # otherwise every batch would be empty, without an error
             raise ValueError(f"{FORMAT}: max_events must be at least 1")
+
+    def _open_rows(self) -> Any:
+        """Open the log. The way to it is found each time, because Spark copies this object to other
+        processes.
+        """
+        return rows_of_group(self.where, self.group or "")()
 
     def last_seq(self) -> int:
         """Return the seq of the last durable event."""
@@ -201,19 +211,18 @@ def _is_true(options: dict[str, str], name: str) -> bool:
     return given == "true"
 
 
-def _file_of(path: str) -> str:
-    """Return the path of a store's file. Accepts a URL as in ``storage.url`` too."""
+def _place_of(path: str) -> Path | str:
+    """Return the file of a store, or the URL of another store."""
     scheme, is_url, rest = path.partition(":///")
     if is_url and scheme in ("sqlite", "file"):
         path = rest if scheme == "sqlite" else f"/{rest}"
     elif "://" in path:
-        raise ValueError(
-            f"{FORMAT} reads the SQLite file of a daemon, and {path.partition('://')[0]}:// is "
-            "none: `groupkeeper pipeline run` makes tables of any store's sealed segments"
-        )
+        if problem := url_error(path):
+            raise ValueError(f"{FORMAT}: {problem.removeprefix('storage.url: ')}")
+        return path
     if not Path(path).is_file():
         raise ValueError(f"{FORMAT}: {path}: there is no such file; path names a SQLite store")
-    return path
+    return Path(path)
 
 
 class _Reader(DataSourceReader):

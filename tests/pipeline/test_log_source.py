@@ -13,9 +13,12 @@ from groupkeeper import read_events
 from groupkeeper.pipeline.log.columns import BRONZE_SCHEMA, EVENT_SCHEMA
 from groupkeeper.pipeline.log.source import FORMAT, EventLogSource, MissingEvents
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
+from tests.helpers.clients.ecosystem import Unavailable
 from tests.helpers.core.records import commit
 from tests.helpers.daemon.daemon import Daemon
 from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.storage.postgres_site import PostgresSite
+from tests.helpers.storage.real_postgres import RealPostgres, programs
 from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
 
 
@@ -226,7 +229,8 @@ def test_a_source_without_a_path_says_what_it_needs(spark):
         ({"after_seq": "many"}, "", "after_seq must be a whole number, not 'many'"),
         ({"max_events": "0"}, "", "max_events must be at least 1"),
         ({}, "/no/such.db", "/no/such.db: there is no such file; path names a SQLite store"),
-        ({}, "postgresql://a@b/c", "postgresql:// is none: `groupkeeper pipeline run` makes"),
+        ({}, "postgresql://a@b", "use postgresql://USER@HOST/DATABASE?schema=SCHEMA"),
+        ({}, "kafka://u:secret@b/t", "name a group: each shard of kafka://u:***@b/t has its own"),
     ],
 )
 def test_what_it_cannot_read_is_told_in_one_line(spark, store, options, path, said):
@@ -235,6 +239,35 @@ def test_what_it_cannot_read_is_told_in_one_line(spark, store, options, path, sa
         spark.read.format(FORMAT).options(**options).load(path or store).collect()
     with pytest.raises(Exception, match=re.escape(said)):
         spark.readStream.format(FORMAT).options(**options).load(path or store)
+
+
+def test_a_store_on_a_server_is_read_by_its_url(spark):
+    if programs() is None:
+        raise Unavailable("PostgreSQL is not installed")
+    site = PostgresSite(RealPostgres())
+
+    async def fill() -> None:
+        owner = await site.owner()
+        for offset in range(12):
+            await owner.append(0, [commit("g", offset), commit("other", offset)])
+        await owner.storage.close()
+
+    try:
+        asyncio.run(fill())
+        url = f"{site.server.url}?schema={site.schema}"
+        told = [*read_events(url)]
+        spark.dataSource.register(EventLogSource)
+        rows = spark.read.format(FORMAT).load(url).orderBy("seq").collect()
+        assert [(row["log_id"], row["seq"], row["group"]) for row in rows] == [
+            (event["log_id"], event["seq"], event["group"]) for event in told
+        ]
+        assert {row["store"] for row in rows} == {told[0]["log_id"]}
+        of_group = spark.read.format(FORMAT).option("group", "g").load(url)
+        assert of_group.where("seq > 20").count() == 2
+        (standing,) = offsets_as_of(of_group).select("offset").distinct().collect()
+        assert standing["offset"] == 11
+    finally:
+        site.server.end()
 
 
 def test_a_store_may_be_named_by_its_url(spark, store):
