@@ -9,6 +9,7 @@ from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.step import Step
 from groupkeeper.coordinator.core.work import WorkFailed, WorkFailure
 from tests.helpers.core.consumer_members import ConsumerStub, settle
 from tests.helpers.core.shard_driver import CLIENT, ORDERS, ShardDriver
@@ -193,6 +194,12 @@ def test_a_member_follows_a_large_target_in_the_next_step(driver, waiting):
     waiting.take(call)
     assert (waiting.epoch, waiting.partitions()) == (2, ALL)
     assert driver.work == []
+
+
+def test_a_target_is_large_above_256_kib():
+    at_most = Step(record_bytes=256 * 1024)
+    more = Step(record_bytes=256 * 1024 + 1)
+    assert [follow_work.is_large(step) for step in (at_most, more)] == [False, True]
 
 
 def test_a_heartbeat_between_the_two_steps_follows_at_once(driver, waiting):
