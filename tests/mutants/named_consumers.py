@@ -14,8 +14,8 @@ RUNTIME: Final = "coordinator/runtime"
 CONSUMERS: Final = (
     Named(
         f"{CONSUMER}/reconciliation.py",
-        "[n for n in missing if n in own or n not in others]",
-        "missing",
+        "free = _without(missing, frozenset(others) - own if own else others)",
+        "free = missing",
         "a member gets a partition that another one still has",
     ),
     Named(

@@ -41,6 +41,8 @@ class Node:
         self.has_topics = has_topics
         self.is_dead = False
         self.is_ready = False
+        self.is_lapsed = False
+        """It counted as dead for a moment while it started."""
         self.fate = Misfortune(world.random, lambda: world.kill(self), world.faults)
         self.fate.trouble = trouble
         backend = world.backend
@@ -90,12 +92,13 @@ class Node:
     async def _start(self) -> None:
         while not self.is_dead:
             had_trouble = self.fate.trouble > 0  # it may come and go while this takes
+            self.is_lapsed = False
             try:
                 await self.coordinator.start()
             except Exception:
                 if self.is_dead:
                     return
-                if not (had_trouble or self.fate.trouble):
+                if not (had_trouble or self.fate.trouble or self.is_lapsed):
                     raise
                 await asyncio.sleep(1)  # a supervisor starts it again
             else:

@@ -169,6 +169,8 @@ def _lapse(world: World) -> None:
     name = world.random.choice(world.names)
     if world.backend.lapse(name):
         world.faults["lapsed lease"] += 1
+        if name in world.nodes:
+            world.nodes[name].is_lapsed = True
     elif name in world.nodes:
         world.move_store(world.nodes[name])
 
