@@ -31,6 +31,7 @@ from groupkeeper.coordinator.gateway.status import (
 )
 from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
+from groupkeeper.coordinator.web.shared_page import SharedPage
 
 MAX_REQUEST_ELEMENTS = 20_000
 
@@ -110,6 +111,7 @@ class Upstream:
             topics.when_committed = self.mirror.committed
         self._ends = UpstreamEnds(brokers, topics, live_groups, is_ours)
         self._reading: asyncio.Task[None] | None = None
+        self._page = SharedPage(self._make_page)  # each page asks all shards
         self._refresh_ms = config.metadata_refresh_ms
         gate = GroupGate(coordinator, lambda: topics.image, observed, self.adoption)
         services = replace(services, coordinator=gate)
@@ -155,6 +157,9 @@ class Upstream:
 
     async def page(self) -> bytes:
         """Return what ``groupkeeper upstream status`` shows, as JSON."""
+        return await self._page.page()
+
+    async def _make_page(self) -> bytes:
         record, mirror = self._coordinator.upstream_record, self.mirror
         status = UpstreamStatus(
             problem=self.gateway.not_ready or "",
@@ -198,6 +203,7 @@ class Upstream:
     async def stop(self) -> None:
         """Stop looking at the upstream."""
         await self.gateway.stop()
+        await self._page.stop()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 
 from groupkeeper.coordinator.core.requests.transactions import EndedTransaction
 from groupkeeper.coordinator.gateway.journal_records import TransactionEntry
@@ -55,13 +55,13 @@ class JournalPartition:
         self.position = position
         return ended
 
-    def keep(self, pending_ids: Collection[str], before: int) -> None:
-        """Forget the records before this offset that have none of these ids."""
+    def keep(self, pending: Mapping[str, int], before: int) -> None:
+        """Forget the records before this offset that are none of these: the producer by id."""
         for producer_id, ids in [*self._open.items()]:
             kept = {
                 each: offset
                 for each, offset in ids.items()
-                if offset >= before or each in pending_ids
+                if offset >= before or pending.get(each) == producer_id
             }
             self.records += len(kept) - len(ids)
             if kept:

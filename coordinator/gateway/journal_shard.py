@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import structlog
@@ -139,7 +140,7 @@ class JournalShard:
         Offsets are pending before their record is written, so the shard knows them by now.
         """
         pending = await self.read_pending()
-        self.partition.keep(pending.keys(), before)
+        self.partition.keep(pending, before)
         self._most_records = max(MAX_RECORDS, 2 * self.partition.records)
 
     def _forgotten(self, task: asyncio.Task[None]) -> None:
@@ -233,8 +234,13 @@ class JournalShard:
         if self.partition.position >= position:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._positions.append((position, future))
-        await future
+        waiting = position, future
+        self._positions.append(waiting)
+        try:
+            await future
+        finally:
+            with suppress(ValueError):  # it was reached
+                self._positions.remove(waiting)
 
     async def drained(self) -> None:
         """Wait until all transactions that are known to have ended are stored."""

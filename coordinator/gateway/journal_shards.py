@@ -30,8 +30,9 @@ log = structlog.get_logger(__name__)
 LOST_LINE_S: Final = 1.0
 """Shards that are lost within this time are told in one line."""
 
-SWEEP_LIMIT_S: Final = 10.0
-"""The most time for one look at a shard. Its partition may have no leader now."""
+SWEEP_LIMIT_S: Final = 40.0
+"""The most time for one look at a shard. Its partition may have no leader now. More than a request
+may take: only a request that times out ends a connection whose broker is silent."""
 
 GO_ON_S: Final = 10.0
 """The most time for one attempt of a shard to go on. Its partition may have no leader now."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -19,12 +18,15 @@ from groupkeeper.coordinator.gateway.gateway import Gateway
 from groupkeeper.coordinator.gateway.journal import Journal
 from groupkeeper.coordinator.gateway.journal_shard import JournalCoordinator
 from groupkeeper.coordinator.gateway.traffic import Traffic
+from groupkeeper.coordinator.runtime.loading import Slicer
 from groupkeeper.coordinator.runtime.tickets import Awaited
 
 MAX_SHOWN: Final = 100
 """The most transactions that are shown: the oldest ones."""
 ANSWER_S: Final = 2.0
 """The time for the shards to answer. During an outage of the store they do not."""
+SLICE_MS: Final = 2.0
+"""The time that the pending offsets may take in one turn of the loop."""
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
@@ -135,7 +137,7 @@ def broker_statuses(
 async def journal_status(journal: Journal, coordinator: JournalCoordinator) -> JournalStatus:
     """Return the state of the journal, with the pending offsets of all shards."""
     pending, silent = await _pending(coordinator, journal.topic.partitions)
-    found = _transactions(pending)
+    found = await _transactions(pending)
     return JournalStatus(
         topic=journal.topic.name,
         topic_id=journal.topic_id,
@@ -160,28 +162,34 @@ async def _pending(coordinator: JournalCoordinator, shards: int) -> tuple[list[P
     return [view for each in good for view in each.pending], shards - len(good)
 
 
-def _transactions(pending: list[PendingView]) -> list[WaitingTransaction]:
-    """Return one row for each group and producer, the oldest first."""
-    rows = []
-    for (group_id, producer_id), views in groupby(sorted(pending, key=_sender), key=_sender):
-        some = [*views]
-        partitions = {
-            (topic.topic, row[0])
-            for each in some
-            for topic in each.topics
-            for row in topic.partitions
-        }
-        rows.append(
-            WaitingTransaction(
-                group=group_id,
-                producer_id=producer_id,
-                producer_epoch=max(each.producer_epoch for each in some),
-                partitions=len(partitions),
-                since_ms=min(each.commit_time_ms for each in some),
-            )
-        )
-    return sorted(rows, key=lambda each: (each.since_ms, each.group, each.producer_id))
+async def _transactions(pending: list[PendingView]) -> list[WaitingTransaction]:
+    """Return one row for each group and producer, the oldest first. There may be very many."""
+    rows: dict[tuple[str, int], _Open] = {}
+    slicer = Slicer(SLICE_MS)
+    for view in pending:
+        sender = view.group_id, view.producer_id
+        row = rows.get(sender)
+        if row is None:
+            row = rows[sender] = _Open(view.producer_epoch, view.commit_time_ms)
+        row.add(view)
+        await slicer.pause()
+    found = [
+        WaitingTransaction(*sender, row.epoch, len(row.partitions), row.since_ms)
+        for sender, row in rows.items()
+    ]
+    return sorted(found, key=lambda each: (each.since_ms, each.group, each.producer_id))
 
 
-def _sender(view: PendingView) -> tuple[str, int]:
-    return view.group_id, view.producer_id
+class _Open:
+    """What is pending of one producer in one group."""
+
+    def __init__(self, epoch: int, since_ms: int) -> None:
+        self.epoch = epoch
+        self.since_ms = since_ms
+        self.partitions: set[tuple[str, int]] = set()
+
+    def add(self, view: PendingView) -> None:
+        self.epoch = max(self.epoch, view.producer_epoch)
+        self.since_ms = min(self.since_ms, view.commit_time_ms)
+        for topic in view.topics:
+            self.partitions.update((topic.topic, row[0]) for row in topic.partitions)

@@ -149,16 +149,16 @@ def behind(gate: Gate) -> type[asyncio.Protocol]:
 
 
 class LimitScrapes:
-    """Answers 503 if too many scrapes run at the same time. Other requests are not limited."""
+    """Answers 503 if too many scrapes run at the same time. The ``cheap`` pages have no limit."""
 
-    def __init__(self, app: ASGIApp, paths: Collection[str], gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, cheap: Collection[str], gate: Gate) -> None:
         self._app = app
-        self._paths = paths
+        self._cheap = cheap
         self._gate = gate
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in self._paths:
+        if scope["type"] != "http" or scope["path"] in self._cheap:
             await self._app(scope, receive, send)
         elif self._running + len(self._gate.sending) >= MAX_SCRAPES:
             client: Any = scope.get("client")

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 BACKLOG = 128
-COSTLY = frozenset({"/metrics", "/upstream"})
-"""The pages of which few are made at the same time."""
+CHEAP = frozenset({"/healthz", "/readyz"})
+"""The pages that are always answered. Of all others few are made at the same time: the router takes
+"/metrics" with a line feed behind it for "/metrics", too.
+"""
 
 
 class _Server(uvicorn.Server):
@@ -32,7 +34,7 @@ def make_server(app: ASGIApp, gate: Gate) -> uvicorn.Server:
     """Return a server of the application, whose connections are behind the gate."""
     return _Server(
         uvicorn.Config(
-            LimitScrapes(app, COSTLY, gate),
+            LimitScrapes(app, CHEAP, gate),
             http=behind(gate),
             log_config=None,
             access_log=False,

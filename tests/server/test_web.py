@@ -223,11 +223,12 @@ async def test_health_answers_while_every_place_is_taken_by_slow_scrapes(serve, 
     await gone(slow)
 
 
-async def test_scrapes_are_limited_by_themselves(serve, state):
+@pytest.mark.parametrize("path", ["/metrics", "/metrics%0A"])
+async def test_scrapes_are_limited_by_themselves(serve, state, path):
     state.page = LARGE_PAGE
     port, refused = serve()
     slow = await slow_scrapes(port, MAX_SCRAPES)
-    status, headers, _ = await get(port, "/metrics")
+    status, headers, _ = await get(port, path)
     assert (status, headers["retry-after"]) == (503, "1")
     assert (await get(port, "/healthz"))[0] == 200
     assert refused == ["too_many_scrapes"]
