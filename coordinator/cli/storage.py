@@ -16,10 +16,11 @@ from groupkeeper.coordinator.cli.plain_text import plain
 from groupkeeper.coordinator.cli.stored_events import ConfigOption, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from groupkeeper.coordinator.daemon.config import LogSettings
     from groupkeeper.storage.tools.check import StoreReport
+    from groupkeeper.storage.tools.kept_events import KeptEvents
 
 app = typer.Typer(
     help="Check the store, make a backup of it, or move it.",
@@ -207,21 +208,23 @@ def _keep_events(url: str, log: LogSettings, password: str | None) -> None:
     from groupkeeper.storage.open import without_password
     from groupkeeper.storage.tools.by_url import keep_events_of
 
-    kept = None
+    logs: Mapping[str, KeptEvents] = {}
     if log.sealing != "off":
         try:
-            kept = keep_events_of(url, Path(log.dir), password)
+            logs = keep_events_of(url, Path(log.dir), password)
         except (StorageError, SegmentError, OSError) as error:
             fail(f"the events of the old store are not in files yet: {error}; try again", FAILED)
-    if kept is None:
+    if not logs:
         print(
             f"the events stay in {without_password(url)}, with what is in its log.dir: keep both "
             "for as long as you need the history until now"
         )
-    else:
+    for name, kept in logs.items():
+        of_log = f" of log {name}" if name else ""
         print(
-            f"the events up to {kept.last_seq} of the old store are in files in {kept.directory} "
-            f"({kept.written} were written now): keep them, they are not in the new store"
+            f"the events up to {kept.last_seq}{of_log} of the old store are in files in "
+            f"{kept.directory} ({kept.written} were written now): keep them, they are not in the "
+            "new store"
         )
 
 

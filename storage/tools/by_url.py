@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from groupkeeper.storage.open import (
     JOURNALS,
     KAFKA,
     MEMORY,
+    READ_TIMEOUT_MS,
     SQLITE,
     journal_driver,
     kafka_place,
@@ -24,6 +26,7 @@ from groupkeeper.storage.open import (
 )
 
 if TYPE_CHECKING:
+    from groupkeeper.storage.event_log.several_logs import Logs
     from groupkeeper.storage.tools.check import StoreReport
     from groupkeeper.storage.tools.kept_events import KeptEvents
     from groupkeeper.storage.tools.move import Moved, MoveTarget
@@ -108,18 +111,31 @@ async def move_store(
     return await move(storage, opening, identity, progress=progress)
 
 
-def keep_events_of(url: str, log_dir: Path, password: str | None = None) -> KeptEvents | None:
+def keep_events_of(
+    url: str, log_dir: Path, password: str | None = None
+) -> Mapping[str, KeptEvents]:
     """Write those events of a store into files that are only in the store. Blocks.
 
-    Return None for a store whose events no other process can read. Raises StorageError or OSError.
+    Return where those of each of its logs are: each node that has used PostgreSQL, ZooKeeper or
+    Consul has a log of its own. Return nothing for a store whose events no other process can read.
+    Raises StorageError or OSError.
     """
+    from groupkeeper.storage.event_log.several_logs import ONLY_LOG
     from groupkeeper.storage.tools.kept_events import keep_events
 
-    try:
-        open_rows = rows_of(url, password)
-    except StoreRefused:
-        return None
-    return keep_events(open_rows, log_dir)
+    logs: Logs
+    if scheme_of(url) in JOURNALS:
+        from groupkeeper.storage.backends.journal.read_store import open_logs
+
+        logs = open_logs(
+            partial(journal_driver, url, READ_TIMEOUT_MS, DEFAULT_LEASE_TTL_MS, password)
+        )
+    else:
+        try:
+            logs = {ONLY_LOG: rows_of(url, password)}
+        except StoreRefused:
+            return {}
+    return {name: keep_events(open_rows, log_dir) for name, open_rows in logs.items()}
 
 
 def _refuse_urls(source: str, target: str) -> None:

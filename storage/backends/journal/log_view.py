@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from groupkeeper.storage.backends.journal.driver import JournalEntry, LoggedEvent, LogSpan
 from groupkeeper.storage.event_log.lines import RowLines, row_lines
+from groupkeeper.storage.event_log.source import LogHead
 from groupkeeper.storage.segment_lines import EventDict, decode_line
 
 
@@ -79,11 +80,11 @@ def view_of(
     return LogView(chain, later, next_seq)
 
 
-def newest_end(spans: Sequence[LogSpan], entries: Sequence[JournalEntry]) -> tuple[str | None, int]:
-    """Return the log of the node that wrote last, and the seq of its last event.
+def log_ends(spans: Sequence[LogSpan], entries: Sequence[JournalEntry]) -> list[LogHead]:
+    """Return the last event of each node, that of the node that wrote last at the end.
 
-    It is a log that no other one continues. Times alone do not say it: if the clock was set back, a
-    log has earlier times than the one before it.
+    The last log of a node is one that no other log continues. Times alone do not say which node
+    wrote last: if the clock was set back, a log has earlier times than the one before it.
     """
     ends = {span.log_id: (span.last_ts_ms, span.last_seq) for span in spans}
     journal = [entry for entry in entries if entry.event_count]
@@ -91,11 +92,8 @@ def newest_end(spans: Sequence[LogSpan], entries: Sequence[JournalEntry]) -> tup
     for entry in journal:
         end = entry.ts_ms, entry.first_seq + entry.event_count - 1
         ends[entry.log_id] = max(ends.get(entry.log_id, end), end)
-    left = [(*end, log_id) for log_id, end in ends.items() if log_id not in continued]
-    if not left:
-        return None, 0
-    _, last_seq, log_id = max(left)
-    return log_id, last_seq
+    left = sorted((*end, log_id) for log_id, end in ends.items() if log_id not in continued)
+    return [LogHead(log_id, last_seq) for _, last_seq, log_id in left]
 
 
 def _begins(entries: Iterable[JournalEntry]) -> Mapping[str, str | None]:

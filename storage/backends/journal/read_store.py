@@ -7,22 +7,51 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from groupkeeper.storage.backends.journal.driver import JournalDriver, JournalEntry
+from groupkeeper.storage.backends.journal.driver import JournalDriver, JournalEntry, LogSpan
 from groupkeeper.storage.backends.journal.journal_rows import (
     JournalRows,
     LoopRunner,
     SealNote,
     note_of,
 )
-from groupkeeper.storage.backends.journal.log_view import LogView, newest_end, view_of
+from groupkeeper.storage.backends.journal.log_view import LogView, log_ends, view_of
+from groupkeeper.storage.event_log.several_logs import ONLY_LOG, Logs
+from groupkeeper.storage.event_log.source import LogHead
 
 
-def open_rows(new_driver: Callable[[], JournalDriver]) -> JournalRows:
+def open_rows(new_driver: Callable[[], JournalDriver], end: LogHead | None = None) -> JournalRows:
     """Connect to a store, and return its rows. Raises StoreRefused if there is no store.
 
-    If several nodes have used the store, the rows are those of the node that wrote last.
+    If several nodes have used the store, the rows are those of the node that wrote last. With
+    ``end`` they are those of the node with this last event, which must not use the store.
+    """
+    driver, run, close = _connect(new_driver)
+    return JournalRows(driver, _StoreLook(driver, end), run, close)
+
+
+def open_logs(new_driver: Callable[[], JournalDriver]) -> Logs:
+    """Return the logs of a store that nobody uses: one for each node that has used it.
+
+    The name of each is the id of its last log. Raises StoreRefused if there is no store.
+    """
+    driver, run, close = _connect(new_driver)
+    try:
+        ends = run(_StoreLook(driver).ends())
+    finally:
+        close()
+    if len(ends) < 2:
+        return {ONLY_LOG: partial(open_rows, new_driver)}
+    return {str(end.log_id): partial(open_rows, new_driver, end) for end in ends}
+
+
+def _connect(
+    new_driver: Callable[[], JournalDriver],
+) -> tuple[JournalDriver, LoopRunner, Callable[[], None]]:
+    """Connect on a loop of a new thread. Return the driver, what runs its calls, and what closes
+    both.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="event-log-loop", daemon=True)
@@ -47,20 +76,28 @@ def open_rows(new_driver: Callable[[], JournalDriver]) -> JournalRows:
     except BaseException:
         close()
         raise
-    return JournalRows(driver, _StoreLook(driver), run, close)
+    return driver, run, close
 
 
 class _StoreLook:
-    """Looks at the events of the node that wrote last."""
+    """Looks at the events of the node that wrote last, or of the one with a given last event."""
 
-    def __init__(self, driver: JournalDriver) -> None:
+    def __init__(self, driver: JournalDriver, end: LogHead | None = None) -> None:
         self._driver = driver
+        self._end = end
 
     async def view(self) -> LogView:
-        entries = await self._entries()  # first: a fold moves them into the event log
-        spans = await self._driver.event_logs()
-        head, last_seq = newest_end(spans, entries)
+        spans, entries = await self._events()
+        ends = log_ends(spans, entries) if self._end is None else [self._end]
+        head, last_seq = ends[-1] if ends else LogHead(None, 0)
         return view_of(spans, entries, head, last_seq + 1)
+
+    async def ends(self) -> list[LogHead]:
+        return log_ends(*await self._events())
+
+    async def _events(self) -> tuple[Sequence[LogSpan], Sequence[JournalEntry]]:
+        entries = await self._entries()  # first: a fold moves them into the event log
+        return await self._driver.event_logs(), entries
 
     async def _entries(self) -> list[JournalEntry]:
         ended = await self._driver.ended_lives()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from typer.testing import CliRunner
 
 from groupkeeper import read_events
 from groupkeeper.coordinator.cli.main import app
+from groupkeeper.storage import open as stores
+from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import OffsetStorage
 from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from groupkeeper.storage.tools import by_url
 from tests.helpers.core.records import commit, group_record
-from tests.helpers.storage.fake_driver import DriverWithLeftovers, FakeServer
+from tests.helpers.storage.fake_driver import DriverWithLeftovers, FakeDriver, FakeServer
 from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
 
@@ -182,6 +186,62 @@ def test_a_move_writes_the_events_into_files_and_says_where_they_are(
     store.unlink()
     (segment,) = segment_names(store.parent / "groupkeeper-log")
     assert [*read_segment(store.parent / "groupkeeper-log" / str(segment))] == before
+
+
+ON_SERVER = "postgresql://me@h/db"
+_TICKS = count(1_700_000_000_000)
+
+
+@pytest.fixture
+def server(store: Path, monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """The server of the store ``ON_SERVER``."""
+    server = FakeServer()
+    as_in_the_store(monkeypatch)
+    monkeypatch.setattr(stores, "journal_driver", lambda *_: FakeDriver(server))
+    monkeypatch.setattr(by_url, "journal_driver", lambda *_: FakeDriver(server))
+    return server
+
+
+def a_node(server: FakeServer, node_id: int) -> JournalStorage:
+    """Make a storage in which no two appends have the same time."""
+    return JournalStorage(
+        FakeDriver(server),
+        node_id=node_id,
+        name="host:1",
+        lease_ttl_ms=2_000,
+        clock=_TICKS.__next__,
+    )
+
+
+async def use(storage: OffsetStorage, commits: int) -> None:
+    """Start, commit, stop."""
+    owner = await Owner(storage).start()
+    for offset in range(commits):
+        await owner.append(0, [commit("g", offset)])
+    await storage.close()
+
+
+def test_a_move_writes_the_events_of_every_node_of_the_old_store_into_files(
+    store: Path, server: FakeServer
+) -> None:
+    asyncio.run(use(a_node(server, 1), 5))
+    asyncio.run(use(a_node(server, 2), 3))
+    in_store = {(each["log_id"], each["seq"]): each for each in server.events()}
+    assert len({log_id for log_id, _ in in_store}) == 2
+    log_dir = store.parent / "groupkeeper-log"
+    for written in ([5, 3], [0, 0]):
+        moved = run("move", "--from", ON_SERVER, "--to", "sqlite:///new.db")
+        assert moved.exit_code == 0, moved.output
+        wanted = [
+            f"the events up to {seq} of log {log_id} of the old store are in files in "
+            f"groupkeeper-log ({new} were written now): keep them, they are not in the new store"
+            for (log_id, seq), new in zip([*in_store][4::3], written, strict=True)
+        ]
+        assert moved.output.splitlines()[-2:] == wanted
+        files = [log_dir / str(name) for name in segment_names(log_dir)]
+        in_files = [event for file in files for event in read_segment(file)]
+        assert {(each["log_id"], each["seq"]): each for each in in_files} == in_store
+        assert len(in_files) == len(in_store)
 
 
 def test_events_that_no_file_can_take_end_a_move_with_an_error(
