@@ -220,12 +220,25 @@ def _keep_events(url: str, log: LogSettings, password: str | None) -> None:
             "for as long as you need the history until now"
         )
     for name, kept in logs.items():
-        of_log = f" of log {name}" if name else ""
-        print(
+        for line in _kept_lines(f" of log {name}" if name else "", kept):
+            print(line)
+
+
+def _kept_lines(of_log: str, kept: KeptEvents) -> Iterator[str]:
+    """Yield the lines to print about the events of one log: where they are, and which are not."""
+    keep = f"({kept.written} were written now): keep them, they are not in the new store"
+    if kept.lost is None:
+        yield (
             f"the events up to {kept.last_seq}{of_log} of the old store are in files in "
-            f"{kept.directory} ({kept.written} were written now): keep them, they are not in the "
-            "new store"
+            f"{kept.directory} {keep}"
         )
+    else:
+        first, last = kept.lost
+        yield f"events{of_log} of the old store are in files in {kept.directory} {keep}"
+        recorded = "" if kept.absent is None else f": the store has recorded {kept.absent}"
+        yield f"the events {first} to {last}{of_log} are not here{recorded}"
+    for file in kept.put_aside:
+        yield f"{file} was damaged, and was renamed"
 
 
 def _say_progress(done: int, all_values: int) -> None:

@@ -7,6 +7,7 @@ a store that seals none, are only in the store.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -24,9 +25,15 @@ class KeptEvents(NamedTuple):
     directory: Path
     """The directory of its files."""
     last_seq: int
-    """The last event that is in a file; 0 if the store has none."""
+    """The last event that is in a file, or was; 0 if the store has none."""
     written: int
     """The number of events that were written there now."""
+    lost: tuple[int, int] | None = None
+    """The first range of events that are neither there nor in the store; None if there is none."""
+    put_aside: Sequence[str] = ()
+    """Damaged files there, which were renamed."""
+    absent: Path | None = None
+    """The directory that the store has recorded, if it does not exist on this machine."""
 
 
 def keep_events(open_rows: OpenRows, log_dir: Path) -> KeptEvents:
@@ -41,15 +48,19 @@ def keep_events(open_rows: OpenRows, log_dir: Path) -> KeptEvents:
         recorded = Path(rows.note().log_dir or log_dir)
     finally:
         rows.close()
-    directory = recorded if recorded.is_dir() else log_dir  # it may be that of another machine
+    is_here = recorded.is_dir()  # it may be a directory of another machine
+    directory = recorded if is_here else log_dir
     directory.mkdir(parents=True, exist_ok=True)
     pacer = Pacer(sleep=lambda length_s: None)  # no other thread waits
     work = SealingWork(open_rows, SealSettings(directory=directory), wall_clock_ms, pacer, no_hook)
     try:
-        work.settle()
+        found = work.settle()
         before = work.progress.sealed_seq
         work.finish(inf)
     finally:
         work.close()
     last_seq = work.progress.sealed_seq
-    return KeptEvents(directory, last_seq, last_seq - before)
+    absent = None if is_here or recorded == log_dir else recorded
+    return KeptEvents(
+        directory, last_seq, last_seq - before, found.lost, tuple(found.put_aside), absent
+    )

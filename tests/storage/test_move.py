@@ -17,7 +17,7 @@ from groupkeeper.storage.base import StorageError, StoreRefused
 from groupkeeper.storage.event_log.reader import read_events
 from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from groupkeeper.storage.tools.by_url import move_store
-from groupkeeper.storage.tools.kept_events import keep_events
+from groupkeeper.storage.tools.kept_events import KeptEvents, keep_events
 from groupkeeper.storage.tools.move import Moved, move
 from groupkeeper.storage.tools.move_targets import journal_target, storage_target
 from tests.helpers.core.records import TOPIC_ID, commit, group_record
@@ -122,7 +122,7 @@ async def test_the_events_of_a_store_on_a_server_are_written_into_files_once(
     wanted = await asyncio.to_thread(lambda: [*read_events(open_rows)])
     for written in (5, 0):
         kept = await asyncio.to_thread(keep_events, open_rows, tmp_path / "log")
-        assert kept == (tmp_path / "log", 5, written)
+        assert kept == KeptEvents(tmp_path / "log", 5, written)
     (segment,) = segment_names(tmp_path / "log")
     assert [*read_segment(tmp_path / "log" / str(segment))] == wanted
     assert len(wanted) == 5

@@ -19,10 +19,14 @@ from groupkeeper.storage import open as stores
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
+from groupkeeper.storage.event_log.manifest import MANIFEST
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from groupkeeper.storage.tools import by_url
 from tests.helpers.core.records import commit, group_record
 from tests.helpers.storage.fake_driver import DriverWithLeftovers, FakeDriver, FakeServer
+from tests.helpers.storage.sealed_store import until
 from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
 
@@ -242,6 +246,43 @@ def test_a_move_writes_the_events_of_every_node_of_the_old_store_into_files(
         in_files = [event for file in files for event in read_segment(file)]
         assert {(each["log_id"], each["seq"]): each for each in in_files} == in_store
         assert len(in_files) == len(in_store)
+
+
+def test_a_move_says_which_events_are_not_here(store: Path, server: FakeServer) -> None:
+    recorded, elsewhere = store.parent / "data" / "log", store.parent / "elsewhere"
+
+    async def seal() -> None:
+        settings = SealSettings(directory=recorded, segment_bytes=1)
+        storage = SealedStorage(a_node(server, 1), settings, poll_s=0.01)
+        owner = await Owner(storage).start()
+        for offset in range(5):
+            await owner.append(0, [commit("g", offset)])
+        await owner.fold_all()
+        await until(lambda: len(server.event_log) == 1)
+        await storage.close()
+
+    asyncio.run(seal())
+    recorded.rename(elsewhere)
+    move = ("move", "--from", ON_SERVER, "--to", "sqlite:///new.db")
+    away = run(*move)
+    assert away.exit_code == 0, away.output
+    assert away.output.splitlines()[-2:] == [
+        "events of the old store are in files in groupkeeper-log (1 were written now): keep them, "
+        "they are not in the new store",
+        f"the events 1 to 4 are not here: the store has recorded {recorded}",
+    ]
+    elsewhere.rename(recorded)
+    (damaged,) = [name for name in segment_names(recorded) if name.first_seq == 1]
+    (recorded / MANIFEST).unlink()
+    (recorded / str(damaged)).write_bytes(b"damaged")
+    back = run(*move)
+    assert back.exit_code == 0, back.output
+    assert back.output.splitlines()[-3:] == [
+        f"events of the old store are in files in {recorded} (0 were written now): keep them, they "
+        "are not in the new store",
+        "the events 1 to 1 are not here",
+        f"{damaged} was damaged, and was renamed",
+    ]
 
 
 def test_events_that_no_file_can_take_end_a_move_with_an_error(
