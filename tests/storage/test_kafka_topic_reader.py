@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from typer.testing import CliRunner
 
 from groupkeeper import read_events
@@ -15,6 +16,7 @@ from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.event_log.several_logs import end_of
+from groupkeeper.storage.event_log.source import EventsMoved
 from groupkeeper.storage.open import logs_of
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.clients.real_kafka import RealKafka
@@ -50,6 +52,17 @@ async def append(owner: Owner, group: str, count: int) -> None:
 
 async def read(site: KafkaTopicSite, *arguments: Any, **asked: Any) -> list[EventDict]:
     return await asyncio.to_thread(lambda: [*read_events(url_of(site), *arguments, **asked)])
+
+
+async def delete_before(site: KafkaTopicSite, group: str, offset: int) -> None:
+    """Delete the oldest messages of a group's log, as retention does. -1 means all."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=site.server.bootstrap)
+    await admin.start()
+    try:
+        place = TopicPartition(site.url().events_topic, shard(group))
+        await admin.delete_records({place: RecordsToDelete(offset)})
+    finally:
+        await admin.close()
 
 
 def by_shard(events: list[EventDict]) -> dict[int, list[int]]:
@@ -105,6 +118,23 @@ async def test_a_reader_goes_on_where_it_was_in_each_log(site: KafkaTopicSite) -
     assert await read(site) == [*before, *new]
     with pytest.raises(ValueError, match="a number for each shard"):
         await read(site, 3)
+
+
+@pytest.mark.parametrize("offset", [4, -1])
+async def test_a_reader_whose_events_are_deleted_is_not_at_the_end(
+    site: KafkaTopicSite, offset: int
+) -> None:
+    owner = await site.owner()
+    await append(owner, "g", 5)
+    (open_rows,) = logs_of(url_of(site), group_id="g").values()
+    rows = await asyncio.to_thread(open_rows)
+    try:
+        await asyncio.to_thread(rows.hold)
+        await delete_before(site, "g", offset)
+        with pytest.raises(EventsMoved, match=r"were deleted while they were read: read again"):
+            await asyncio.to_thread(lambda: [*rows.rows(0)])
+    finally:
+        await asyncio.to_thread(rows.close)
 
 
 async def test_a_store_that_is_not_there_is_refused_and_not_created(site: KafkaTopicSite) -> None:

@@ -26,7 +26,7 @@ from groupkeeper.storage.backends.kafka_topic.topics import TopicAdmin
 from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
 from groupkeeper.storage.base import StorageError, StoreBusy
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
-from groupkeeper.storage.event_log.source import LogEnds, LogNote, OpenRows
+from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote, OpenRows
 
 _READ_AT_ONCE: Final = 500
 _WAIT_MS: Final = 100
@@ -138,9 +138,9 @@ class TopicLogs:
 
     async def read(self, partition: int, offset: int, end: int) -> tuple[list[_Found], int]:
         """Return some events from an offset on, and the offset behind them. There are none only if
-        the end is reached.
+        the end is reached. Raises EventsMoved if retention has deleted them.
         """
-        place, consumer = self._place(partition), self._reader()
+        place, consumer, first = self._place(partition), self._reader(), offset
         try:
             if offset < end and await consumer.position(place) != offset:
                 consumer.seek(place, offset)
@@ -157,6 +157,12 @@ class TopicLogs:
                     return found, min(offset, end)
         except KafkaError as error:
             raise self._failure(error) from error
+        # A consumer whose offset is deleted goes on at the end of the partition, without an error.
+        if first < end and (await self.bounds(partition))[0] > first:
+            raise EventsMoved(
+                f"{self.name}: events of partition {partition} were deleted while they were read: "
+                "read again"
+            )
         return [], end
 
     def _failure(self, error: KafkaError) -> StorageError:
