@@ -68,10 +68,17 @@ class StoredEvents:
             until,
             group_id=self.group_id,
             since_ms=since_ms,
-            on_gap=lambda *gap: self.gaps.add(gap),
+            on_gap=self._keep_gap,
             passes_absent=True,
             on_damage=self._keep_damage,
         )
+
+    def _keep_gap(self, first_seq: int, last_seq: int) -> None:
+        from groupkeeper.storage.event_log.several_logs import ONLY_LOG
+
+        # A store in topics has no files. That retention deleted its first events is no problem.
+        if first_seq > 1 or ONLY_LOG in self.logs:
+            self.gaps.add((first_seq, last_seq))
 
     def _keep_damage(self, segment: Segment, why: str) -> None:
         self.damaged[segment.file] = segment.last_seq, why

@@ -35,8 +35,8 @@ class IncompleteHistory(RestoreError):
         super().__init__(
             f"{self.what}. Their changes are unknown, so a plan might restore or delete the wrong "
             "offsets. Look for the missing segments (`groupkeeper log verify` names them; "
-            "--log-dir and --tables may be wrong, --store reads unsealed events), or plan without "
-            "them, with --accept-gaps"
+            "--log-dir and --tables may be wrong, --store reads unsealed events; a store without "
+            "segments deletes its oldest events for good), or plan without them, with --accept-gaps"
         )
 
 

@@ -80,7 +80,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     - ``group_id`` and ``since_ms`` select the events of one group, and events from this time on
       (``ts_ms``). A file without such events is not opened.
     - ``on_gap`` is called for each range of events that is neither in rows nor in files, at its
-      place in the order.
+      place in the order. A store without files has one if its retention deleted events.
     - ``passes_absent`` reports the events of a missing file as a gap.
     - ``on_damage`` is called for a damaged file, after its readable events were yielded.
 
@@ -110,12 +110,16 @@ def _read_once(
     """Yield the wanted events. ``wanted.after_seq`` grows with what is done."""
     rows.hold()  # rows that are trimmed after this stay visible
     directory = log_dir or rows.note().log_dir
+    first_seq = rows.ends().first_seq
     # A reader that follows the log finds all its events in rows.
-    follows = wanted.after_seq + 1 >= rows.ends().first_seq
-    if directory is not None and not live_only and not follows:
-        files = _Files(rows, Path(directory), wanted, lost)
-        yield from files.events()
-        wanted.after_seq = files.done_seq
+    if wanted.after_seq + 1 < first_seq and not live_only:
+        if directory is None:
+            lost.on_gap(wanted.after_seq + 1, first_seq - 1)
+            wanted.after_seq = first_seq - 1
+        else:
+            files = _Files(rows, Path(directory), wanted, lost)
+            yield from files.events()
+            wanted.after_seq = files.done_seq
     for row in rows.rows(wanted.after_seq, wanted.group_bytes):
         if row.last_seq > wanted.after_seq:
             for event in row.events(wanted.since_ms):

@@ -16,7 +16,7 @@ from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, StoreIdentity
 from groupkeeper.storage.event_log.log_clock import LogReason
-from groupkeeper.storage.event_log.reader import group_history
+from groupkeeper.storage.event_log.reader import group_history, read_events
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.event_log.source import EventSource, SealableStorage
@@ -144,6 +144,27 @@ async def test_nothing_goes_that_is_not_noted_as_sealed(owner: Owner) -> None:
     await source.trim(10**9)
     with closing(source.open_rows()) as rows:
         assert rows.ends() == (1, 4)
+
+
+async def test_a_store_without_files_tells_which_events_it_has_no_more() -> None:
+    memory = MemoryOffsetStorage(max_events=2)
+    owner = await Owner(memory).start()
+    rows = memory.event_source().open_rows
+
+    def read(after_seq: int = 0, **asked: bool) -> tuple[list[int], list[tuple[int, int]]]:
+        gaps: list[tuple[int, int]] = []
+        found = read_events(rows, after_seq, on_gap=lambda *gap: gaps.append(gap), **asked)
+        return [event["seq"] for event in found], gaps
+
+    for offset in range(2):
+        await owner.append(0, [commit("g", offset)])
+    assert read() == ([1, 2], [])
+    for offset in range(2):
+        await owner.append(0, [commit("g", offset)])
+    assert read() == ([3, 4], [(1, 2)])
+    assert read(1) == ([3, 4], [(2, 2)])
+    assert read(2) == ([3, 4], [])
+    assert read(live_only=True) == ([3, 4], [])
 
 
 async def test_sealing_adds_no_call_to_an_append(owner: Owner, tmp_path: Path) -> None:

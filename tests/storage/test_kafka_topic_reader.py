@@ -137,6 +137,23 @@ async def test_a_reader_whose_events_are_deleted_is_not_at_the_end(
         await asyncio.to_thread(rows.close)
 
 
+async def test_events_that_retention_deleted_are_a_gap_and_nothing_that_a_look_reports(
+    site: KafkaTopicSite,
+) -> None:
+    owner = await site.owner()
+    await append(owner, "g", 5)
+    whole = [event["seq"] for event in await read(site, group_id="g")]
+    await delete_before(site, "g", 4)
+    gaps: list[tuple[int, int]] = []
+    found = await read(site, group_id="g", on_gap=lambda *gap: gaps.append(gap))
+    left = [event["seq"] for event in found]
+    assert left == whole[-3:]
+    assert gaps == [(1, left[0] - 1)]
+    tail = ["log", "tail", "--group", "g", "--store", url_of(site)]
+    told = await asyncio.to_thread(CliRunner().invoke, app, tail)
+    assert (told.stdout.count("\n"), told.stderr) == (3, "")
+
+
 async def test_a_store_that_is_not_there_is_refused_and_not_created(site: KafkaTopicSite) -> None:
     with pytest.raises(StoreRefused, match="there is no store"):
         await read(site)

@@ -11,6 +11,7 @@ from groupkeeper.coordinator.cli import offsets
 from groupkeeper.coordinator.cli.extras import BRINGS
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.cli.pipeline.restoring import History
+from groupkeeper.coordinator.cli.store_place import StorePlace
 from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 from groupkeeper.pipeline.restore.standing import (
@@ -19,11 +20,14 @@ from groupkeeper.pipeline.restore.standing import (
     RestoreError,
     Standing,
 )
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.event_log.manifest import MANIFEST
 from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
 from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
 from groupkeeper.storage.event_log.snapshot_logs import SnapshotLog
 from groupkeeper.storage.segment_lines import EventDict
+from tests.helpers.core.records import commit as committed
+from tests.helpers.storage.storage_owner import Owner
 from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.histories import a_history
 
@@ -83,6 +87,30 @@ def test_a_moment_after_a_gap_is_refused_and_one_before_it_is_not(
     assert numbers(as_of(tmp_path, 2500)) == {0: 2}
     assert numbers(as_of(tmp_path, 9000, accepts_gaps=True)) == {0: 9}
     assert "planned without them (--accept-gaps)" in capsys.readouterr().err
+
+
+async def test_no_plan_is_made_of_a_store_without_files_that_has_deleted_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store.db"
+    storage = SqliteOffsetStorage(path, fold_after=0)
+    owner = await Owner(storage).start()
+    for offset in range(4):
+        await owner.append(0, [committed("g", offset)])
+    await owner.fold_all()
+    source = storage.event_source()
+    log_id, _ = await source.head()
+    place = StorePlace(path)
+    asked = History("g", 10**15, (place, None, None), [], accepts_gaps=False)
+    assert offsets._of_store(place, None, asked).offsets
+    await source.note_sealed(3, {"a"}, ())
+    await source.trim(10**9)
+    missing = f"events 1 to 3 of log {log_id} are missing"
+    with pytest.raises(IncompleteHistory, match=f"{missing}.*without segments.*--accept-gaps"):
+        offsets._of_store(place, None, asked)
+    assert offsets._of_store(place, None, asked._replace(accepts_gaps=True)).offsets
+    assert f"{missing}; planned without them" in capsys.readouterr().err
+    await storage.close()
 
 
 def test_a_damaged_segment_is_missing_only_for_moments_after_it(tmp_path: Path) -> None:
