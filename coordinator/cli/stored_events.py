@@ -123,13 +123,13 @@ def settings_of(config: Path | None) -> Settings:
 
 
 def _logs_of(store: StorePlace, password_file: str, group: str | None) -> Logs:
-    from groupkeeper.storage.base import StoreBusy, StoreRefused
+    from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.open import logs_of
     from groupkeeper.storage.password_file import read_password
 
     try:
         return logs_of(store.where, read_password(password_file), group)
-    except StoreBusy as error:
-        fail(f"{store} cannot be read: {error}", FAILED)
     except StoreRefused as error:
         fail(f"{error}; name a --store FILE or URL", USAGE)
+    except StorageError as error:
+        fail(f"{store} cannot be read: {error}", FAILED)

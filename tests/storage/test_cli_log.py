@@ -16,11 +16,14 @@ from typer.testing import CliRunner
 
 from groupkeeper.coordinator.cli.event_view import colour_of, line_of
 from groupkeeper.coordinator.cli.main import app
+from groupkeeper.storage.backends.kafka_topic import log_rows
+from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.event_log.manifest import MANIFEST, reconcile, remove
 from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
 from tests.helpers.core.records import commit
 from tests.helpers.core.sample_events import rendered, rendered_snapshot
 from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.storage.fake_kafka import FakeAdmin
 from tests.helpers.storage.sealed_store import DAY_MS, SealedStore
 
 
@@ -44,6 +47,25 @@ async def store(tmp_path: Path) -> SealedStore:
 
 def files(store: SealedStore) -> list[Path]:
     return sorted(store.log_dir.glob("dt=*/events-*"))
+
+
+class RefusingAdmin(FakeAdmin):
+    """The broker answers a request with an error that no retry ends."""
+
+    async def event_partitions(self) -> int:
+        raise StorageError("kafka://b:9/t: UnknownError()")
+
+
+@pytest.mark.parametrize("command", ["log tail", "group owners g --topic t --partition 0"])
+def test_a_store_whose_logs_cannot_be_found_is_told_in_one_line(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_rows, "TopicAdmin", RefusingAdmin)
+    told = CliRunner().invoke(app, [*command.split(), "--store", "kafka://b:9/t"])
+    assert isinstance(told.exception, SystemExit)
+    assert (told.exit_code, told.stdout) == (1, "")
+    (line,) = told.stderr.splitlines()
+    assert "kafka://b:9/t cannot be read: kafka://b:9/t: UnknownError()" in line
 
 
 def test_a_sound_log_is_a_table_and_json(store: SealedStore) -> None:
