@@ -191,6 +191,7 @@ def move_command(
                 to,
                 identity,
                 append_timeout_ms=settings.storage.append_timeout_ms,
+                node_id=settings.node_id,
                 password=password,
                 progress=_say_progress,
             )

@@ -89,24 +89,27 @@ async def repair_store(
     return await repair(driver, identity, applies=applies, lease_ttl_ms=DEFAULT_LEASE_TTL_MS)
 
 
-async def move_store(
+async def move_store(  # noqa: PLR0913 - each is a setting
     source: str,
     target: str,
     identity: StoreIdentity,
     *,
     append_timeout_ms: int,
+    node_id: int = 1,
     password: str | None = None,
     progress: Callable[[int, int], None],
 ) -> Moved:
     """Copy the groups from the store of one URL to the store of another. ``password`` belongs to
-    the users of both URLs.
+    the users of both URLs. ``node_id`` is that of the process that has used the source.
 
     Raises StoreRefused if a URL has no backend, or if a process uses one of the stores.
     """
     from groupkeeper.storage.tools.move import move
 
     _refuse_urls(source, target)
-    storage = open_storage(source, append_timeout_ms=append_timeout_ms, password=password)
+    storage = open_storage(
+        source, append_timeout_ms=append_timeout_ms, node_id=node_id, password=password
+    )
     opening = _opening(target, identity, append_timeout_ms, password)
     return await move(storage, opening, identity, progress=progress)
 

@@ -20,7 +20,7 @@ from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage.backends.journal.driver import JournalDriver, LoggedEvent
 from groupkeeper.storage.backends.journal.event_chunks import EventChunks
-from groupkeeper.storage.backends.journal.read_store import open_rows
+from groupkeeper.storage.backends.journal.read_store import open_logs, open_rows
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.journal.stored_chunks import StoredChunks
 from groupkeeper.storage.base import LimitsReads, StorageError, StoreRefused
@@ -28,6 +28,7 @@ from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.reader import last_seq, read_events
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.storage import SealedStorage
+from groupkeeper.storage.event_log.source import LogNote
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.core.records import commit
@@ -241,6 +242,50 @@ async def test_events_of_another_node_stay_until_it_comes_back(site: SealedSite)
     await until(lambda: is_sealed(first))
     assert first.storage.stats()["last_seq"] == 17
     assert site.in_files() == 15 + 17
+
+
+async def test_of_the_notes_of_several_nodes_a_reader_gets_that_of_its_log(
+    tmp_path: Path,
+) -> None:
+    fake = FakeSite()
+
+    async def run(node_id: int, commits: int, sealed: Sequence[str] = ()) -> None:
+        store = JournalStorage(
+            fake.driver(), node_id=node_id, name=f"host:{node_id}", lease_ttl_ms=TTL_MS
+        )
+        owner = await Owner(store).start()
+        await append_some(owner, 0, commits)
+        if commits:
+            await store.event_source().note_place(f"/node-{node_id}")
+            await store.event_source().note_sealed(0, sealed, ())
+        await store.close()
+
+    async def notes() -> list[LogNote]:
+        def read() -> list[LogNote]:
+            noted = []
+            for open_log in open_logs(fake.driver).values():
+                with closing(open_log()) as rows:
+                    noted.append(rows.note())
+            return noted
+
+        return await asyncio.to_thread(read)
+
+    await run(2, 3)
+    (first, *_) = fake.server.events()
+    await run(1, 0)  # it only names a store, as a move by another node does
+    assert await notes() == [LogNote(frozenset(), "/node-2", first["log_id"])]
+    named = fake.server.seal_notes[2]
+    fake.server.seal_notes[2] = b'{"log_dir": "/node-2"}'  # as older versions write it
+    assert await notes() == [LogNote(frozenset(), "/node-2")]
+    fake.server.seal_notes[2] = named
+    await run(1, 3)
+    assert {note.log_dir for note in await notes()} == {"/node-2", "/node-1"}
+    await run(2, 3, sealed=[first["log_id"]])  # its log begins behind the first one
+    await run(1, 3)
+    fake.server.event_log = [
+        event for event in fake.server.event_log if event["log_id"] != first["log_id"]
+    ]
+    assert LogNote(frozenset([first["log_id"]]), "/node-2", first["log_id"]) in await notes()
 
 
 async def test_a_store_that_was_set_back_is_sealed_as_another_branch(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ class LogView(NamedTuple):
     entries: Sequence[JournalEntry]
     """The entries of the journal with later events."""
     next_seq: int
+    logs: Sequence[str] = ()
+    """The ids of its logs, newest first. Of the oldest one the store may have no event any more."""
 
     @property
     def first_seq(self) -> int:
@@ -77,7 +79,7 @@ def view_of(
         for entry in journal
         if entry.log_id in logs and entry.first_seq + entry.event_count - 1 > done_seq
     ]
-    return LogView(chain, later, next_seq)
+    return LogView(chain, later, next_seq, logs)
 
 
 def log_ends(spans: Sequence[LogSpan], entries: Sequence[JournalEntry]) -> list[LogHead]:

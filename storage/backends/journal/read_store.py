@@ -113,8 +113,9 @@ class _StoreLook:
 
     async def note(self, view: LogView) -> SealNote:
         notes = [note_of(data) for data in (await self._driver.seal_notes()).values()]
-        logs = {span.log_id for span in view.spans} | {entry.log_id for entry in view.entries}
-        own = [note for note in notes if not note.log_ids.isdisjoint(logs)]
-        if not own and len(notes) == 1:
-            own = notes
-        return own[0] if own else SealNote()
+        for note in notes:
+            if note.store in view.logs or not note.log_ids.isdisjoint(view.logs):
+                return note
+        # Older versions did not name the store.
+        left = [note for note in notes if note.log_dir and not note.store] or notes
+        return left[0] if len(left) == 1 and self._end is None else SealNote()

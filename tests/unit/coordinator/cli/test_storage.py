@@ -285,6 +285,16 @@ def test_a_move_says_which_events_are_not_here(store: Path, server: FakeServer) 
     ]
 
 
+def test_a_move_uses_the_old_store_as_the_node_of_the_settings(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(use(a_node(server, 2), 3))
+    monkeypatch.setenv("GROUPKEEPER_KAFKA__NODE_ID", "2")
+    moved = run("move", "--from", ON_SERVER, "--to", "sqlite:///new.db")
+    assert moved.exit_code == 0, moved.output
+    assert [*server.seal_notes] == [2]
+
+
 def test_events_that_no_file_can_take_end_a_move_with_an_error(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
