@@ -115,15 +115,16 @@ def tail_command(
 
     source = stored_events(store, config, group)
     try:
-        end = source.end()
-        count = _print_events(_last_events(source, lines), group, output)
-        while follow:
-            time.sleep(FOLLOW_S)
-            until = source.end()
-            if until != end:
-                _print_events(source.read(after=end, until=until), group, output)
-                source.report_lost(min(end.values()))
-                end = until
+        with source.kept_open():
+            end = source.end()
+            count = _print_events(_last_events(source, lines), group, output)
+            while follow:
+                time.sleep(FOLLOW_S)
+                until = source.end()
+                if until != end:
+                    _print_events(source.read(after=end, until=until), group, output)
+                    source.report_lost(min(end.values()))
+                    end = until
     except StoreRefused as error:
         fail(f"{error}. --store names the daemon's SQLite file, or the URL of its store", FAILED)
     except (StorageError, SegmentError, OSError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,6 +48,17 @@ class StoredEvents:
     """For each damaged file: its last seq, and the problem."""
     reported: set[object] = field(default_factory=set)
     """The gaps and files that were reported to the user."""
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Keep the connection to a store in topics, which its logs share, from read to read."""
+        from groupkeeper.storage.event_log.several_logs import ONLY_LOG
+
+        with ExitStack() as stack:
+            if ONLY_LOG not in self.logs:
+                open_rows = next(iter(self.logs.values()))
+                stack.enter_context(closing(open_rows()))
+            yield
 
     def end(self) -> Position:
         """Return the position behind all events."""

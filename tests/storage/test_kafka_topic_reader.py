@@ -7,13 +7,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from typer.testing import CliRunner
 
 from groupkeeper import read_events
 from groupkeeper.coordinator.cli.main import app
+from groupkeeper.coordinator.cli.store_place import StorePlace
+from groupkeeper.coordinator.cli.stored_events import stored_events
 from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.storage.backends.kafka_topic import log_rows
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.event_log.several_logs import end_of
 from groupkeeper.storage.event_log.source import EventsMoved
@@ -163,6 +166,45 @@ async def test_a_store_that_is_not_there_is_refused_and_not_created(site: KafkaT
         assert not [name for name in await admin.list_topics() if name.startswith(site.topic)]
     finally:
         await admin.close()
+
+
+class CountingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
+    """Counts connections, and requests for messages."""
+
+    started = 0
+    asked = 0
+
+    async def start(self) -> None:
+        CountingConsumer.started += 1
+        await super().start()
+
+    async def getmany(self, *partitions: Any, **asked: Any) -> Any:
+        CountingConsumer.asked += 1
+        return await super().getmany(*partitions, **asked)
+
+
+async def test_a_look_for_new_events_neither_connects_nor_reads_messages_again(
+    site: KafkaTopicSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_rows, "AIOKafkaConsumer", CountingConsumer)
+    owner = await site.owner()
+    await append(owner, "g", 2)
+    source = stored_events(StorePlace(url_of(site)), None, "g")
+
+    loop = asyncio.get_running_loop()
+
+    def follow() -> None:
+        with source.kept_open():
+            end = source.end()
+            started, asked = CountingConsumer.started, CountingConsumer.asked
+            assert source.end() == end
+            assert CountingConsumer.asked == asked
+            asyncio.run_coroutine_threadsafe(append(owner, "g", 1), loop).result()
+            assert source.end() != end
+            assert [event["kind"] for event in source.read(after=end)] == ["commit"]
+            assert CountingConsumer.started == started
+
+    await asyncio.to_thread(follow)
 
 
 async def test_the_commands_read_a_store_in_topics(site: KafkaTopicSite) -> None:

@@ -56,6 +56,8 @@ class TopicLogs:
         self._consumer: AIOKafkaConsumer | None = None
         self.tails: dict[int, tuple[int, int]] = {}
         """For each partition, an offset and the seq of the last event before it."""
+        self.heads: dict[int, tuple[int, int]] = {}
+        """For each partition, its first offset and the seq of the first event from there on."""
 
     def open_rows(self, partition: int) -> ShardLogRows:
         """Open the log of one partition. Raises StoreRefused or StoreBusy."""
@@ -191,8 +193,7 @@ class ShardLogRows:
     def ends(self) -> LogEnds:
         begin, end = self._bounds()
         last_seq = self._last_seq(begin, end)
-        first, _ = self._read(begin, end)
-        return LogEnds(first[0].event.seq if first else last_seq + 1, last_seq)
+        return LogEnds(self._first_seq(begin, end) or last_seq + 1, last_seq)
 
     def log_id_at(self, seq: int) -> str | None:
         begin, end = self._bounds()
@@ -219,6 +220,17 @@ class ShardLogRows:
             self._logs.read(self._partition, offset, end)
         )
         return found
+
+    def _first_seq(self, begin: int, end: int) -> int:
+        """Return the seq of the first event; 0 if there is none."""
+        known = self._logs.heads.get(self._partition)
+        if known is not None and known[0] == begin:
+            return known[1]
+        found, _ = self._read(begin, end)
+        if not found:
+            return 0
+        self._logs.heads[self._partition] = begin, found[0].event.seq
+        return found[0].event.seq
 
     def _last_seq(self, begin: int, end: int) -> int:
         """Return the seq of the last event; 0 if the partition never had one."""
