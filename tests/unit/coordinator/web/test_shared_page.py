@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from groupkeeper.coordinator.web.shared_page import SharedPage
+from tests.helpers.runtime.virtual_loop import turns
 
 
 class Maker:
@@ -27,7 +28,7 @@ async def test_those_who_ask_while_a_page_is_made_get_the_same() -> None:
     maker = Maker()
     shared = SharedPage(maker.make)
     asking = [asyncio.create_task(shared.page()) for _ in range(3)]
-    await asyncio.sleep(0)
+    await turns()
     maker.go_on.set()
     assert await asyncio.gather(*asking) == [b"1"] * 3
     assert await shared.page() == b"2"
@@ -37,7 +38,7 @@ async def test_who_gives_up_does_not_end_it_for_the_others() -> None:
     maker = Maker()
     shared = SharedPage(maker.make)
     one, other = (asyncio.create_task(shared.page()) for _ in range(2))
-    await asyncio.sleep(0)
+    await turns()
     one.cancel()
     await asyncio.wait([one])
     maker.go_on.set()
@@ -61,7 +62,7 @@ async def test_a_page_that_fails_is_made_again() -> None:
 async def test_a_stop_ends_the_page_that_is_made() -> None:
     shared = SharedPage(Maker().make)
     asking = asyncio.create_task(shared.page())
-    await asyncio.sleep(0)
+    await turns()
     await shared.stop()
     with pytest.raises(asyncio.CancelledError):
         await asking
