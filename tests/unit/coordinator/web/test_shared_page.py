@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from groupkeeper.coordinator.web.shared_page import SharedPage
-from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.runtime.virtual_loop import turns
 
 
@@ -25,7 +24,6 @@ class Maker:
         return b"%d" % number
 
 
-@virtual_time
 async def test_those_who_ask_while_a_page_is_made_get_the_same() -> None:
     maker = Maker()
     shared = SharedPage(maker.make)
@@ -36,7 +34,6 @@ async def test_those_who_ask_while_a_page_is_made_get_the_same() -> None:
     assert await shared.page() == b"2"
 
 
-@virtual_time
 async def test_who_gives_up_does_not_end_it_for_the_others() -> None:
     maker = Maker()
     shared = SharedPage(maker.make)
@@ -48,7 +45,6 @@ async def test_who_gives_up_does_not_end_it_for_the_others() -> None:
     assert await other == b"1"
 
 
-@virtual_time
 async def test_a_page_that_fails_is_made_again() -> None:
     failures = [OSError("no")]
 
@@ -63,7 +59,6 @@ async def test_a_page_that_fails_is_made_again() -> None:
     assert await shared.page() == b"page"
 
 
-@virtual_time
 async def test_a_stop_ends_the_page_that_is_made() -> None:
     shared = SharedPage(Maker().make)
     asking = asyncio.create_task(shared.page())
