@@ -34,6 +34,10 @@ RECORDS = 400
 AT_ONCE = 20
 LIMIT_S = 150
 JOURNAL = "__groupkeeper_transactions"
+RECOVERY = "none"
+"""With its default, rebootstrap, librdkafka 2.16 may send no request of a group any more after all
+of its connections were refused. A copier then waits for minutes: docs/operate/troubleshooting.md.
+"""
 
 
 class Copier:
@@ -46,6 +50,7 @@ class Copier:
         self.consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
+                "metadata.recovery.strategy": RECOVERY,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -59,6 +64,7 @@ class Copier:
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
+                "metadata.recovery.strategy": RECOVERY,
                 "transactional.id": f"copy-{self.group}",
                 "transaction.timeout.ms": 60_000,
             }
