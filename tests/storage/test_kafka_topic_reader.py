@@ -140,6 +140,12 @@ async def test_a_reader_whose_events_are_deleted_is_not_at_the_end(
         await asyncio.to_thread(rows.close)
 
 
+def printed(output: str) -> list[str]:
+    """The lines of a command. On a busy machine the owner of the store, which is in this process,
+    logs late beats between them."""
+    return [line for line in output.splitlines() if "beat_failed" not in line]
+
+
 async def test_events_that_retention_deleted_are_a_gap_and_nothing_that_a_look_reports(
     site: KafkaTopicSite,
 ) -> None:
@@ -154,7 +160,7 @@ async def test_events_that_retention_deleted_are_a_gap_and_nothing_that_a_look_r
     assert gaps == [(1, left[0] - 1)]
     tail = ["log", "tail", "--group", "g", "--store", url_of(site)]
     told = await asyncio.to_thread(CliRunner().invoke, app, tail)
-    assert (told.stdout.count("\n"), told.stderr) == (3, "")
+    assert (len(printed(told.stdout)), told.stderr) == (3, "")
 
 
 async def test_a_store_that_is_not_there_is_refused_and_not_created(site: KafkaTopicSite) -> None:
@@ -217,7 +223,7 @@ async def test_the_commands_read_a_store_in_topics(site: KafkaTopicSite) -> None
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    lines = (await asyncio.to_thread(run, "log", "tail", "-n", "4")).splitlines()
+    lines = printed(await asyncio.to_thread(run, "log", "tail", "-n", "4"))
     assert ["other" in line for line in lines] == [False, False, True, True]
     only = await asyncio.to_thread(run, "log", "tail", "--group", "other")
-    assert len(only.splitlines()) == 2
+    assert len(printed(only)) == 2
