@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from groupkeeper.storage.backends.journal.driver import JournalDriver, JournalEnd, JournalEntry
 from groupkeeper.storage.backends.journal.journal_rows import (
     JournalRows,
-    LoopRunner,
     SealNote,
     note_of,
 )
 from groupkeeper.storage.backends.journal.log_view import LogView, view_of
 from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.blocking_loop import LoopRunner
 from groupkeeper.storage.event_log.log_clock import LogClock, LogReason
 from groupkeeper.storage.event_log.source import Address, LogHead
 
@@ -113,9 +113,7 @@ class JournalEvents:
         self._sealed_seq = seq
 
     async def begin_log(self, life_id: str, end: JournalEnd, reason: LogReason) -> None:
-        """Begin the log of a life, behind the end of its node's log. The first one names the
-        store.
-        """
+        """Begin the log of a life, behind the end of its node's log. Record the store's name."""
         note = await self.note()
         name = "" if end.log_id is None else note.store or end.log_id
         self.clock.begin(end.log_id, end.ts_ms or None, reason, store=name)

@@ -5,11 +5,8 @@ Rows are read in a thread, and the calls of the driver run on an event loop of a
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
 import msgspec
 
@@ -21,12 +18,8 @@ from groupkeeper.storage.backends.journal.log_view import (
     rows_of_events,
 )
 from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.blocking_loop import LoopRunner
 from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote
-
-CALL_S: Final = 60.0
-"""How long a thread waits for a call of the driver, which has a shorter time limit of its own."""
-
-_T = TypeVar("_T")
 
 
 class SealNote(msgspec.Struct, frozen=True):
@@ -64,27 +57,6 @@ class LogLook(Protocol):
 
     async def note(self, view: LogView) -> SealNote:
         """Return the note of the node."""
-
-
-class LoopRunner:
-    """Runs calls on an event loop of another thread, and waits for them."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def __call__(self, call: Coroutine[Any, Any, _T]) -> _T:
-        """Run a call. Raises StorageError if the loop has ended, or does not answer."""
-        assert threading.get_ident() != getattr(self._loop, "_thread_id", None), "would wait for us"
-        try:
-            future = asyncio.run_coroutine_threadsafe(call, self._loop)
-        except RuntimeError as error:  # the loop is closed
-            call.close()
-            raise StorageError(f"the store is closed: {error}") from error
-        try:
-            return future.result(CALL_S)
-        except FutureTimeout:
-            future.cancel()
-            raise StorageError(f"the store has not answered for {CALL_S:.0f} s") from None
 
 
 class JournalRows:

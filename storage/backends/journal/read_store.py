@@ -5,19 +5,17 @@ Nothing is written, and no life is begun.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from groupkeeper.storage.backends.journal.driver import JournalDriver, JournalEntry, LogSpan
 from groupkeeper.storage.backends.journal.journal_rows import (
     JournalRows,
-    LoopRunner,
     SealNote,
     note_of,
 )
 from groupkeeper.storage.backends.journal.log_view import LogView, log_ends, view_of
+from groupkeeper.storage.blocking_loop import BlockingLoop, LoopRunner
 from groupkeeper.storage.event_log.several_logs import ONLY_LOG, Logs
 from groupkeeper.storage.event_log.source import LogHead
 
@@ -53,30 +51,20 @@ def _connect(
     """Connect on a loop of a new thread. Return the driver, what runs its calls, and what closes
     both.
     """
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="event-log-loop", daemon=True)
-    thread.start()
-    run = LoopRunner(loop)
-
-    def end() -> None:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-    driver = new_driver()
+    driver, loop = new_driver(), BlockingLoop("event-log-loop")
 
     def close() -> None:
         try:
-            run(driver.close())
+            loop.run(driver.close())
         finally:
-            end()
+            loop.close()
 
     try:
-        run(driver.open_to_read())
+        loop.run(driver.open_to_read())
     except BaseException:
         close()
         raise
-    return driver, run, close
+    return driver, loop.run, close
 
 
 class _StoreLook:

@@ -6,8 +6,6 @@ and no topic is created. Messages are read on an event loop of another thread.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -17,7 +15,6 @@ from aiokafka.errors import KafkaError
 
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.storage.backends.journal.driver import LoggedEvent
-from groupkeeper.storage.backends.journal.journal_rows import LoopRunner
 from groupkeeper.storage.backends.journal.log_view import JournalRow, rows_of_events
 from groupkeeper.storage.backends.journal.stored_chunks import logged_event
 from groupkeeper.storage.backends.kafka_topic.options import client_options
@@ -25,6 +22,7 @@ from groupkeeper.storage.backends.kafka_topic.reach import missing_right, why_un
 from groupkeeper.storage.backends.kafka_topic.topics import TopicAdmin
 from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
 from groupkeeper.storage.base import StorageError, StoreBusy
+from groupkeeper.storage.blocking_loop import BlockingLoop
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
 from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote, OpenRows
 
@@ -51,8 +49,7 @@ class TopicLogs:
         self._options = client_options(url, timeout_ms)
         self._readers = 0
         self._partitions = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: BlockingLoop | None = None
         self._consumer: AIOKafkaConsumer | None = None
         self.tails: dict[int, tuple[int, int]] = {}
         """For each partition, an offset and the seq of the last event before it."""
@@ -73,15 +70,11 @@ class TopicLogs:
     def run(self, call: Any) -> Any:
         """Run a call on the loop of the connection."""
         assert self._loop is not None
-        return LoopRunner(self._loop)(call)
+        return self._loop.run(call)
 
     def _enter(self) -> None:
         if not self._readers:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=self._loop.run_forever, name="event-log-loop", daemon=True
-            )
-            self._thread.start()
+            self._loop = BlockingLoop("event-log-loop")
             try:
                 self.run(self._connect())
             except BaseException:
@@ -97,14 +90,11 @@ class TopicLogs:
 
     def _end(self) -> None:
         assert self._loop is not None
-        assert self._thread is not None
         try:
             if self._consumer is not None:
                 self.run(self._consumer.stop())
         finally:
             self._consumer = None
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
             self._loop.close()
 
     async def _connect(self) -> None:
