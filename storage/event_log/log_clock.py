@@ -68,15 +68,15 @@ class LogClock:
     ) -> None:
         """Begin a new log after the log ``after``, whose last durable append was at ``ts_ms``.
 
-        ``store`` is the name of the store. "": this log is its first, and names it. None: the name
-        stays.
+        ``store`` is the recorded name of the store. "": none is recorded, so the log ``after``
+        names it. The first log of a store names it in any case. None: the name stays.
         """
         self._durable_log_id = after
         self._minted.clear()
         self._ts_ms = self._ts_ms if ts_ms is None else ts_ms
         self._mint(reason)
         if store is not None:
-            self.store = store or self._log_id
+            self.store = self._log_id if after is None else store or after
 
     def resume(self, log_id: str, ts_ms: int) -> None:
         """Continue after the last durable append. Stamps that were not written are dropped."""

@@ -115,8 +115,7 @@ class JournalEvents:
     async def begin_log(self, life_id: str, end: JournalEnd, reason: LogReason) -> None:
         """Begin the log of a life, behind the end of its node's log. Record the store's name."""
         note = await self.note()
-        name = "" if end.log_id is None else note.store or end.log_id
-        self.clock.begin(end.log_id, end.ts_ms or None, reason, store=name)
+        self.clock.begin(end.log_id, end.ts_ms or None, reason, store=note.store)
         if note.store != self.clock.store:
             await self._write(replace(note, store=self.clock.store), life_id)
 

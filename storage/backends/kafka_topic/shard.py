@@ -38,7 +38,7 @@ class ShardLog:
         if end is not None and end.log_id in self._written:
             self._clock.resume(end.log_id, end.ts_ms)
         elif end is not None:
-            self._clock.begin(end.log_id, end.ts_ms, store=end.store or end.log_id)
+            self._clock.begin(end.log_id, end.ts_ms, store=end.store)
         elif not is_first:
             self._clock.begin(None, store="")
 
