@@ -146,7 +146,7 @@ class Coverage:
         self.segments = sorted(set(segments), key=lambda s: (s.log_id, s.first_seq, s.last_seq))
         by_base = _by_base(self.segments)
         self._names = _names(by_base)
-        self._branches = _branches(by_base)
+        self._branches = _branches(by_base, self._names)
         self._limits = self._branches.limits()
         self._counting = [part for each in self.segments if (part := self._what_counts(each))]
         self._by_log = _by_log(self.segments)
@@ -366,7 +366,7 @@ def _by_base(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
     return found
 
 
-def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
+def _branches(by_base: Mapping[str, Sequence[HeldSegment]], names: Mapping[str, str]) -> Branches:
     """Find the log that each log continues.
 
     A log that names its predecessor continues that one. Other logs are from before 0.2.0, or lack
@@ -376,7 +376,6 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
     one without a name, and never one of another name.
     """
     spans = {log_id: _span(log_id, parts) for log_id, parts in by_base.items()}
-    names = _names(by_base)
     befores: dict[str, Before] = {}
     named = [s for parts in by_base.values() for s in parts if s.previous_log_id in by_base]
     begins = {part.log_id: part.first_seq for part in named}
