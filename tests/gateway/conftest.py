@@ -20,7 +20,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
     server = RealKafka(tmp_path_factory.mktemp("kafka"), {}, SETTINGS)
     server.settings["advertised.listeners"] = f"PLAINTEXT://{UPSTREAM_HOST}:{server.port}"
     try:
-        yield server.start()  # type: ignore[misc]
+        yield server.start()
     finally:
         server.stop()
 
@@ -30,7 +30,7 @@ def gateway(kafka: RealKafka, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """The daemon in front of it."""
     daemon = a_gateway(tmp_path_factory.mktemp("gateway"), kafka.bootstrap)
     try:
-        yield daemon.start()  # type: ignore[misc]
+        yield daemon.start()
     finally:
         daemon.stop()
 

@@ -47,7 +47,7 @@ def groupless() -> Iterator[str]:
 def front(groupless: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groupkeeper]:
     daemon = a_gateway(tmp_path_factory.mktemp("front"), groupless)
     try:
-        yield daemon.start()  # type: ignore[misc]
+        yield daemon.start()
     finally:
         daemon.stop()
 

@@ -46,7 +46,7 @@ def transactional(
     server = RealKafka(tmp_path_factory.mktemp("transactional"), {}, SETTINGS)
     server.features = {"transaction.version": request.param}
     try:
-        yield server.start()  # type: ignore[misc]
+        yield server.start()
     finally:
         server.stop()
 
@@ -61,7 +61,7 @@ def front(
     }
     daemon = a_gateway(tmp_path_factory.mktemp("front"), transactional.bootstrap, settings)
     try:
-        yield daemon.start()  # type: ignore[misc]
+        yield daemon.start()
     finally:
         daemon.stop()
 

@@ -35,7 +35,7 @@ def moving(kafka: RealKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     }
     daemon = a_gateway(tmp_path_factory.mktemp("moving"), kafka.bootstrap, settings)
     try:
-        yield daemon.start()  # type: ignore[misc]
+        yield daemon.start()
     finally:
         daemon.stop()
 

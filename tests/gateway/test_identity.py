@@ -62,7 +62,7 @@ def gateway(
 ) -> Iterator[Groupkeeper]:
     daemon = in_front_of(guarded, tmp_path_factory.mktemp("gateway"), "client")
     try:
-        yield daemon.start()  # type: ignore[misc]
+        yield daemon.start()
     finally:
         daemon.stop()
 

@@ -31,7 +31,7 @@ LOST = "groupkeeper_upstream_journal_lost_shards"
 def gateway(kafka: RealKafka, tmp_path: Path) -> Iterator[Groupkeeper]:
     daemon = a_gateway(tmp_path / "gateway", kafka.bootstrap, {"upstream.journal_topic": JOURNAL})
     try:
-        yield daemon.start()  # type: ignore[misc]
+        yield daemon.start()
     finally:
         daemon.stop()
 

@@ -28,7 +28,7 @@ def own_kafka(tmp_path: Path) -> Iterator[RealKafka]:
     """A broker that a test may kill."""
     server = RealKafka(tmp_path / "kafka", {})
     try:
-        yield server.start()  # type: ignore[misc]
+        yield server.start()
     finally:
         server.stop()
 
@@ -37,7 +37,7 @@ def own_kafka(tmp_path: Path) -> Iterator[RealKafka]:
 def own_gateway(own_kafka: RealKafka, tmp_path: Path) -> Iterator[Groupkeeper]:
     daemon = a_gateway(tmp_path / "gateway", own_kafka.bootstrap)
     try:
-        yield daemon.start()  # type: ignore[misc]
+        yield daemon.start()
     finally:
         daemon.stop()
 

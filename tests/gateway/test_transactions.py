@@ -164,7 +164,7 @@ def fill(bootstrap: str, topic: str) -> None:
 def failing(kafka: RealKafka, tmp_path: Path) -> Iterator[FailpointGateway]:
     gateway = a_failing_gateway(tmp_path / "gateway", kafka.bootstrap)
     try:
-        yield gateway.start()  # type: ignore[misc]
+        yield gateway.start()
     finally:
         gateway.stop()
 

@@ -226,7 +226,7 @@ def kafka(
     server = RealKafka(tmp_path_factory.mktemp("kafka"), {}, STORE_SETTINGS)
     server.settings |= kafka_access.settings(server.port)
     try:
-        yield server.start()  # type: ignore[misc]
+        yield server.start()
     finally:
         server.stop()
 

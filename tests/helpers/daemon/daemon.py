@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,7 +135,7 @@ class Daemon:
                 start_new_session=True,
             )
 
-    def start(self) -> Daemon:
+    def start(self) -> Self:
         """Start the process and return when it serves groups."""
         self.launch()
         self.wait_ready()

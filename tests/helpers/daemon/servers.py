@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tests.helpers.daemon.daemon import Daemon, free_port
 from tests.helpers.wire.raw_client import RawClient
@@ -69,7 +69,7 @@ class ArmedDaemon(Groupkeeper):
         ready.write_text(f"{point} {count}")
         ready.rename(self._order)
 
-    def start(self) -> ArmedDaemon:
+    def start(self) -> Self:
         """Start it, disarmed."""
         self._order.unlink(missing_ok=True)
         super().start()
@@ -103,7 +103,7 @@ class Kafka:
         """How to start it."""
         return [*shlex.split(os.environ["CONFORMANCE_KAFKA"]), str(self.port), str(self.directory)]
 
-    def start(self) -> Kafka:
+    def start(self) -> Self:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command(), stdout=log, stderr=log, start_new_session=True
