@@ -80,8 +80,11 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) --jobs=2 --output-sync=target $(SIDE_BY_SIDE)
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
 
-# What says the same for all versions. First rules about the sources, tests of our own checks, and what only
-# other targets run: an old client cannot even import it.
+# What only other targets run: an old client cannot even import it.
+ELSEWHERE := clients|clients_long|spark|spark_long|differential|compiled|compiled_long|registry|postgres|zookeeper|consul|kafka_topic|storage_long|gateway|gateway_long
+RUN_ELSEWHERE = $(shell grep -lrE '^pytestmark = \[?pytest\.mark\.($(ELSEWHERE))\b' tests)
+
+# What says the same for all versions. First rules about the sources and tests of our own checks.
 # Then what meets no library but msgspec, which other tests decode with: the core and its worlds.
 # Then what kills a daemon or breaks its files, which are SQLite's and the kernel's. Then a protocol that the
 # oldest librdkafka does not speak. Then starts and ends of whole daemons, the demo, and clients that
@@ -105,7 +108,7 @@ NEED_NEW_LIBRDKAFKA := $(addprefix tests/conformance/, \
 OTHERS := 'fastapi==0.115.*' 'structlog==24.4.*' 'aiokafka==0.12.*'
 test-oldest: .venv/installed-for-tests .venv-oldest/installed ## `make unit` on the oldest versions that pyproject.toml allows, with fewer examples and without what is the same for all; how pip resolves beside others
 	$(OLDEST_PIP) install --dry-run --ignore-installed '.[server]' $(OTHERS)
-	EXAMPLES_SHARE=0.2 $(MAKE) unit BIN=.venv-oldest/bin LEFT_OUT='$(SAME_FOR_ALL)' DESELECTED='$(NEED_NEW_LIBRDKAFKA)'
+	EXAMPLES_SHARE=0.2 $(MAKE) unit BIN=.venv-oldest/bin LEFT_OUT='$(SAME_FOR_ALL) $(RUN_ELSEWHERE)' DESELECTED='$(NEED_NEW_LIBRDKAFKA)'
 
 test-compiled: .venv/installed-for-tests ## The tests of the hot path, once more on it as mypyc compiles it; needs a C compiler
 	@command -v cc >/dev/null || { echo "make test-compiled needs a C compiler and Python's headers (Debian: apt install gcc libc6-dev python3-dev)." >&2; exit 1; }

@@ -80,6 +80,14 @@ def test_the_oldest_versions_that_are_tested_are_the_lower_bounds():
     assert {name: pinned.get(name) for name in wanted} == wanted
 
 
+def test_the_oldest_versions_import_no_file_whose_tests_run_in_another_target():
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    deselected = options["addopts"][-1].removeprefix("not ").split(" and not ")
+    elsewhere = re.search(r"^ELSEWHERE := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert elsewhere is not None
+    assert sorted(elsewhere[1].split("|")) == sorted(deselected)
+
+
 def run(script: str, blocked: set[str]) -> subprocess.CompletedProcess[str]:
     script = BLOCKED.format(blocked=sorted(blocked)) + script
     return subprocess.run(
