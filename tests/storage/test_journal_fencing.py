@@ -319,3 +319,68 @@ async def test_a_fold_that_fails_is_tried_again_and_no_append_fails() -> None:
     seqs = [event["seq"] for event in server.events()]
     assert seqs == [*range(1, 7)]
     await owner.storage.close()
+
+
+@pytest.mark.parametrize("is_lost_by", ["an observer", "a standby"])
+@virtual_time
+async def test_leases_that_were_lost_before_their_answer_came_are_acquired_again(
+    is_lost_by: str,
+) -> None:
+    """Nobody would notice that they are lost, and no shard would answer again."""
+    server, pause = FakeServer(), HeldCalls()
+    owner = await Owner(a_storage(server, pause)).start()
+    before = copy.deepcopy(server)
+    await owner.append(0, [commit("g", 1)])
+    gate = pause.hold("acquire", is_done=True)
+    late = asyncio.ensure_future(owner.storage.acquire(SHARDS, "owner"))
+    await gate.reached.wait()
+    if is_lost_by == "an observer":
+        end_life(server)
+    else:
+        server.__dict__.update(before.__dict__)
+    await asyncio.sleep(TTL_MS / 1000)
+    assert owner.storage.read_time_left_ms() == 0
+    pause.gates.clear()
+    gate.open()
+    with pytest.raises(StorageError, match="while shards were acquired"):
+        await late
+    assert await offset_after_load(owner) == (1 if is_lost_by == "an observer" else None)
+    await owner.append(0, [commit("g", 2)])
+    assert owner.storage.read_time_left_ms() > 0
+    await owner.storage.close()
+
+
+@virtual_time
+async def test_an_append_that_ends_after_the_store_was_set_back_is_in_doubt() -> None:
+    server, pause = FakeServer(), HeldCalls()
+    owner = await Owner(a_storage(server, pause)).start()
+    before = copy.deepcopy(server)
+    await owner.append(0, [commit("g", 1)])
+    gate = pause.hold("append", is_done=True)
+    late = asyncio.ensure_future(owner.storage.append([owner.item(0, Batch([commit("g", 2)], []))]))
+    await gate.reached.wait()
+    server.__dict__.update(before.__dict__)
+    await asyncio.sleep(TTL_MS / 1000)
+    pause.gates.clear()
+    gate.open()
+    with pytest.raises(StorageError, match="during an append"):
+        await late
+    assert await offset_after_load(owner) is None
+    await owner.storage.close()
+
+
+@virtual_time
+async def test_a_late_answer_to_an_append_of_the_old_life_does_not_end_the_new_one() -> None:
+    server, pause = FakeServer(), HeldCalls()
+    owner = await Owner(a_storage(server, pause)).start()
+    gate = pause.hold("append")
+    late = asyncio.ensure_future(owner.storage.append([owner.item(0, Batch([commit("g", 2)], []))]))
+    await gate.reached.wait()
+    assert await offset_after_load(owner) is None
+    pause.gates.clear()
+    gate.open()
+    assert [*await late] == [0]
+    assert not owner.storage.lost(leases_of(owner))
+    await owner.append(0, [commit("g", 3)])
+    assert await offset_after_load(owner) == 3
+    await owner.storage.close()

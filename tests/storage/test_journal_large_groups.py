@@ -6,6 +6,8 @@ import asyncio
 from functools import partial
 from itertools import pairwise
 
+from groupkeeper.coordinator.cluster.topics import Topics
+from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.storage.backends.journal import unfolded
 from groupkeeper.storage.backends.journal.store import FOLD_EVERY_MS, JournalStorage
@@ -15,6 +17,7 @@ from groupkeeper.storage.codec import group_pieces
 from groupkeeper.storage.codec.records import encode_saved
 from tests.helpers.core.record_model import RecordModel
 from tests.helpers.core.records import commit
+from tests.helpers.runtime.coordinator import TOPICS, a_commit, a_world
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
 from tests.helpers.storage.faulty_storage import Gate
@@ -145,3 +148,31 @@ async def test_a_fold_that_takes_long_begins_more_rarely() -> None:
     assert len(gaps) > 3
     assert min(gaps) >= 0.99
     await owner.storage.close()
+
+
+@virtual_time
+async def test_no_group_stops_while_a_fold_takes_longer_than_an_append_may() -> None:
+    """The store is folded when it is idle, by an append that has nothing to write."""
+    held: dict[str, Gate] = {}
+
+    async def pause(call: str, is_done: bool) -> None:
+        await asyncio.sleep(0)
+        if call in held and not is_done:
+            await held[call].wait()
+
+    storage = a_storage(FakeServer(), pause)
+    async with a_world(storage, Topics(TOPICS), append_timeout_ms=1_000) as world:
+        await asyncio.sleep(1)
+        gate = held["fold"] = Gate()
+        await world.until(world.send(a_commit("g", 1)))
+        await gate.reached.wait()
+        for offset in range(2, 12):
+            await asyncio.sleep(1)
+            commit_ = world.send(a_commit("g", offset))
+            await world.until(commit_)
+            assert commit_.error is ErrorCode.NONE
+        assert world.coordinator.stats.appends_failed == 0
+        held.clear()
+        gate.open()
+        await asyncio.sleep(5)
+        assert not storage.unfolded()

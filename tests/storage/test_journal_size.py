@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from groupkeeper.storage.backends.journal import store
-from groupkeeper.storage.backends.journal.store import JournalStorage
+from groupkeeper.storage.backends.journal.store import MOST_FULL_WAIT_MS, JournalStorage
 from groupkeeper.storage.backends.journal.succession import PORTION_BYTES
 from groupkeeper.storage.base import Batch, ShardId
 from tests.helpers.core.records import commit
@@ -87,6 +87,24 @@ async def test_an_append_to_a_full_journal_waits_for_the_fold(
     gate, held.gate = held.gate, None
     gate.open()
     assert not await late
+    await owner.fold_all()
+    assert owner.storage.stats()["journal_bytes"] == 0
+    assert (await owner.read()).keys == owner.model.keys
+    await owner.storage.close()
+
+
+@virtual_time
+async def test_an_append_to_a_full_journal_does_not_fail_because_of_a_slow_fold() -> None:
+    server, held = FakeServer(), HeldFolds()
+    owner = await an_owner(server, held, ENTRY_BYTES)
+    held.gate = Gate()
+    await appending(owner, 0, 1, BIG)
+    for offset in range(2, 6):
+        async with asyncio.timeout(MOST_FULL_WAIT_MS / 1000 + 0.001):
+            assert not await appending(owner, 0, offset, BIG)
+    assert owner.storage.stats()["journal_bytes"] > 2 * ENTRY_BYTES
+    gate, held.gate = held.gate, None
+    gate.open()
     await owner.fold_all()
     assert owner.storage.stats()["journal_bytes"] == 0
     assert (await owner.read()).keys == owner.model.keys

@@ -14,7 +14,7 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -83,6 +83,14 @@ JOURNAL_ENTRIES: Final = 2
 is folded, and one that is written meanwhile. Large metadata would otherwise fill the memory of
 ZooKeeper's servers, and that of the process that takes over."""
 
+MOST_FULL_WAIT_MS: Final = 1_000
+"""The longest time that an append waits because the journal is full. If it waited for the end of a
+slow fold, it would fail, and all shards would be loaded again."""
+
+MOST_IDLE_WAIT_MS: Final = 100
+"""The longest time that an append with nothing to write waits for a fold. Meanwhile no shard can
+write."""
+
 CLEAN_EVERY_MS: Final = 60_000
 """The interval at which old events are deleted."""
 
@@ -129,7 +137,6 @@ class JournalStorage:
         self._cleaned_ms = timer_ms()
         self._clock = clock
         self._log_clock = LogClock(clock, new_log_id)
-        self._watch = LifeWatch(lease_ttl_ms)
         self._read_time = ReadTime(lease_ttl_ms)
         self._is_open = False
         self._beating: asyncio.Task[None] | None = None
@@ -143,6 +150,9 @@ class JournalStorage:
         """True if it is unknown whether the last append was stored: while it is in flight, and
         after an error."""
         self._epochs: dict[ShardId, LeaseEpoch] = {}
+        self._losses = 0
+        """How often all leases were lost. A call of the driver that was under way at that time must
+        not count."""
         self._end = JournalEnd(None, 1, 0)
         """The last durable event."""
         self._last_row = 0
@@ -158,8 +168,7 @@ class JournalStorage:
         self._fold_failures = 0
         self._beat_failures = 0
         self._set_backs = 0
-        own = _OwnJournal(self)
-        self._events = JournalEvents(driver, node_id, own, self._log_clock)
+        self._events = JournalEvents(driver, node_id, _OwnJournal(self), self._log_clock)
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -303,9 +312,8 @@ class JournalStorage:
         if self._life_id != life_id:
             return
         if look.next_seq is not None and look.next_seq < next_seq:
-            self._epochs.clear()  # the store has lost appends: begin a new life, and load
-            self._is_in_doubt = True
-            self._read_time.life_ended()
+            self._is_in_doubt = True  # the store has lost appends: begin a new life, and load
+            self._lose_leases()
             return
         self._read_time.beat_succeeded(sent_ms)
         self._drop_lost(look)
@@ -323,8 +331,12 @@ class JournalStorage:
         """
         _log.error("life_ended", store=self._driver.name)
         self._life_id = None
+        self._lose_leases()
+
+    def _lose_leases(self) -> None:
         self._epochs.clear()
         self._read_time.life_ended()
+        self._losses += 1
 
     # --- leases -----------------------------------------------------------------------------------
 
@@ -339,13 +351,23 @@ class JournalStorage:
         if self._is_in_doubt or self._life_id is None:
             await self._go_on_in_new_life()
         try:
-            epochs = await self._driver.acquire(str(self._life_id), shards)
+            epochs = await self._acquire(shards)
         except LifeOver:  # ended by another process, and no beat has noticed yet
             self._lose_life()
             await self._go_on_in_new_life()
-            epochs = await self._driver.acquire(str(self._life_id), shards)
+            epochs = await self._acquire(shards)
         self._epochs |= epochs
         return {shard: Lease(shard, owner, epoch) for shard, epoch in epochs.items()}
+
+    async def _acquire(self, shards: Collection[ShardId]) -> Mapping[ShardId, LeaseEpoch]:
+        """Acquire the shards in the present life. Raises StorageError if the leases were lost
+        before the answer came: nothing would show later that they are not valid.
+        """
+        losses = self._losses
+        epochs = await self._driver.acquire(str(self._life_id), shards)
+        if self._losses != losses:
+            raise StorageError(f"{self._driver.name}: the life ended while shards were acquired")
+        return epochs
 
     async def _go_on_in_new_life(self) -> None:
         life_id = self._life_id
@@ -420,17 +442,18 @@ class JournalStorage:
             return fenced
         entry = self._encode(ours)
         portion = self._portion(ours, entry)
-        life_id = self._life_id
+        life_id, losses = self._life_id, self._losses
         self._is_in_doubt = True
         try:
             if self._is_filled(1, len(entry.payload)):
-                await self._end_of_fold()
+                await self._end_of_fold(MOST_FULL_WAIT_MS / 1000)
             await self._driver.append(life_id, entry)
         except LifeOver:
-            self._is_in_doubt = False
-            self._lose_life()
+            if self._life_id == life_id:  # otherwise a new life has begun since
+                self._is_in_doubt = False
+                self._lose_life()
             return [item.shard for item in items]
-        if self._life_id != life_id:
+        if self._losses != losses:
             raise StorageError(f"{self._driver.name}: the life ended during an append")
         self._is_in_doubt = False
         if entry.event_count:
@@ -493,7 +516,7 @@ class JournalStorage:
         if self._folding is None:
             saved = {item.shard: item.saved for item in items}
             self._begin_fold(self._unfolded.take(saved, self._last_row))
-        await self._end_of_fold()
+        await self._end_of_fold(MOST_IDLE_WAIT_MS / 1000)
 
     async def _fold(self, portion: FoldPortion) -> None:
         """Write the values of one fold, and delete the entries that they replace. If this fails,
@@ -538,10 +561,10 @@ class JournalStorage:
             self._cleaned_ms = now_ms
             await self._driver.delete_events(life_id, self._clock() - self._retention_ms)
 
-    async def _end_of_fold(self) -> None:
-        """Wait until no fold is in flight."""
+    async def _end_of_fold(self, limit_s: float | None = None) -> None:
+        """Wait until no fold is in flight, or until the time is over."""
         if self._folding is not None:
-            await asyncio.wait([self._folding])
+            await asyncio.wait([self._folding], timeout=limit_s)
 
     # --- figures ----------------------------------------------------------------------------------
 
