@@ -371,7 +371,7 @@ def without_password(url: str) -> str:
 
 
 def _without_user(url: str) -> str:
-    """Return a URL that nobody knows, for messages. Everything before an @ may be a password."""
+    """Return a URL of unknown form for messages. Everything before an @ may be a password."""
     shown = re.sub(_MASKED_PARAMETER, r"\1***", url)
     scheme, colon, rest = shown.partition(":")
     user, at, place = rest.rpartition("@")

@@ -145,8 +145,8 @@ class PartitionLog:
                 return answer
 
     def _give_up_s(self) -> float | None:
-        """Return the time to give up, or None for never. A leader may wait for messages before it
-        answers, so this wait is added.
+        """Return the time at which to give up; None for never. It includes the time for which a
+        leader may wait for messages before it answers.
         """
         limits = self._limits
         if limits.give_up_ms is None:

@@ -28,7 +28,7 @@ COLUMNS = "SHARD GROUP PRODUCER EPOCH TOPIC PARTITION OFFSET SINCE"
 
 
 class Decision(Enum):
-    """What becomes of pending offsets."""
+    """The decision about pending offsets: they count, or they are dropped."""
 
     COMMIT = "commit"
     ABORT = "abort"

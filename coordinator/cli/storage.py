@@ -226,7 +226,9 @@ def _keep_events(url: str, log: LogSettings, password: str | None) -> None:
 
 
 def _kept_lines(of_log: str, kept: KeptEvents) -> Iterator[str]:
-    """Yield the lines to print about the events of one log: where they are, and which are not."""
+    """Yield the lines to print about the events of one log: where they are, and which are
+    lost.
+    """
     keep = f"({kept.written} were written now): keep them, they are not in the new store"
     if kept.lost is None:
         yield (

@@ -1,4 +1,4 @@
-"""``groupkeeper upstream status``: what a running gateway says of the cluster behind it."""
+"""``groupkeeper upstream status``: the state of the cluster behind a running gateway."""
 
 from __future__ import annotations
 

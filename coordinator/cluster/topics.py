@@ -3,8 +3,8 @@
 See docs/design.md#static-mode. Topics are records in the cluster shard; this module has only the
 durable ones. In static mode an end is the largest offset that a group ever committed, or that the
 config names. It only grows, when an append is durable, and is deleted with its topic. In gateway
-mode the upstream tells the end of each partition that has a committed offset (``observe_ends``).
-The module knows nothing of the runtime, which feeds it.
+mode the upstream reports the end of each partition that has a committed offset (``observe_ends``).
+The runtime calls this module, and this module does not import the runtime.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Topics:
         return end if configured is None else max(end, configured.end_offset)
 
     def observed_end(self, topic_id: str, partition: int) -> int:
-        """Return the end that an upstream cluster told last; ``UNKNOWN_END`` if it told none."""
+        """Return the last end that the upstream reported; ``UNKNOWN_END`` if it reported none."""
         return self._observed_ends.get(topic_id, {}).get(partition, UNKNOWN_END)
 
     def change(self, request: ChangeTopics, ticket: Ticket) -> None:
@@ -168,7 +168,7 @@ class Topics:
                     self.rewinds += 1
 
     def observe_ends(self, found: Mapping[PartitionKey, int]) -> None:
-        """Set the ends that an upstream cluster has told. They may be lower than before, because a
+        """Set the ends that the upstream has reported. They may be lower than before, because a
         topic there may be truncated."""
         for (topic_id, partition), end in found.items():
             if topic_id in self.image.by_id:

@@ -1,4 +1,4 @@
-"""``mypyc_attr``, which tells mypyc how to compile a class. Without mypyc it does nothing."""
+"""``mypyc_attr``, a decorator about how mypyc compiles a class. Without mypyc it does nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store and the journal of a gateway, without its listeners, for a command."""
+"""Opens the store and the journal of a gateway for a command. It opens no listener."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ async def opened_journal(
 ) -> AsyncIterator[tuple[Journal, GroupCoordinator]]:
     """Open the store and the journal as a start of the daemon does, but serve nobody.
 
-    Raises RepairFailed if that, and what the caller does, does not succeed in this time.
+    Raises RepairFailed if the start and the work of the caller together take longer than
+    ``timeout_s``, or fail.
     """
     # what the journal logs is in the output or in the message of a failure
     configure_logging(settings.logging.model_copy(update={"level": "critical"}))

@@ -54,7 +54,7 @@ def to_add_partitions(frame: bytes, journal: JournalTopic) -> bytes:
 
 
 def from_add_partitions(reply: bytes, version: int, *, as_client: bool = False) -> bytes:
-    """Return the answer to an AddOffsetsToTxn of this version, for that to our AddPartitionsToTxn.
+    """Convert the answer to our AddPartitionsToTxn into one to an AddOffsetsToTxn of this version.
 
     Both are whole frames. ``as_client`` means that the broker has asked for the client's own rights
     (``upstream.identity``). Raises ProtocolError if the reply is damaged.

@@ -53,7 +53,7 @@ class Addresses:
         self._views.clear()
 
     def view(self, host: str) -> View:
-        """Return the cluster as a client sees it that connected to this host of ours."""
+        """Return the cluster as it looks to a client that connected to this host of ours."""
         view = self._views.get(host)
         if view is None:
             if len(self._views) >= MAX_VIEWS:

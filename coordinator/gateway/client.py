@@ -332,5 +332,5 @@ def _frame(asked: _Waiting, body: bytes) -> bytes:
 
 
 def _is_unsupported(body: bytes) -> bool:
-    """A broker that lacks the version of an ApiVersions answers in version 0 (KIP-35)."""
+    """Return True for the answer of a broker that lacks this version of ApiVersions (KIP-35)."""
     return body[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")

@@ -71,7 +71,7 @@ class _Stage(IntEnum):
 
 
 class ClientLogin:
-    """The authentication of one client connection, again and again (KIP-368)."""
+    """The authentication of one client connection, which the client may repeat (KIP-368)."""
 
     # fmt: off
     __slots__ = (
@@ -103,7 +103,7 @@ class ClientLogin:
 
     @property
     def has_begun(self) -> bool:
-        """True if the broker's connection has been told anything, so that no other one does."""
+        """True if the authentication has begun. It then needs this connection to the broker."""
         return self._stage is not _Stage.NEW or self._asked is not None
 
     @property
@@ -154,7 +154,7 @@ class ClientLogin:
         return frame[:_VERSION_AT] + sent.to_bytes(2, "big") + frame[_VERSION_AT + 2 :]
 
     def answered(self, version: int, reply: bytes) -> bytes:
-        """Take the answer of the broker. Return it for the client, which asked in this version.
+        """Process the answer of the broker. Return it for the client, which asked in this version.
 
         Raises ProtocolError if it cannot be read.
         """
@@ -202,9 +202,10 @@ class ClientLogin:
         )
 
     def proved(self, reply: bytes) -> bytes:
-        """Take the answer to the proof. Return what the client gets of it: nothing.
+        """Process the answer to the proof. Return no bytes, because the client does not get it.
 
-        Sets ``failure`` if it proves nothing. Raises ProtocolError if it cannot be read.
+        Sets ``failure`` if the client is not authenticated. Raises ProtocolError if the answer
+        cannot be read.
 
         In the middle of an authentication Kafka answers with an error, which has no brokers
         (SaslServerAuthenticator.handleSaslToken). Nor may a client become another one, as in Kafka
@@ -290,4 +291,4 @@ _NAMES: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def no_login() -> None:
-    """Return that clients are not asked who they are (``upstream.identity = "ours"``)."""
+    """Return None: clients need not authenticate themselves (``upstream.identity = "ours"``)."""

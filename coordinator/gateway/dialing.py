@@ -51,7 +51,7 @@ _ITERATIONS: Final = re.compile(rb"(?:^|,)i=(\d{1,10})(?:,|$)")
 
 
 class DialError(Exception):
-    """No connection to this broker is to be had now. The message is one line for a person."""
+    """A connection to this broker is not possible now. The message is one line for a person."""
 
 
 class Dialed(NamedTuple):

@@ -9,7 +9,7 @@ from groupkeeper.coordinator.core.records import OffsetsCommitted
 
 
 class GatewayTopics(Topics):
-    """Topics whose ends the upstream tells. Commits do not imply an end."""
+    """Topics whose ends the upstream reports. Commits do not imply an end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class GatewayTopics(Topics):
         """Called with each durable commit. The mirror sets it."""
 
     def end_offset(self, topic_id: str, partition: int) -> int:
-        """Return the end that the upstream told last; ``UNKNOWN_END`` if it told none."""
+        """Return the last end that the upstream reported; ``UNKNOWN_END`` if it reported none."""
         return self.observed_end(topic_id, partition)
 
     def _log_differences(self) -> None:

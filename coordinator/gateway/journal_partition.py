@@ -56,7 +56,9 @@ class JournalPartition:
         return ended
 
     def keep(self, pending: Mapping[str, int], before: int) -> None:
-        """Forget the records before this offset that are none of these: the producer by id."""
+        """Forget the records before this offset, except those of ``pending``: the producer of each
+        id.
+        """
         for producer_id, ids in [*self._open.items()]:
             kept = {
                 each: offset

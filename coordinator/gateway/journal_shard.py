@@ -137,7 +137,7 @@ class JournalShard:
     async def _forget_unknown(self, before: int) -> None:
         """Forget the records before this position that belong to no pending offsets.
 
-        Offsets are pending before their record is written, so the shard knows them by now.
+        Offsets are pending before their record is written, so the shard already knows them.
         """
         pending = await self.read_pending()
         self.partition.keep(pending, before)
@@ -171,8 +171,8 @@ class JournalShard:
     async def _write(self) -> None:
         """Write ended transactions and the position to the shard, until nothing is left.
 
-        Each request has the position after it: where a restart would have to begin. While some
-        ended transactions are left, that is not after any of theirs, so it stays.
+        Each request has the position at which a restart would begin. While ended transactions are
+        left for a later request, a restart must read them again. So the position stays.
         """
         while self._ended or self._is_far():
             ended = tuple(self._ended[:MAX_ENDED_AT_ONCE])

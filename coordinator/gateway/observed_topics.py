@@ -102,7 +102,7 @@ class ObservedTopics:
             await asyncio.wait(tasks, timeout=LOOK_UP_S)
 
     def worth_asking(self, keys: Collection[TopicKey]) -> list[TopicKey]:
-        """Return the topics that are neither known nor lately found unknown."""
+        """Return the unknown topics, except those that the upstream did not know a moment ago."""
         now_s = asyncio.get_running_loop().time()
         return [
             key for key in keys if not self._is_known(key) and self._unknown.get(key, 0.0) <= now_s

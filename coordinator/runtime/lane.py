@@ -379,8 +379,8 @@ class Lane:
         return items
 
     async def _finish(self, append: Append, fenced: Iterable[ShardId]) -> None:
-        """Send the replies that waited for an append. The store has refused (fenced) some slots,
-        which the host drops.
+        """Send the replies that waited for an append. If the store has refused (fenced) some slots,
+        the host drops them.
 
         Thousands of replies may have waited, so some of them are sent in each turn of the loop.
         """

@@ -72,8 +72,8 @@ class Leases:
                 log.warning("leases_not_renewed", error=str(error) or repr(error))
 
     def check_time(self) -> None:
-        """Suspend every shard if the store has not confirmed the leases for too long. Another
-        process may own the shards by now.
+        """Suspend every shard if the store has not confirmed the leases for too long:
+        another process may own the shards.
         """
         if self._limits_reads is None or self._limits_reads.read_time_left_ms() > 0:
             return

@@ -15,7 +15,7 @@ class SharedPage:
         self._making: asyncio.Task[bytes] | None = None
 
     async def page(self) -> bytes:
-        """Return the page. Whoever gives up does not end it for the others."""
+        """Return the page. If one caller is cancelled, the others still get it."""
         if self._making is None or self._making.done():
             self._making = asyncio.create_task(self._made())
         return await asyncio.shield(self._making)

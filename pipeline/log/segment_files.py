@@ -238,9 +238,9 @@ class Judged(NamedTuple):
 def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judged:
     """Return the rows that count: for each file, those of the newest batch.
 
-    If the manifest now lists another checksum than that of the file that was read, this file was
-    wrong, and its rows do not count. If the file was right when it was read and is damaged now, its
-    rows still count.
+    A file was wrong if its checksum, when it was read, is not the one that the manifest has now.
+    Its rows do not count. If a file was right when it was read and is damaged now, its rows still
+    count.
     """
     newest: dict[str, HeldSegment] = {}
     counting: list[HeldSegment] = []

@@ -279,7 +279,7 @@ def head_line(scope: Scope) -> str:
 
 
 def lag_note(sampled_ms: int | None) -> str:
-    """Return the first line of a page with lag. It says to what end lag is the distance.
+    """Return the first line of a page with lag. It says which end of a partition counts.
 
     ``sampled_ms`` is when the true ends were last sampled.
     """

@@ -1,7 +1,7 @@
 """An archive of the classes that Spark's JVM has loaded. The next JVM maps it into memory.
 
 Without an archive, each JVM reads ten thousand classes from 300 jars, parses them and verifies
-them. That is a third of what a run over a few events costs.
+them. This takes a third of the time of a run over a few events.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class ClassArchive:
         return f'"-XX:SharedArchiveFile={self._file}" {_QUIET}'
 
     def keep(self, jvm: subprocess.Popen[bytes]) -> None:
-        """End a JVM that writes the archive, and put the archive in its place.
+        """End the JVM, which then writes the archive. Wait for this, and rename the file.
 
-        No other JVM sees a part of it.
+        The file gets its name when it is complete, so no other JVM reads a part of it.
         """
         assert jvm.stdin is not None
         jvm.stdin.close()  # at its end Spark's JVM ends
@@ -80,7 +80,7 @@ def end_spark(archive: ClassArchive) -> None:
 
 
 def _fingerprint() -> str:
-    """Return what changes if Java or the jars of Spark are replaced."""
+    """Return a text that changes if Java or the jars of Spark are replaced."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
     jars = Path(_find_spark_home(), "jars")

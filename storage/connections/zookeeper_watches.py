@@ -47,7 +47,7 @@ class Bells:
             bell.ring()
 
     def post(self, bell: _Bell) -> None:
-        """Schedule the bell on the loop."""
+        """Ring a bell on the loop. Any thread may call this."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(bell.ring)
 

@@ -107,7 +107,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
 def _read_once(
     rows: EventRows, wanted: _Wanted, lost: _Lost, log_dir: str | Path | None, live_only: bool
 ) -> Iterator[EventDict]:
-    """Yield the wanted events. ``wanted.after_seq`` grows with what is done."""
+    """Yield the wanted events. ``wanted.after_seq`` is the last seq that was read."""
     rows.hold()  # rows that are trimmed after this stay visible
     directory = log_dir or rows.note().log_dir
     first_seq = rows.ends().first_seq

@@ -19,8 +19,8 @@ from groupkeeper.storage.segment_lines import EventDict
 
 
 class EventsMoved(StorageError):
-    """Events were moved into files, or deleted, while they were read. To read again finds them, or
-    finds out that they are nowhere.
+    """Events were moved into files, or deleted, while they were read. A second read finds them in
+    files, or finds that they were deleted.
     """
 
 

@@ -117,9 +117,9 @@ async def move_store(  # noqa: PLR0913 - each is a setting
 def keep_events_of(
     url: str, log_dir: Path, password: str | None = None
 ) -> Mapping[str, KeptEvents]:
-    """Write those events of a store into files that are only in the store. Blocks.
+    """Write the events that are only in the store into files. Blocks.
 
-    Return where those of each of its logs are: each node that has used PostgreSQL, ZooKeeper or
+    Return where the events of each log are: each node that has used PostgreSQL, ZooKeeper or
     Consul has a log of its own. Return nothing for a store whose events no other process can read.
     Raises StorageError or OSError.
     """

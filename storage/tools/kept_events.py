@@ -1,8 +1,8 @@
 """Writes the events of a store that nobody uses any more into files, for ``groupkeeper storage
 move``.
 
-A move copies groups, not events. Their files stay where they are, but the newest events, or all of
-a store that seals none, are only in the store.
+A move copies groups, not events. Files of events stay where they are. But the newest events are
+only in the store, or all events, if nothing was sealed.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from graphlib import CycleError
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.helpers.printed.printed_docs import ROOT
 from tests.helpers.printed.printed_rooms import imports, needed, picture
 
+TOPS = ("coordinator", "protocol", "storage", "pipeline", "clients")
 ARROWS = {("a", "b"), ("b", "c"), ("a", "c"), ("d", "c")}
 
 
@@ -43,8 +45,30 @@ def test_every_folder_of_the_coordinator_is_a_box():
 def test_every_folder_of_the_sources_has_its_line_below_the_picture():
     lines = (ROOT / "docs/architecture.md").read_text().splitlines()
     named = {line.split("`")[1] for line in lines if line.startswith("- `")}
-    tops = ("coordinator", "protocol", "storage", "pipeline", "clients")
-    files = [path for top in tops for path in (ROOT / top).rglob("*.py")]
+    files = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
     folders = {f"{path.parent.relative_to(ROOT)}/" for path in files}
     assert len(folders) > 20
     assert sorted(folders - named) == []
+
+
+A_FILE_FOR_EACH_API = ("coordinator/handlers/", "coordinator/handlers/configs/", "protocol/packed/")
+
+
+def test_the_line_of_a_room_names_its_files():
+    text = (ROOT / "docs/architecture.md").read_text()
+    parts = re.split(r"\n- |\n\n", text)
+    lines = {part.split("`")[1]: part for part in parts if "`" in part}
+    files = [
+        path
+        for top in TOPS
+        for path in (ROOT / top).rglob("*.py")
+        if f"{path.parent.relative_to(ROOT)}/" not in A_FILE_FOR_EACH_API
+    ]
+    assert len(files) > 300
+    missing = []
+    for path in files:
+        name = path.relative_to(ROOT).with_suffix("").as_posix()
+        line = lines[f"{path.parent.relative_to(ROOT)}/"]
+        if path.stem != "__init__" and f"`{path.stem}`" not in line and name not in lines:
+            missing.append(name)
+    assert missing == []

@@ -246,7 +246,8 @@ def release_command(  # noqa: PLR0913  the options of a command
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Release the claim of an instance, whoever made it. The instance is not notified.
+    """Release the claim of an instance, even if another process made it. The instance is not
+    notified.
 
     Exits 1 if the instance has not claimed the partition.
     """

@@ -97,8 +97,8 @@ def overrides_changed(shard: ShardState, group: ClassicGroup) -> None:
 
 
 def resume(shard: ShardState, group: ClassicGroup, stopped_ms: int) -> None:
-    """Start the phase of a rebalance again after its group was not served for so many ms. Members
-    could not join or sync in this time, so all of them get the whole rebalance timeout.
+    """Start the phase of a rebalance again, after the group was not served for ``stopped_ms``.
+    Members could not join or sync in this time, so all of them get the whole rebalance timeout.
     """
     group.rebalance_started_ms += stopped_ms
     timeout_ms = group.largest_rebalance_timeout_ms()

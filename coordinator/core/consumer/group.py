@@ -212,7 +212,7 @@ class ConsumerGroup(Group):
         self._settled += member.is_settled(self.epochs.target)
 
     def _disown(self, topic: str, numbers: Iterable[int], member_id: str) -> None:
-        """Forget the owner of these partitions, where it is this member."""
+        """Forget this member as the owner of these partitions."""
         owners = self.owners.get(topic, {})
         for number in numbers:
             if owners.get(number) == member_id:

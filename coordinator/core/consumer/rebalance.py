@@ -264,7 +264,8 @@ def time_revocation(shard: ShardState, member: ConsumerGroupMember) -> None:
     """Start the time in which a member must give up partitions. If it has none to give up, clear
     this deadline.
 
-    A classic member has this time from the heartbeat that tells it to join again.
+    For a classic member, the time begins with the heartbeat that is answered with
+    REBALANCE_IN_PROGRESS.
     """
     if member.current.state != ReconciliationState.UNREVOKED_PARTITIONS:
         shard.deadlines.clear(member.rebalance)

@@ -65,7 +65,8 @@ def reconcile(
     given up.
 
     All work goes topic by topic, and what a member keeps stays the same object: a member may have
-    100,000 partitions, or 20,000 topics, and the loop must not stand for longer than 100 ms.
+    100,000 partitions, or 20,000 topics, and the loop must not be blocked for more
+    than 100 ms.
     """
     state = current.state
     if state == ReconciliationState.STABLE and current.epoch == target.epoch:
@@ -166,8 +167,8 @@ def _available(
     kept: PartitionEpochs,
     taken: Mapping[str, Collection[int]],
 ) -> tuple[PartitionEpochs, bool]:
-    """Return the partitions of the topics of which the member gets some now, and whether it then
-    has all that it should have.
+    """Return the topics of which the member gets more partitions now, each with all that it then
+    has. Also return True if it then has its whole target.
     """
     got: PartitionEpochs = {}
     alike: dict[tuple[int, ...], OfTopic] = {}  # topics that are divided alike share a tuple
@@ -195,7 +196,7 @@ def _without(numbers: Iterable[int], others: Container[int]) -> tuple[int, ...]:
 
 
 def _merged(some: OfTopic, others: OfTopic) -> OfTopic:
-    """Return the partitions of one topic that are in one of both."""
+    """Return the partitions of one topic from both tuples, sorted."""
     return tuple(sorted((*some, *others)))
 
 

@@ -47,7 +47,7 @@ def _may_resolve(shard: ShardState, group: ConsumerGroup) -> bool:
 def resolve_if_due(shard: ShardState, group: ConsumerGroup, pattern: str | None) -> None:
     """Begin to resolve all patterns together, if it is time. ``pattern`` is the member's own.
 
-    The caller forgets the member's last pattern afterwards. As in Kafka, a new pattern waits for
+    The member's previous pattern is still known here. As in Kafka, a new pattern waits for
     ten seconds after the last resolution even if no other pattern is left. The next heartbeat then
     finds no resolution, and begins one.
     """

@@ -86,8 +86,8 @@ class Pendings:
     def of_group(self, group_id: str, before: int | None = None) -> list[PendingOffsets]:
         """Return the pending offsets of a group, in the order of their arrival.
 
-        With ``before``, return those that arrived before this arrival. A group may have thousands,
-        and this is called for each of them when it ends, so it does not look at the others.
+        With ``before``, return only those that arrived earlier. This is called at the end of each
+        pending transaction, and a group may have thousands. So it does not look at later ones.
         """
         records = self._of_group.get(group_id)
         if records is None:

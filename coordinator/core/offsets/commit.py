@@ -406,7 +406,9 @@ def _expire_time_ms(wall_ms: int, retention_ms: int) -> int:
 def _refuse(
     shard: ShardState, group: Group | None, request: OffsetCommit, ticket: Ticket, error: ErrorCode
 ) -> None:
-    """Answer a commit that its group or member may not make."""
+    """Refuse a commit because of its group or member. Partitions that do not exist get their own
+    error.
+    """
     errors = not_existing(shard, request)
     if reaches_group(request, errors):
         if group is not None:

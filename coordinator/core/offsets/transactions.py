@@ -280,7 +280,7 @@ def _committed(group: Group, topic: PendingTopic) -> CommittedTopic:
 
 
 def _previous(stored: SavedOffset | None, topic_id: str) -> int:
-    """Return the offset that a commit replaces. One of a deleted topic of this name is none."""
+    """Return the offset that a commit replaces. Ignore one of a deleted topic with this name."""
     if stored is None or (stored.topic_id and topic_id and stored.topic_id != topic_id):
         return NO_OFFSET
     return stored.offset

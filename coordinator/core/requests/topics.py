@@ -16,7 +16,7 @@ class ClusterResult(AnyResult, frozen=True):
     """A result of a request to the cluster shard. In Kafka the controller answers such requests."""
 
     def replaced(self, code: ErrorCode, loads_again: bool) -> Self:
-        """Return the other answer with NOT_CONTROLLER instead of NOT_COORDINATOR."""
+        """Do the same as the base class, but with NOT_CONTROLLER instead of NOT_COORDINATOR."""
         return super().replaced(_of_controller(code), loads_again)
 
 
@@ -33,7 +33,7 @@ class ClusterRequest(AnyRequest, frozen=True):
     when_full = ErrorCode.NOT_CONTROLLER
 
     def refused(self, code: ErrorCode) -> Result:
-        """Return the refusal with NOT_CONTROLLER instead of NOT_COORDINATOR."""
+        """Do the same as the base class, but with NOT_CONTROLLER instead of NOT_COORDINATOR."""
         return super().refused(_of_controller(code))
 
 

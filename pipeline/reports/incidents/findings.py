@@ -118,7 +118,9 @@ def _client() -> Column:
 
 
 def storms(facts: Facts) -> DataFrame:
-    """Find rebalances that have enough other rebalances of their group near them in time."""
+    """Find the rebalances of each group that are part of a storm: at least ``storm_rebalances``
+    within ``storm_minutes``.
+    """
     most = facts.bounds.storm_rebalances
     begun_ms = F.coalesce("started_ms", "completed_ms", "assigned_ms")
     rows = facts.scope.gold("rebalances").withColumn("since_ms", begun_ms)

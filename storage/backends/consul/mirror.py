@@ -219,7 +219,7 @@ class ConsulMirrorSession:
 
 @contextmanager
 def _rights_named(prefix: str) -> Iterator[None]:
-    """Add to an error about a missing right what the mirror needs. The store may work without."""
+    """Add the rights that the mirror needs to an error about a missing right."""
     try:
         yield
     except ConsulRefused as error:
@@ -250,7 +250,7 @@ def _locked(
 
 
 def _portions(changes: list[_Change]) -> Iterator[list[_Change]]:
-    """Divide changes into those of one transaction."""
+    """Divide changes into transactions."""
     portion: list[_Change] = []
     count = size = 0
     for change in changes:

@@ -83,7 +83,7 @@ def view_of(
 
 
 def log_ends(spans: Sequence[LogSpan], entries: Sequence[JournalEntry]) -> list[LogHead]:
-    """Return the last event of each node, that of the node that wrote last at the end.
+    """Return the last event of each node. The node that wrote last is at the end.
 
     The last log of a node is one that no other log continues. Times alone do not say which node
     wrote last: if the clock was set back, a log has earlier times than the one before it.
@@ -99,7 +99,7 @@ def log_ends(spans: Sequence[LogSpan], entries: Sequence[JournalEntry]) -> list[
 
 
 def _begins(entries: Iterable[JournalEntry]) -> Mapping[str, str | None]:
-    """Return the log that each log continues that begins in an entry."""
+    """Return the previous log of each log that begins in an entry."""
     begins: dict[str, str | None] = {}
     for entry in entries:
         if entry.log_id not in begins:

@@ -124,8 +124,8 @@ class StoredChunks:
         return []
 
     async def trim(self, sealed: Mapping[str, int], delete_chunks: DeleteChunks) -> int:
-        """Delete the chunks without an event that is not sealed, never the newest one. Return how
-        many they were. ``sealed`` has for each log the last event that is in a file.
+        """Delete the chunks whose events are all sealed, but never the newest chunk. Return how
+        many were deleted. ``sealed`` has for each log the last event that is in a file.
         """
         names = [
             name

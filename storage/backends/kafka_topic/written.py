@@ -221,7 +221,7 @@ class ShardKeys:
                     yield key, own.offset_value(rows[partition])
 
     def _kept(self, group_id: str) -> list[Message]:
-        """Return the message of a group without any other key. It exists, but nothing says so."""
+        """Return a message that only says that the group exists. Empty if another key says so."""
         group = self._of(group_id)
         if group.others or any(group.offsets.values()):
             return []

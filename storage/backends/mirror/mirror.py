@@ -61,9 +61,9 @@ class MirrorSession(Protocol):
     async def write(
         self, group_id: str, wanted: MirroredGroup | None, partitions: Mapping[str, int]
     ) -> bool:
-        """Write what differs of one group; None if it was deleted. Return False if something of
-        another program, or of our process before, is in the way. ``partitions`` has the number of
-        partitions of each topic.
+        """Write the changes of one group; ``wanted`` is None if it was deleted. Return False if a
+        part could not be written, because another program or an earlier process of ours owns it.
+        ``partitions`` has the number of partitions of each topic.
         """
 
     async def close(self) -> None:

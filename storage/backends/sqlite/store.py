@@ -343,9 +343,10 @@ class SqliteOffsetStorage:
         return 0
 
     def _write_fold(self, append: _Append) -> None:
-        """Write the present state of some groups, on the thread, after the row. Meanwhile the loop
-        sends the replies. When ``is_done`` is set, the loop counts these groups as folded. After a
-        crash or a failure some groups have an old state, and a load applies the log to them.
+        """Write the present state of some groups, on the thread, after the row. The loop sends
+        the replies at the same time. When ``is_done`` is set, the loop counts these groups as
+        folded. After a crash or a failure some groups have an old state, and a load applies the log
+        to them.
         """
         self._fold_writer.write(self._writer(), append.work, append.keyed, append.epoch)
 
