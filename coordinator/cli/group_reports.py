@@ -11,6 +11,7 @@ from typing import Any, Final
 from groupkeeper.coordinator.cli.broker_client import Broker, BrokerCluster, ServerError, error_name
 from groupkeeper.coordinator.cli.group_waiting import WaitingReport, details_of, waiting_of
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerProtocolError,
     decode_assignment,
@@ -20,15 +21,7 @@ from groupkeeper.protocol.writer import Row
 
 LIST_OFFSETS, OFFSET_FETCH, DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE = 2, 9, 15, 16, 69
 
-STATES: Final = (
-    "PreparingRebalance",
-    "CompletingRebalance",
-    "Stable",
-    "Empty",
-    "Dead",
-    "Assigning",
-    "Reconciling",
-)
+STATES: Final = tuple(state.value for state in GroupState)
 TYPES: Final = ("classic", "consumer", "share", "streams")
 
 _LATEST: Final = -1

@@ -184,7 +184,7 @@ def test_filters_leave_what_matches_in_any_case_and_exit_4_when_nothing_does(gro
 def test_a_state_that_does_not_exist_is_a_usage_error_that_names_those_that_do(groupkeeper):
     result = ask(groupkeeper, "list", "-s", "sleeping")
     assert result.exit_code == 2
-    assert "--state 'sleeping': no such state; known are PreparingRebalance" in result.stderr
+    assert "--state 'sleeping': no such state; known are Empty, PreparingRebalance" in result.stderr
     result = ask(groupkeeper, "list", "-s", "")
     assert "--state '': no such state" in result.stderr
 

@@ -20,7 +20,7 @@ from groupkeeper.coordinator.gateway.apis import (
     treatment,
     treatments,
 )
-from groupkeeper.protocol.versions import API_BY_KEY, FEATURES, Feature
+from groupkeeper.protocol.versions import API_BY_KEY, FEATURES, KNOWN_API_BY_KEY, Feature
 
 APACHE = {
     key: (min(found), max(found))
@@ -136,6 +136,10 @@ def test_every_api_that_names_groups_is_answered_here_or_split():
     }
     assert len(naming) > 10
     assert naming - ours == set()
+
+
+def test_every_api_that_we_serve_has_a_row():
+    assert sorted(KNOWN_API_BY_KEY.keys() - TABLE.keys()) == []
 
 
 def test_versions_newer_than_the_table_are_never_offered():
