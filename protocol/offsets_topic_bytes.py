@@ -29,6 +29,7 @@ from groupkeeper.protocol.packing import (
     varint,
 )
 from groupkeeper.protocol.reader import Input
+from groupkeeper.protocol.spans import written_tags
 
 OFFSET: Final = 1
 GROUP: Final = 2
@@ -406,11 +407,7 @@ def _owned(partitions: PartitionEpochs) -> Iterable[bytes]:
 
 def _tags(tags: Sequence[tuple[int, bytes]], ours: bytes) -> bytes:
     """Return the tagged fields, in the order of their tags. ``ours`` is left out if it is empty."""
-    written = [*tags, (OURS, ours)] if ours else tags
-    parts = [varint(len(written))]
-    for tag, data in written:
-        parts += (varint(tag), varint(len(data)), data)
-    return b"".join(parts)
+    return written_tags([*tags, (OURS, ours)] if ours else tags)
 
 
 _T = TypeVar("_T")

@@ -16,6 +16,7 @@ from struct import Struct, error, unpack_from
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.fields import LAYOUTS, EntityClass, WireField, wire_fields
 from groupkeeper.protocol.packing import MAX_STRING_BYTES
 
@@ -24,7 +25,7 @@ ReadPlain: TypeAlias = Callable[[bytes, int, int], Any]
 bytes are not plain, it returns None or raises one of ``NOT_PLAIN``.
 """
 
-NOT_PLAIN: Final = (IndexError, UnicodeDecodeError, error)
+NOT_PLAIN: Final = (IndexError, UnicodeDecodeError, error, ProtocolError)
 """The errors that a ``ReadPlain`` may raise instead of returning None."""
 
 _NULL_UUID: Final = bytes(16)
@@ -55,11 +56,11 @@ def _never_plain(_data: bytes, _offset: int, _max_elements: int) -> None:
     return None
 
 
-def _long_length(data: bytes, after: int) -> tuple[int, int]:
+def long_length(data: bytes, after: int) -> tuple[int, int]:
     """Return a compact length of several bytes, and the position after it. ``after`` is the
     position after its first byte.
 
-    Raises IndexError if the varint is cut off or has more than five bytes.
+    Raises IndexError if the varint is cut off, and ProtocolError if it has more than five bytes.
     """
     value = data[after - 1] & 0x7F
     for number in range(1, _LONGEST_VARINT):
@@ -68,7 +69,7 @@ def _long_length(data: bytes, after: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * number
         if byte < 0x80:
             return value - 1, after
-    raise IndexError
+    raise ProtocolError("bad_varint", "a varint of more than five bytes")
 
 
 def _uuid(raw: bytes) -> UUID | None:
@@ -88,7 +89,7 @@ class _Source:
             "int16": Struct(">h").unpack_from,
             "int32": Struct(">i").unpack_from,
             "unpack_from": unpack_from,
-            "long_length": _long_length,
+            "long_length": long_length,
             "uuid": _uuid,
         }
         self._count = 0

@@ -19,6 +19,7 @@ from uuid import UUID
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.fields import LAYOUTS, EntityClass, WireField, wire_fields
 from groupkeeper.protocol.packing import PACK_INT32, classic_string, compact_string, varint
+from groupkeeper.protocol.plain_reader import long_length
 from groupkeeper.protocol.reader import Input, java_text
 
 Walk: TypeAlias = Callable[[bytes, int, int, int], tuple[int, ...]]
@@ -30,7 +31,6 @@ _INT8: Final = Struct(">b").unpack_from
 _INT16: Final = Struct(">h").unpack_from
 _INT32: Final = Struct(">i").unpack_from
 _UUID_BYTES: Final = 16
-_LONGEST_VARINT: Final = 5
 
 
 class Tag(NamedTuple):
@@ -74,7 +74,6 @@ class Shape:
         _walked(self._walk_plain, source)
 
     def skip_field(self, name: str, source: Input) -> None:
-        """Skip one field."""
         walk = self._walk_field.get(name)
         if walk is None:
             walk = _compiled([self.fields[name]], self.flexible, with_tags=False)
@@ -122,7 +121,6 @@ class Excerpt:
 
     @property
     def raw(self) -> bytes:
-        """The bytes of the entity."""
         return self._data[self.start : self.stop]
 
     def int8(self, name: str) -> int:
@@ -196,7 +194,7 @@ def read_tags(source: Input) -> list[Tag]:
     return found
 
 
-def written_tags(tags: list[tuple[int, bytes]]) -> bytes:
+def written_tags(tags: Sequence[tuple[int, bytes]]) -> bytes:
     """Return the bytes of tagged fields from their numbers and contents."""
     pieces = [varint(len(tags))]
     for number, content in tags:
@@ -243,7 +241,7 @@ def _compiled(fields: list[WireField], flexible: bool, *, with_tags: bool) -> Wa
     names: dict[str, Any] = {
         "int16": _INT16,
         "int32": _INT32,
-        "long_length": _long_length,
+        "long_length": long_length,
         "beyond_end": _beyond_end,
         "too_many": _too_many,
         "skip_tags": _skip_tags,
@@ -337,20 +335,6 @@ def _fixed_bytes(field: WireField) -> int:
         return _UUID_BYTES
     layout = LAYOUTS.get(field.kafka_type)
     return Struct(">" + layout).size if layout else 0
-
-
-def _long_length(data: bytes, after: int) -> tuple[int, int]:
-    """Return a compact length of several bytes, and the position after it. ``after`` is the
-    position after its first byte.
-    """
-    value = data[after - 1] & 0x7F
-    for number in range(1, _LONGEST_VARINT):
-        byte = data[after]
-        after += 1
-        value |= (byte & 0x7F) << 7 * number
-        if byte < 0x80:
-            return value - 1, after
-    raise ProtocolError("bad_varint", "a varint of more than five bytes")
 
 
 def _beyond_end(count: int, left: int) -> ProtocolError:

@@ -235,6 +235,15 @@ class OffsetStorage(LeaseStore, Protocol):
         ...
 
 
+def check_storage(storage: object) -> None:
+    """Raise TypeError if an argument is not an OffsetStorage, or is a class and no object."""
+    if not isinstance(storage, OffsetStorage) or isinstance(storage, type):
+        raise TypeError(
+            "storage must be an OffsetStorage, such as SqliteOffsetStorage(path) or "
+            f"PersistentOffsetStorage(your_store), not {storage!r}"
+        )
+
+
 @runtime_checkable
 class LoadsGroups(Protocol):
     """Optional part of the contract, for a store that can read a group by its id but cannot list

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from groupkeeper.coordinator.core.events import Event, GroupDeleted, OffsetDeleted
@@ -41,6 +40,7 @@ from groupkeeper.storage.base import (
     ShardId,
     StorageError,
     StoreIdentity,
+    check_storage,
 )
 from groupkeeper.storage.event_log.log_clock import wall_clock_ms
 from groupkeeper.storage.host_values import checked
@@ -76,11 +76,7 @@ class OffsetStore:
         ``clock`` returns wall-clock milliseconds for commit times. Raises TypeError if ``storage``
         is not an OffsetStorage.
         """
-        if not isinstance(storage, OffsetStorage) or isinstance(storage, type):
-            raise TypeError(
-                "storage must be an OffsetStorage, such as SqliteOffsetStorage(path) or "
-                f"PersistentOffsetStorage(your_store), not {storage!r}"
-            )
+        check_storage(storage)
         self._storage = storage
         self._identity = identity
         self._owner = owner
@@ -113,12 +109,7 @@ class OffsetStore:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def store_offset(

@@ -281,9 +281,9 @@ def logs_of(store: str | Path, password: str | None = None, group_id: str | None
     return {ONLY_LOG: rows_of(store, password)}
 
 
-def rows_of_group(store: str | Path, group_id: str, password: str | None = None) -> OpenRows:
+def rows_of_group(store: str | Path, group_id: str) -> OpenRows:
     """Return a function that opens the log with the events of a group."""
-    (open_rows,) = logs_of(store, password, group_id).values()
+    (open_rows,) = logs_of(store, group_id=group_id).values()
     return open_rows
 
 

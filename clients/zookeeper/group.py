@@ -20,7 +20,7 @@ from groupkeeper.clients.zookeeper.names import (
     number_of,
     text_of,
 )
-from groupkeeper.clients.zookeeper.watches import Look, Watch
+from groupkeeper.clients.zookeeper.watches import Look, Watch, at_node
 from groupkeeper.storage.connections.zookeeper import ZooKeeperSession
 from groupkeeper.storage.connections.zookeeper_errors import (
     NodeMissing,
@@ -175,20 +175,7 @@ class RegistryGroup:
     ) -> Watch[RegistryInstance | None]:
         """Watch the owner of a partition. The value is None while there is none."""
         path = self._paths.owner(topic, partition)
-
-        async def look(
-            session: ZooKeeperSession, changed: Callable[[], None]
-        ) -> Look[RegistryInstance | None]:
-            while True:
-                try:
-                    node = await session.get(path, changed)
-                except NodeMissing:
-                    if not await session.exists(path, changed):
-                        return Look(None, None)
-                else:
-                    return Look(self._owner(path, node.data), node.changed_in)
-
-        return await Watch.begin(self._link.session(), look)
+        return await Watch.begin(self._link.session(), at_node(path, self._owner))
 
     async def owners(self) -> dict[str, dict[int, str]]:
         """Return the owner of each claimed partition: topic -> partition -> id of the instance."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from groupkeeper.clients.zookeeper.errors import (
@@ -16,7 +16,7 @@ from groupkeeper.clients.zookeeper.errors import (
 from groupkeeper.clients.zookeeper.link import Link
 from groupkeeper.clients.zookeeper.names import GroupPaths, checked_name, text_of
 from groupkeeper.clients.zookeeper.registration import Registration, SubscriptionPattern
-from groupkeeper.clients.zookeeper.watches import Look, Watch
+from groupkeeper.clients.zookeeper.watches import Watch, at_node
 from groupkeeper.storage.connections.zookeeper import ZooKeeperSession
 from groupkeeper.storage.connections.zookeeper_errors import NodeChanged, NodeExists, NodeMissing
 
@@ -63,23 +63,11 @@ class RegistryInstance:
 
         Raises InstanceNotRegistered if there is none at first.
         """
-        watch = await Watch.begin(self._link.session(), self._look)
+        watch = await Watch.begin(self._link.session(), at_node(self._path, Registration.decode))
         if watch.current is None:
             await watch.close()
             raise self._not_registered()
         return watch
-
-    async def _look(
-        self, session: ZooKeeperSession, changed: Callable[[], None]
-    ) -> Look[Registration | None]:
-        while True:
-            try:
-                node = await session.get(self._path, changed)
-            except NodeMissing:
-                if not await session.exists(self._path, changed):
-                    return Look(None, None)
-            else:
-                return Look(Registration.decode(self._path, node.data), node.changed_in)
 
     async def register(self, subscription: Subscription) -> None:
         """Register until ``deregister`` or the end of the session. Raises

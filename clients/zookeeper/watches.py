@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from groupkeeper.storage.connections.zookeeper import ZooKeeperSession
-from groupkeeper.storage.connections.zookeeper_errors import SessionClosed
+from groupkeeper.storage.connections.zookeeper_errors import NodeMissing, SessionClosed
 
 Seen = TypeVar("Seen")
 
@@ -21,6 +21,22 @@ class Look(NamedTuple, Generic[Seen]):
 
 Looking: TypeAlias = Callable[[ZooKeeperSession, Callable[[], None]], Awaitable[Look[Seen]]]
 """Reads a value, and registers a callback for its next change."""
+
+
+def at_node(path: str, decode: Callable[[str, bytes], Seen]) -> Looking[Seen | None]:
+    """Return a function that reads the value of a node; None while the node does not exist."""
+
+    async def look(session: ZooKeeperSession, changed: Callable[[], None]) -> Look[Seen | None]:
+        while True:
+            try:
+                node = await session.get(path, changed)
+            except NodeMissing:
+                if not await session.exists(path, changed):
+                    return Look(None, None)
+            else:
+                return Look(decode(path, node.data), node.changed_in)
+
+    return look
 
 
 class Watch(Generic[Seen]):

@@ -77,7 +77,6 @@ class BrokerConnection:
         self._socket.close()
 
     def serves(self, api_key: int) -> bool:
-        """Return True if this broker has an API."""
         return api_key in self._versions
 
     def ask(self, api_key: int, versions: range, **values: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -88,17 +88,17 @@ def _rejected(event: Mapping[str, Any]) -> str:
 
 def _lost(event: Mapping[str, Any]) -> str:
     reason = f"{event['reason']}: " if "reason" in event else ""
-    return reason + _offsets(event["topics"], lambda row: f"{row['partition']}={row['offset']}")
+    return reason + _offsets(event["topics"])
 
 
 def _snapshot(event: Mapping[str, Any]) -> str:
-    stood = _offsets(event["topics"], lambda row: f"{row['partition']}={row['offset']}")
+    stood = _offsets(event["topics"])
     gone = sum(len(topic["partitions"]) for topic in event["lost"])
     return f"at the horizon: {stood or 'nothing'}" + (f"; {gone} removed before" if gone else "")
 
 
 def _ends(event: Mapping[str, Any]) -> str:
-    return _offsets(event["topics"], lambda row: f"{row['partition']}={row['offset']}")
+    return _offsets(event["topics"])
 
 
 def _join(event: Mapping[str, Any]) -> str:
@@ -164,13 +164,7 @@ def _moved(event: Mapping[str, Any]) -> str:
 
 
 def _topics(partitions: Mapping[str, list[int]]) -> str:
-    rows = [(topic, number) for topic, numbers in partitions.items() for number in numbers]
-    shown: dict[str, list[str]] = {}
-    for topic, number in rows[:MAX_PARTITIONS]:
-        shown.setdefault(topic, []).append(str(number))
-    text = "; ".join(f"{topic} {' '.join(numbers)}" for topic, numbers in shown.items())
-    more = len(rows) - MAX_PARTITIONS
-    return f"{text} and {more} more" if more > 0 else text
+    return _listed([(topic, str(n)) for topic, numbers in partitions.items() for n in numbers])
 
 
 def _converted(event: Mapping[str, Any]) -> str:
@@ -235,11 +229,23 @@ def _why(event: Mapping[str, Any]) -> str:
     return f" ({event['reason']})" if event["reason"] else ""
 
 
-def _offsets(topics: list[dict[str, Any]], shown: Callable[[Mapping[str, Any]], str]) -> str:
-    rows = [(topic["topic"], row) for topic in topics for row in topic["partitions"]]
+def _value(row: Mapping[str, Any]) -> str:
+    return f"{row['partition']}={row['offset']}"
+
+
+def _offsets(
+    topics: list[dict[str, Any]], shown: Callable[[Mapping[str, Any]], str] = _value
+) -> str:
+    return _listed(
+        [(topic["topic"], shown(row)) for topic in topics for row in topic["partitions"]]
+    )
+
+
+def _listed(rows: Sequence[tuple[str, str]]) -> str:
+    """List the first texts by topic, and how many there are more."""
     named: dict[str, list[str]] = {}
-    for topic, row in rows[:MAX_PARTITIONS]:
-        named.setdefault(topic, []).append(shown(row))
-    text = "; ".join(f"{topic} {' '.join(parts)}" for topic, parts in named.items())
+    for topic, text in rows[:MAX_PARTITIONS]:
+        named.setdefault(topic, []).append(text)
+    text = "; ".join(f"{topic} {' '.join(texts)}" for topic, texts in named.items())
     more = len(rows) - MAX_PARTITIONS
     return f"{text} and {more} more" if more > 0 else text

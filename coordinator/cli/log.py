@@ -110,12 +110,9 @@ def tail_command(
     Times are UTC. A commit of a lower offset is red, with the change of each partition in brackets.
     Exits 4 if there is no event.
     """
-    from groupkeeper.storage.base import StorageError, StoreRefused
-    from groupkeeper.storage.event_log.segments import SegmentError
-
     source = stored_events(store, config, group)
     try:
-        with source.kept_open():
+        with source.reading(), source.kept_open():
             end = source.end()
             count = _print_events(_last_events(source, lines), group, output)
             while follow:
@@ -125,10 +122,6 @@ def tail_command(
                     _print_events(source.read(after=end, until=until), group, output)
                     source.report_lost(min(end.values()))
                     end = until
-    except StoreRefused as error:
-        fail(f"{error}. --store names the daemon's SQLite file, or the URL of its store", FAILED)
-    except (StorageError, SegmentError, OSError) as error:
-        fail(f"{source.store} cannot be read: {error}", FAILED)
     except KeyboardInterrupt:
         raise typer.Exit from None
     if not count:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, fail
+from groupkeeper.coordinator.cli.failing import NOTHING_MATCHED, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
 from groupkeeper.coordinator.cli.stored_events import ConfigOption, StoreOption, stored_events
 
@@ -39,17 +39,11 @@ def owners_command(  # noqa: PLR0913 - the options of a command
     Reads the event log of the store, with or without a running daemon. Times are UTC. In a classic
     group, ownership lasts from one assignment to the next. Exits 4 if no event names an owner.
     """
-    from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.partition_owners import partition_owners
-    from groupkeeper.storage.event_log.segments import SegmentError
 
     source = stored_events(store, config, group)
-    try:
+    with source.reading():
         owners = partition_owners(source.read(), topic, partition)[-lines:]
-    except StoreRefused as error:
-        fail(f"{error}. --store names the daemon's SQLite file, or the URL of its store", FAILED)
-    except (StorageError, SegmentError, OSError) as error:
-        fail(f"{source.store} cannot be read: {error}", FAILED)
     source.report_lost()
     if output is Output.JSON:
         _print_json(owners)

@@ -60,6 +60,20 @@ class StoredEvents:
                 stack.enter_context(closing(open_rows()))
             yield
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Inside the block: exit with one line if the events cannot be read."""
+        from groupkeeper.storage.base import StorageError, StoreRefused
+        from groupkeeper.storage.event_log.segments import SegmentError
+
+        try:
+            yield
+        except StoreRefused as error:
+            advice = "--store names the daemon's SQLite file, or the URL of its store"
+            fail(f"{error}. {advice}", FAILED)
+        except (StorageError, SegmentError, OSError) as error:
+            fail(f"{self.store} cannot be read: {error}", FAILED)
+
     def end(self) -> Position:
         """Return the position behind all events."""
         from groupkeeper.storage.event_log.several_logs import end_of

@@ -180,7 +180,6 @@ class ShardState:
         self.record(GroupRemoved(group.group_id))
 
     def record_removed(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
-        """Record the deletion of offsets."""
         gone = [(topic, partition) for topic, partition, _ in offsets]
         size_bytes = SMALL_RECORD_BYTES + REMOVED_OFFSET_BYTES * len(gone)
         self.record(OffsetsRemoved(group.group_id, gone), size_bytes)

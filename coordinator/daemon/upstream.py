@@ -173,7 +173,6 @@ class Upstream:
         return msgspec.json.encode(status)
 
     def metric_sources(self) -> dict[str, Source]:
-        """Return the sources of the metrics, by the name of each."""
         traffic, adoption, mirror = self._by_broker, self.adoption, self.mirror
         return {
             "upstream_up": lambda: traffic(lambda each: float(each.is_up)),
@@ -201,7 +200,6 @@ class Upstream:
         return {(str(each),): value(target.traffic) for each, target in targets.items()}
 
     async def stop(self) -> None:
-        """Stop looking at the upstream."""
         await self.gateway.stop()
         await self._page.stop()
         if self._reading is not None:

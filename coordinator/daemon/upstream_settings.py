@@ -171,6 +171,5 @@ class UpstreamSettings(Section):
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
-        """The addresses of ``bootstrap``."""
         texts = filter(None, map(str.strip, self.bootstrap.split(",")))
         return tuple(parse_address(text) for text in texts)

@@ -13,6 +13,7 @@ from groupkeeper.coordinator.embed.messages import (
     OffsetCommitData,
     OffsetCommitRequest,
     OffsetCommitResponse,
+    raise_first,
 )
 from groupkeeper.storage.base import KeepsEvents, OffsetStorage, StorageError
 from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND
@@ -194,13 +195,8 @@ async def _write(group_id: str, offsets: _Offsets, into: CommitsOffsets) -> None
 
 async def _delete(group_id: str, gone: Mapping[str, list[int]], into: CommitsOffsets) -> None:
     try:
-        errors = await into.delete_offsets(group_id, gone)
+        raise_first(await into.delete_offsets(group_id, gone))
     except GroupError as error:
         # a group that does not exist has no offsets to delete
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return
-    for rows in errors.values():
-        for code in rows.values():
-            if code is not ErrorCode.NONE:
-                raise GroupError(code)

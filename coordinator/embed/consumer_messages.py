@@ -9,13 +9,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.consumer import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResult,
 )
 from groupkeeper.coordinator.core.wire_values import Int32
+from groupkeeper.coordinator.embed.messages import raise_refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +92,7 @@ class ConsumerGroupHeartbeatResponse:
     """The partitions by topic; None if they are as before. The member gives up every partition that
     is not in it. It then sends the partitions that are left (``owned_partitions``)."""
 
-    def raise_for_error(self) -> ConsumerGroupHeartbeatResponse:
-        """Return the response; raise GroupError if the request was refused."""
-        if self.error_code is not ErrorCode.NONE:
-            raise GroupError(self.error_code)
-        return self
+    raise_for_error = raise_refusal
 
     @classmethod
     def of(

@@ -70,7 +70,7 @@ class _Answer(Protocol):
 _R = TypeVar("_R", bound=_Answer)
 
 
-def _raise_for_error(response: _R) -> _R:
+def raise_refusal(response: _R) -> _R:
     """Return the response; raise GroupError if the request was refused."""
     if response.error_code is not ErrorCode.NONE:
         raise GroupError(response.error_code)
@@ -78,6 +78,14 @@ def _raise_for_error(response: _R) -> _R:
 
 
 # --- JoinGroup ---
+
+
+def raise_first(errors: Mapping[str, Mapping[int, ErrorCode]]) -> None:
+    """Raise GroupError for the first partition with an error."""
+    for rows in errors.values():
+        for error in rows.values():
+            if error is not ErrorCode.NONE:
+                raise GroupError(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +168,7 @@ class JoinGroupResponse:
     members: list[JoinGroupMember]
     """All members; empty for a member that is not the leader."""
 
-    raise_for_error = _raise_for_error
+    raise_for_error = raise_refusal
 
     @classmethod
     def of(cls, result: JoinGroupResult) -> JoinGroupResponse:
@@ -236,7 +244,7 @@ class SyncGroupResponse:
     error_code: ErrorCode
     assignment: bytes
 
-    raise_for_error = _raise_for_error
+    raise_for_error = raise_refusal
 
     @classmethod
     def of(cls, result: SyncGroupResult) -> SyncGroupResponse:
@@ -273,7 +281,7 @@ class HeartbeatResponse:
 
     error_code: ErrorCode
 
-    raise_for_error = _raise_for_error
+    raise_for_error = raise_refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +308,7 @@ class LeaveGroupResponse:
 
     error_code: ErrorCode
 
-    raise_for_error = _raise_for_error
+    raise_for_error = raise_refusal
 
     @classmethod
     def of(cls, result: LeaveGroupResult) -> LeaveGroupResponse:
@@ -369,7 +377,7 @@ class OffsetCommitResponse:
         codes = (code for rows in self.errors.values() for code in rows.values())
         return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
 
-    raise_for_error = _raise_for_error
+    raise_for_error = raise_refusal
 
     @classmethod
     def of(cls, request: OffsetCommitRequest, result: OffsetCommitResult) -> OffsetCommitResponse:

@@ -10,6 +10,7 @@ from groupkeeper.coordinator.embed.messages import (
     OffsetCommitData,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    raise_first,
 )
 
 
@@ -76,11 +77,7 @@ class OffsetManager:
         )
         if subscribed & offsets.keys():
             raise GroupError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-        errors = await self._coordinator.delete_offsets(group_id, offsets)
-        for rows in errors.values():
-            for error in rows.values():
-                if error is not ErrorCode.NONE:
-                    raise GroupError(error)
+        raise_first(await self._coordinator.delete_offsets(group_id, offsets))
 
     async def _committed(self, group_id: str) -> dict[str, dict[int, int]]:
         """Return all offsets, including those of -1."""

@@ -11,18 +11,14 @@ from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.embed.assignor_plugins import unknown_assignor
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
-from groupkeeper.storage.base import OffsetStorage
+from groupkeeper.storage.base import check_storage
 
 
 def check_parts(storage: object, config: object) -> None:
     """Raise TypeError if the storage or the config has a wrong type, and ValueError if the config
     names an assignor that is not installed.
     """
-    if not isinstance(storage, OffsetStorage):
-        raise TypeError(
-            "storage must be an OffsetStorage, such as SqliteOffsetStorage(path) or "
-            f"PersistentOffsetStorage(your_store), not {storage!r}"
-        )
+    check_storage(storage)
     if not isinstance(config, CoordinatorConfig | None):
         raise TypeError(f"config must be a CoordinatorConfig, not {config!r}")
     unknown = None if config is None else unknown_assignor(config.consumer_assignors)

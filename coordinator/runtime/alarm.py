@@ -71,7 +71,6 @@ class Alarm:
             self._ring()
 
     def stop(self) -> None:
-        """Stop the alarm for good."""
         self._stopped = True
         self._cancel()
 

@@ -28,13 +28,11 @@ class LoadLog:
         self._lines = LineLimit(lambda: clock.now().monotonic_ms / 1000, WINDOW_S, LINES)
 
     def failed(self, reason: str, retry_ms: int) -> None:
-        """Log a load that failed."""
         left_out = self._lines.allow(f"failed {reason}")
         if left_out is not None:
             log.error("load_failed", error=reason, retry_ms=retry_ms, left_out=left_out)
 
     def refused(self, reason: str, retry_ms: int) -> None:
-        """Log a load that the store refused."""
         left_out = self._lines.allow(f"refused {reason}")
         if left_out is not None:
             log.error("load_refused", error=reason, retry_ms=retry_ms, left_out=left_out)

@@ -51,7 +51,6 @@ class Histogram:
         return copied
 
     def observe(self, value: float) -> None:
-        """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

@@ -282,7 +282,6 @@ class Connection:
 
     @property
     def owes(self) -> int:
-        """The number of requests that have begun and are not answered."""
         return len(self._owed)
 
     @property

@@ -35,7 +35,6 @@ class RequestTimes:
         """By API key: requests that took longer than ``FAST_S``."""
 
     def add(self, key: int, took_s: float) -> None:
-        """Count one request."""
         self.seconds[key] += took_s
         if took_s > FAST_S:
             self.count_slow(key, took_s)

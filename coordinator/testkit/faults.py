@@ -9,7 +9,6 @@ from __future__ import annotations
 from asyncio import BaseTransport
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Final
 
 from groupkeeper.coordinator.core.events import CommitRejected, MemberFenced, ShardLoaded
@@ -43,12 +42,7 @@ class Fault:
     def __enter__(self) -> Fault:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.undo()
 
 
@@ -119,7 +113,6 @@ class FailingStorage(MemoryOffsetStorage):
         return fault
 
     def heal(self) -> None:
-        """Undo every fault."""
         self._failing.clear()
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
@@ -157,7 +150,6 @@ class Delays:
         return fault
 
     def end(self) -> None:
-        """Undo every delay."""
         for fault in tuple(self._delays):
             self._forget(fault)
 

@@ -10,8 +10,7 @@ import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx2
@@ -95,18 +94,12 @@ class ConsulClient:
         )
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._http.aclose()
 
     async def __aenter__(self) -> ConsulClient:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def get(self, key: str) -> ConsulEntry | None:
@@ -219,9 +212,7 @@ class ConsulClient:
             raise TransactionFailed(errors)
         return tuple(_entry(each["KV"]) for each in found["Results"])
 
-    async def create_session(
-        self, name: str, ttl_ms: int, lock_delay_ms: int, behavior: Literal["delete", "release"]
-    ) -> str:
+    async def create_session(self, name: str, ttl_ms: int, lock_delay_ms: int) -> str:
         """Return the id of a new session. The session lives as long as it is renewed, and depends
         on no health check.
 
@@ -231,7 +222,7 @@ class ConsulClient:
             "Name": name,
             "TTL": f"{ttl_ms}ms",
             "LockDelay": f"{lock_delay_ms}ms",
-            "Behavior": behavior,
+            "Behavior": "delete",
             "NodeChecks": [],
         }
         return str((await self._ask("PUT", "/v1/session/create", json=body)).json()["ID"])

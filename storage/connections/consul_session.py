@@ -70,9 +70,7 @@ class ConsulSession:
         When the session ends, Consul deletes its keys.
         """
         sent_s = self._clock()
-        self.id = await self._client.create_session(
-            name, self._ttl_ms, self._lock_delay_ms, "delete"
-        )
+        self.id = await self._client.create_session(name, self._ttl_ms, self._lock_delay_ms)
         self._good_until_s = sent_s + self._ttl_ms / 1000
         self._on_lost = on_lost
         self._renewing = asyncio.create_task(self._renew())

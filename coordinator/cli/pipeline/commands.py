@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import typer
@@ -14,6 +15,7 @@ from groupkeeper.coordinator.cli.pipeline import (
     export,
     incidents,
     migrate,
+    restore,
     tables,
     verify,
 )
@@ -58,11 +60,18 @@ def pipeline() -> None:
     """
 
 
-tables.register(app)
-data_ends.register(app)
-incidents.register(app)
-export.register(app)
-verify.register(app)
-migrate.register(app)
-for _command in app.registered_commands:
-    _command.cls = _Job
+_COMMANDS: Final[Mapping[str, Callable[..., None]]] = {
+    "run": tables.run_command,
+    "report": tables.report_command,
+    "sample-ends": data_ends.sample_ends_command,
+    "incidents": incidents.incidents_command,
+    "export": export.export_command,
+    "verify": verify.verify_command,
+    "maintain": verify.maintain_command,
+    "restore": restore.restore_command,
+    "migrate": migrate.migrate_command,
+    "dump-offsets": migrate.dump_command,
+    "import": migrate.import_command,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name, cls=_Job)(_command)

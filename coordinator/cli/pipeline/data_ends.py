@@ -123,8 +123,3 @@ def _sample(source: ClusterEndpoint, log: DataEndsLog) -> None:
     with source.open(CLIENT_ID) as cluster:
         ends = cluster.ends()
     log.add({(key.topic, key.partition): end for key, end in ends.items()}, now_ms())
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to ``groupkeeper pipeline``."""
-    app.command("sample-ends")(sample_ends_command)

@@ -10,6 +10,7 @@ import typer
 
 from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, fail
 from groupkeeper.coordinator.cli.pipeline.options import DaysOption, first_and_last
+from groupkeeper.coordinator.cli.pipeline.tables import say
 
 if TYPE_CHECKING:
     from groupkeeper.pipeline.export.export import Target
@@ -47,7 +48,7 @@ def export_command(
     from groupkeeper.pipeline.tables.pointer import UnknownFormat
 
     try:
-        copied = export(tables, to, _target(format_, to), first_and_last(days), _say)
+        copied = export(tables, to, _target(format_, to), first_and_last(days), say)
     except NothingToExport as error:
         fail(str(error), NOTHING_MATCHED)
     except UnknownFormat as error:
@@ -63,12 +64,3 @@ def _target(format_: Format, to: Path) -> Target:
     from groupkeeper.pipeline.export.iceberg import IcebergTarget
 
     return IcebergTarget(to)
-
-
-def _say(what: str) -> None:
-    typer.echo(f"  {what}", err=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to ``groupkeeper pipeline``."""
-    app.command("export")(export_command)

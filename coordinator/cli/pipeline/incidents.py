@@ -172,8 +172,3 @@ def _fail_on(severity: FailOn | None, found: FoundIncidents) -> None:
 
     if any(each["severity"] in at_least(severity.value) for each in found.open):
         raise typer.Exit(OPEN_INCIDENTS)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to ``groupkeeper pipeline``."""
-    app.command("incidents")(incidents_command)

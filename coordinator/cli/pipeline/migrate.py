@@ -28,7 +28,7 @@ from groupkeeper.coordinator.cli.pipeline.plan_view import (
     named,
     print_outcomes,
 )
-from groupkeeper.coordinator.cli.pipeline.restore import SPARK_MEMORY, restore_command
+from groupkeeper.coordinator.cli.pipeline.restore import SPARK_MEMORY
 from groupkeeper.coordinator.cli.pipeline.restoring import NO_DATA, PLANS
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
 from groupkeeper.coordinator.cli.pipeline.tables import the_only_writer
@@ -314,11 +314,3 @@ def import_command(
 @functools.cache
 def _spark(master: str | None) -> Any:
     return start_spark("migrate", master, SPARK_MEMORY)
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands, and restore, to ``groupkeeper pipeline``."""
-    app.command("restore")(restore_command)
-    app.command("migrate")(migrate_command)
-    app.command("dump-offsets")(dump_command)
-    app.command("import")(import_command)

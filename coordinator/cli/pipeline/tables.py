@@ -158,7 +158,7 @@ def run_command(  # noqa: PLR0913  the options of a command
                 keep_versions_hours=keep_versions_hours,
                 retention_days=kept_days,
                 saw=saw,
-                say=_say,
+                say=say,
             )
     keep_classes(archive)
     if not (whole and is_sampled):
@@ -198,7 +198,7 @@ def report_command(  # noqa: PLR0913  the options of a command
 
     try:
         with failures_told():
-            written = write_reports(scope, names or list(REPORTS), folder, _say)
+            written = write_reports(scope, names or list(REPORTS), folder, say)
     except NoTables as error:
         fail(str(error), NOTHING_MATCHED)
     keep_classes(archive)
@@ -282,17 +282,11 @@ def _say_again(lines: Sequence[str], *, is_sound: bool) -> None:
     run did.
     """
     for line in lines:
-        _say(line)
+        say(line)
     if not is_sound:
         raise typer.Exit(FAILED)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to ``groupkeeper pipeline``."""
-    app.command("run")(run_command)
-    app.command("report")(report_command)
-
-
-def _say(what: str) -> None:
+def say(what: str) -> None:
     """Print progress to standard error; standard output is for results."""
     typer.echo(f"  {what}", err=True)

@@ -117,9 +117,3 @@ def _print(checks: Sequence[Check], output: Output) -> None:
 def _row(check: Check) -> tuple[object, ...]:
     result = check.problem or ("accepted" if check.table == "gap" else "right")
     return check.day, check.table, check.rows, check.expected_rows, check.doubles or "", result
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to ``groupkeeper pipeline``."""
-    app.command("verify")(verify_command)
-    app.command("maintain")(maintain_command)

@@ -76,7 +76,6 @@ class ClusterShard:
         """The effects of the current request."""
 
     def image(self) -> TopicImage:
-        """Return the current topics."""
         return TopicImage.of(*self.topics.values())
 
     def apply(self, record: Record) -> None:

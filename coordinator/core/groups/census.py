@@ -89,7 +89,6 @@ class Census:
 
     @property
     def groups(self) -> int:
-        """The number of groups."""
         return sum([tally.groups for tally in self.tallies.values()])
 
     @property
