@@ -71,8 +71,8 @@ class Listings:
     """Starts the listings of one coordinator in order, a few at a time."""
 
     def __init__(self, clock: Clock, timer: Callable[[], float]) -> None:
-        self._clock = clock
-        self._timer = timer
+        self.clock = clock
+        self.timer = timer
         self._running = 0
         self._waiting: deque[Listing] = deque()
 
@@ -84,9 +84,6 @@ class Listings:
         self._waiting.append(listing)
         self._start_next()
         return listing.cancel
-
-    def now_and_timer(self) -> tuple[Clock, Callable[[], float]]:
-        return self._clock, self._timer
 
     def ended(self) -> None:
         """Count a listing as ended, and start the next one that waits."""
@@ -119,7 +116,7 @@ class Listing:
         self._request = request
         self._ticket = ticket
         self._listings = listings
-        self._clock, self._timer = listings.now_and_timer()
+        self._clock, self._timer = listings.clock, listings.timer
         self._questions: deque[tuple[Place, tuple[str, ...] | None]] = deque(
             (place, None) for place in places
         )
