@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from groupkeeper.storage.base import StorageError
 
@@ -14,6 +14,12 @@ CALL_S: Final = 60.0
 """How long a thread waits for a call of the driver, which has a shorter time limit of its own."""
 
 _T = TypeVar("_T")
+
+
+class RunsCalls(Protocol):
+    """Runs a call of the store, and waits for its result. Raises StorageError."""
+
+    def __call__(self, call: Coroutine[Any, Any, _T]) -> _T: ...
 
 
 class LoopRunner:
@@ -53,3 +59,51 @@ class BlockingLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class SharedLoop:
+    """A connection of several readers, on the loop of one thread. It is open as long as one of them
+    uses it.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Awaitable[None]], disconnect: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._connect = connect
+        self._disconnect = disconnect
+        self._users = 0
+        self._loop: BlockingLoop | None = None
+
+    def enter(self) -> None:
+        """Connect if nobody is connected. Call ``leave`` afterwards, unless this raises."""
+        if not self._users:
+            self._loop = BlockingLoop("event-log-loop")
+            try:
+                self.run(_done(self._connect))
+            except BaseException:
+                self._end()
+                raise
+        self._users += 1
+
+    def leave(self) -> None:
+        """Disconnect if nobody else uses the connection."""
+        self._users -= 1
+        if not self._users:
+            self._end()
+
+    def run(self, call: Coroutine[Any, Any, _T]) -> _T:
+        """Run a call on the loop of the connection."""
+        assert self._loop is not None, "not open"
+        return self._loop.run(call)
+
+    def _end(self) -> None:
+        assert self._loop is not None, "not open"
+        try:
+            self.run(_done(self._disconnect))
+        finally:
+            self._loop.close()
+            self._loop = None
+
+
+async def _done(call: Callable[[], Awaitable[None]]) -> None:
+    await call()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from groupkeeper.storage.backends.journal.driver import JournalDriver
     from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
     from groupkeeper.storage.event_log.reader import Asked
-    from groupkeeper.storage.event_log.several_logs import Logs
+    from groupkeeper.storage.event_log.several_logs import LogStore
 
 ENTRY_POINTS: Final = "groupkeeper.storage"
 """The name of the group of entry points by which other packages add backends. The name of an entry
@@ -266,44 +266,40 @@ def _added_store(
     return store
 
 
-def logs_of(store: str | Path, password: str | None = None, group_id: str | None = None) -> Logs:
-    """Return the event logs of a store: most have one, a store in topics has one for each shard.
-    With ``group_id`` only the log that has the events of this group.
+def log_store(
+    store: str | Path, password: str | None = None, group_id: str | None = None
+) -> LogStore:
+    """Return the logs of a store. It works even while other processes use the store. No call is
+    made yet. With ``group_id`` only the logs that may have events of this group.
 
-    ``store``, ``password`` and the errors are as for ``rows_of``.
+    ``store`` is a path, or a URL as in ``storage.url``. ``password`` belongs to the user in the
+    URL, as for ``open_storage``. Raises StoreRefused for a URL whose events no other process can
+    read.
     """
-    if isinstance(store, str) and scheme_of(store) == KAFKA and url_error(store) is None:
-        from groupkeeper.storage.backends.kafka_topic.log_rows import open_logs
+    if isinstance(store, str) and scheme_of(store) in (*JOURNALS, KAFKA):
+        if problem := url_error(store):
+            raise StoreRefused(problem)
+        if scheme_of(store) == KAFKA:
+            from groupkeeper.storage.backends.kafka_topic.log_rows import TopicLogs
 
-        return open_logs(kafka_place(store, password), READ_TIMEOUT_MS, group_id)
-    from groupkeeper.storage.event_log.several_logs import ONLY_LOG
+            return TopicLogs(kafka_place(store, password), READ_TIMEOUT_MS, group_id)
+        from groupkeeper.storage.backends.journal.read_store import NodeLogs
 
-    return {ONLY_LOG: rows_of(store, password)}
+        return NodeLogs(
+            partial(journal_driver, store, READ_TIMEOUT_MS, DEFAULT_LEASE_TTL_MS, password)
+        )
+    from groupkeeper.storage.event_log.several_logs import OneLog
 
-
-def rows_of_group(store: str | Path, group_id: str) -> OpenRows:
-    """Return a function that opens the log with the events of a group."""
-    (open_rows,) = logs_of(store, group_id=group_id).values()
-    return open_rows
+    return OneLog(rows_of(store, password))
 
 
 def rows_of(store: str | Path, password: str | None = None) -> OpenRows:
-    """Return a function that opens the event log of a store with one log, as rows. It works even
-    while another process uses the store.
-
-    ``store`` is a path, or a URL as in ``storage.url``. ``password`` belongs to the user in the
-    URL, as for ``open_storage``. If several nodes have used the store, the rows are those of the
-    node that wrote last. Raises StoreRefused for a URL whose rows no other process can read.
+    """Return a function that opens the event log of a store with one log, as rows: of a SQLite
+    file. ``store`` and ``password`` are as for ``log_store``, and so are the errors.
     """
     url = f"{SQLITE}{store}" if isinstance(store, Path) or ":" not in store else store
     if problem := url_error(url):
         raise StoreRefused(problem)
-    if scheme_of(url) in JOURNALS:
-        from groupkeeper.storage.backends.journal.read_store import open_rows
-
-        return partial(
-            open_rows, partial(journal_driver, url, READ_TIMEOUT_MS, DEFAULT_LEASE_TTL_MS, password)
-        )
     if not url.startswith(SQLITE):
         raise StoreRefused(f"{scheme_of(url)}: keeps no log that can be read from here")
     from groupkeeper.storage.backends.sqlite.rows import SqliteRows
@@ -320,19 +316,22 @@ def read_events(
     """Yield the events of a store above a sequence number, oldest first. The events are those of
     the moment of the call. Blocks.
 
-    In topics of Kafka each shard has sequence numbers of its own. ``after_seq`` is then a number
-    for each shard: ``{"0": 17, "cluster": 3}``. With ``group_id`` one number is enough.
+    In PostgreSQL, ZooKeeper and Consul each node has sequence numbers of its own, in topics of
+    Kafka each shard. ``after_seq`` is then a number for each: ``{"1": 17, "2": 3}`` by node id,
+    ``{"0": 17, "cluster": 3}`` by shard. If the store has had one node, or with ``group_id`` in
+    topics, one number is enough.
 
     Any process of the same user may call this at any time. ``store`` and ``password`` are as for
-    ``rows_of``. ``storage.event_log.reader.read_events``
+    ``log_store``. ``storage.event_log.reader.read_events``
     describes the other arguments and the errors. Raises ValueError if one number is not enough.
     """
     from groupkeeper.storage.event_log.several_logs import read_logs
 
-    logs = logs_of(store, password, asked.get("group_id"))
+    logs = log_store(store, password, asked.get("group_id")).logs()
     if isinstance(after_seq, int):
         if after_seq and len(logs) > 1:
-            raise ValueError("after_seq: this store has a number for each shard: name them")
+            names = ", ".join(logs)
+            raise ValueError(f"after_seq: this store has a number for each of {names}: name them")
         after_seq = dict.fromkeys(logs, after_seq)
     return read_logs(logs, after_seq, **asked)
 

@@ -26,6 +26,7 @@ from groupkeeper.coordinator.cli.stored_events import (
 
 if TYPE_CHECKING:
     from groupkeeper.storage.event_log.check import DirectoryReport, LogReport
+    from groupkeeper.storage.event_log.several_logs import Position
 
 app = typer.Typer(
     help="Check the event log, or follow it.", no_args_is_help=True, rich_markup_mode=None
@@ -114,13 +115,13 @@ def tail_command(
     try:
         with source.reading(), source.kept_open():
             end = source.end()
-            count = _print_events(_last_events(source, lines), group, output)
+            count = _print_events(_last_events(source, lines, end), group, output)
             while follow:
                 time.sleep(FOLLOW_S)
                 until = source.end()
                 if until != end:
                     _print_events(source.read(after=end, until=until), group, output)
-                    source.report_lost(min(end.values()))
+                    source.report_lost(end)
                     end = until
     except KeyboardInterrupt:
         raise typer.Exit from None
@@ -128,17 +129,18 @@ def tail_command(
         fail("no event matches", NOTHING_MATCHED)
 
 
-def _last_events(source: StoredEvents, count: int) -> list[dict[str, Any]]:
-    """Return the last ``count`` events, read from as few files as possible."""
+def _last_events(source: StoredEvents, count: int, end: Position) -> list[dict[str, Any]]:
+    """Return the last ``count`` events up to a position, read from as few files as possible."""
     if not count:
         return []
     now_ms = time.time_ns() // 1_000_000
     for since_ms in (*(now_ms - back for back in LOOK_BACK_MS), 0):
-        found = deque(source.read(since_ms=since_ms), maxlen=count)
+        found = deque(source.read(since_ms=since_ms, until=end), maxlen=count)
         if len(found) == count:
             break
-    shown_from = found[0]["seq"] if len(found) == count else 0
-    source.report_lost(shown_from)
+    is_one_log = len(end) == 1  # of several logs, nobody knows which one the first event is of
+    shown_from = found[0]["seq"] if len(found) == count and is_one_log else 0
+    source.report_lost(dict.fromkeys(end, shown_from))
     return list(found)
 
 

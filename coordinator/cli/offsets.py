@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from groupkeeper.coordinator.cli.extra_command import AdminCommand
-from groupkeeper.coordinator.cli.failing import NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.failing import USAGE, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption
 from groupkeeper.coordinator.cli.pipeline import options
 from groupkeeper.coordinator.cli.pipeline.restoring import (
     History,
     RestoreOptions,
     accept,
-    accept_gaps,
     restore,
+    standing_in_store,
     wrong_segments,
 )
 from groupkeeper.coordinator.cli.stopping import stoppable
-from groupkeeper.coordinator.cli.store_place import StorePlace
 
 if TYPE_CHECKING:
     from groupkeeper.pipeline.log.coverage import Coverage
@@ -88,36 +87,9 @@ def _found(history: History) -> Standing:
     typer.echo("groupkeeper: reading the history", err=True)
     store, log, _ = history.places
     if store is not None:
-        return _of_store(store, log, history)
+        return standing_in_store(store, history)
     assert log is not None  # one of the two is named
     return _of_log(log, history)
-
-
-def _of_store(store: StorePlace, log: Path | None, history: History) -> Standing:
-    """Read sealed and unsealed events as one stream. Raises RestoreError."""
-    from groupkeeper.pipeline.log.coverage import base_log
-    from groupkeeper.pipeline.restore.standing import GroupHistory
-    from groupkeeper.storage.event_log.reader import read_events
-    from groupkeeper.storage.open import rows_of_group
-
-    open_rows = rows_of_group(store.where, history.group)
-    gaps: list[tuple[int, int]] = []
-    found = GroupHistory(history.group, history.as_of_ms)
-    first_log, last_ts_ms = "", 0
-    for event in read_events(
-        open_rows,
-        log_dir=log,
-        group_id=history.group,
-        on_gap=lambda first_seq, last_seq: gaps.append((first_seq, last_seq)),
-        passes_absent=True,
-    ):
-        first_log = first_log or base_log(event["log_id"])
-        last_ts_ms = max(last_ts_ms, event["ts_ms"])
-        found.add(first_log, event)
-    accept_gaps(open_rows, gaps, history)
-    if not first_log:
-        fail(f"{store} has no event of group {history.group!r}", NOTHING_MATCHED)
-    return found.standing(lambda _: last_ts_ms, history.topics)
 
 
 class _Segments(NamedTuple):

@@ -44,7 +44,7 @@ def owners_command(  # noqa: PLR0913 - the options of a command
     source = stored_events(store, config, group)
     with source.reading():
         owners = partition_owners(source.read(), topic, partition)[-lines:]
-    source.report_lost()
+    source.report_lost({})
     if output is Output.JSON:
         _print_json(owners)
     elif owners:

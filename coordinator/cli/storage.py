@@ -221,7 +221,7 @@ def _keep_events(url: str, log: LogSettings, password: str | None) -> None:
             "for as long as you need the history until now"
         )
     for name, kept in logs.items():
-        for line in _kept_lines(f" of log {name}" if name else "", kept):
+        for line in _kept_lines(f" of node {name}" if len(logs) > 1 else "", kept):
             print(line)
 
 

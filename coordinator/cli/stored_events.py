@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -17,8 +17,9 @@ from groupkeeper.coordinator.daemon.config import Settings
 from groupkeeper.coordinator.daemon.config_load import ConfigError, load_settings
 
 if TYPE_CHECKING:
+    from groupkeeper.storage.event_log.reader import Asked
     from groupkeeper.storage.event_log.segments import Segment
-    from groupkeeper.storage.event_log.several_logs import Logs, Position
+    from groupkeeper.storage.event_log.several_logs import LogStore, Position
 
 StoreOption = Annotated[
     StorePlace | None,
@@ -35,30 +36,31 @@ ConfigOption = Annotated[
 ]
 
 
+class Lost(NamedTuple):
+    """Events of one log that cannot be read."""
+
+    log: str
+    first_seq: int
+    last_seq: int
+    problem: str = ""
+    """What is wrong with their file; "" if they are nowhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredEvents:
     """The events to read, and the problems found."""
 
     store: StorePlace
-    logs: Logs
+    found: LogStore
     group_id: str | None
-    gaps: set[tuple[int, int]] = field(default_factory=set)
-    """First and last seq of each gap found."""
-    damaged: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """For each damaged file: its last seq, and the problem."""
-    reported: set[object] = field(default_factory=set)
-    """The gaps and files that were reported to the user."""
+    lost: set[Lost] = field(default_factory=set)
+    """The problems found."""
+    reported: set[Lost] = field(default_factory=set)
+    """The problems that were reported to the user."""
 
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """Keep the connection to a store in topics, which its logs share, from read to read."""
-        from groupkeeper.storage.event_log.several_logs import ONLY_LOG
-
-        with ExitStack() as stack:
-            if ONLY_LOG not in self.logs:
-                open_rows = next(iter(self.logs.values()))
-                stack.enter_context(closing(open_rows()))
-            yield
+    def kept_open(self) -> AbstractContextManager[None]:
+        """Keep the connection to the store from read to read."""
+        return self.found.kept_open()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -78,7 +80,7 @@ class StoredEvents:
         """Return the position behind all events."""
         from groupkeeper.storage.event_log.several_logs import end_of
 
-        return end_of(self.logs)
+        return end_of(self.found.logs())
 
     def read(
         self, since_ms: int = 0, after: Position | None = None, until: Position | None = None
@@ -89,42 +91,44 @@ class StoredEvents:
         from groupkeeper.storage.event_log.several_logs import BEGIN, read_logs
 
         return read_logs(
-            self.logs,
+            self.found.logs(),
             BEGIN if after is None else after,
             until,
+            self._asked_in,
             group_id=self.group_id,
             since_ms=since_ms,
-            on_gap=self._keep_gap,
             passes_absent=True,
-            on_damage=self._keep_damage,
         )
 
-    def _keep_gap(self, first_seq: int, last_seq: int) -> None:
-        from groupkeeper.storage.event_log.several_logs import ONLY_LOG
+    def _asked_in(self, log: str) -> Asked:
+        def on_gap(first_seq: int, last_seq: int) -> None:
+            # In a store without files, retention deletes the first events.
+            if first_seq > 1 or self.found.has_files:
+                self.lost.add(Lost(log, first_seq, last_seq))
 
-        # A store in topics has no files. That retention deleted its first events is no problem.
-        if first_seq > 1 or ONLY_LOG in self.logs:
-            self.gaps.add((first_seq, last_seq))
+        def on_damage(segment: Segment, why: str) -> None:
+            self.lost.add(Lost(log, segment.first_seq, segment.last_seq, f"{plain(why)}."))
 
-    def _keep_damage(self, segment: Segment, why: str) -> None:
-        self.damaged[segment.file] = segment.last_seq, why
+        return {"on_gap": on_gap, "on_damage": on_damage}
 
-    def report_lost(self, above_seq: int = 0) -> None:
-        """Report each gap and damaged file above ``above_seq`` once."""
-        for first, last in sorted(self.gaps - self.reported):
-            if last > above_seq:
-                self.reported.add((first, last))
+    def report_lost(self, above: Position) -> None:
+        """Report each problem with events behind a position once."""
+        several = len({each.log for each in self.lost}) > 1
+        for each in sorted(self.lost - self.reported):
+            if each.last_seq <= above.get(each.log, 0):
+                continue
+            self.reported.add(each)
+            if each.problem:
                 typer.echo(
-                    f"events {first} to {last} are neither in {self.store} nor in its files; "
-                    "groupkeeper log verify reports the problem",
+                    f"{each.problem} Its readable events are shown. Replace the file with a good "
+                    "copy; groupkeeper log verify names all damaged files",
                     err=True,
                 )
-        for file, (last, why) in sorted(self.damaged.items()):
-            if last > above_seq and file not in self.reported:
-                self.reported.add(file)
+            else:
+                of_log = f" of log {each.log}" if several else ""
                 typer.echo(
-                    f"{plain(why)}. Its readable events are shown. Replace the file with a good "
-                    "copy; groupkeeper log verify names all damaged files",
+                    f"events {each.first_seq} to {each.last_seq}{of_log} are neither in "
+                    f"{self.store} nor in its files; groupkeeper log verify reports the problem",
                     err=True,
                 )
 
@@ -148,13 +152,13 @@ def settings_of(config: Path | None) -> Settings:
         fail(str(error), USAGE)
 
 
-def _logs_of(store: StorePlace, password_file: str, group: str | None) -> Logs:
+def _logs_of(store: StorePlace, password_file: str, group: str | None) -> LogStore:
     from groupkeeper.storage.base import StorageError, StoreRefused
-    from groupkeeper.storage.open import logs_of
+    from groupkeeper.storage.open import log_store
     from groupkeeper.storage.password_file import read_password
 
     try:
-        return logs_of(store.where, read_password(password_file), group)
+        return log_store(store.where, read_password(password_file), group)
     except StoreRefused as error:
         fail(f"{error}; name a --store FILE or URL", USAGE)
     except StorageError as error:

@@ -327,10 +327,11 @@ class Coverage:
 
 
 def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
-    """Return a sentence about missing events."""
+    """Return a sentence about missing events. ``log_id`` is "" if it is unknown."""
+    of_log = f" of log {log_id}" if log_id else ""
     if first_seq == last_seq:
-        return f"event {first_seq} of log {log_id} is missing"
-    return f"events {first_seq} to {last_seq} of log {log_id} are missing"
+        return f"event {first_seq}{of_log} is missing"
+    return f"events {first_seq} to {last_seq}{of_log} are missing"
 
 
 def base_log(log_id: str) -> str:

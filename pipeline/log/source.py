@@ -13,11 +13,10 @@ cluster can read those, and Spark reads them without Python.
 Options:
 
 - ``path``: the SQLite file, or the URL of a store as in ``storage.url``. The password for a server
-  comes from the environment. A store in topics of Kafka has a log for each shard, so it needs
-  ``group``.
+  comes from the environment. All logs of the store are read.
 - ``log_dir``: the directory of its segments, if they were moved.
 - ``group``: only this group.
-- ``after_seq`` and ``since_ms``: only later events.
+- ``after_seq`` and ``since_ms``: only later events. ``after_seq`` is for a store with one log.
 - ``accept_gaps``: ``true`` to continue after missing events. Otherwise they raise an error.
 - ``max_events``: the most events in one batch of a stream.
 """
@@ -27,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -43,8 +43,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
-from groupkeeper.storage.event_log.reader import last_seq, read_events
-from groupkeeper.storage.open import KAFKA, rows_of_group, scheme_of, url_error, without_password
+from groupkeeper.storage.event_log.reader import Asked, read_events
+from groupkeeper.storage.event_log.several_logs import ONLY_LOG, Logs, end_of, read_logs
+from groupkeeper.storage.open import log_store, url_error, without_password
 
 FORMAT: Final = "groupkeeper_log"
 """The name for ``spark.read.format``."""
@@ -67,14 +68,14 @@ class MissingEvents(Exception):
 
 @dataclass
 class Range(InputPartition):
-    """The events after one seq, up to and including another."""
+    """The events behind one position, up to and including another."""
 
-    after_seq: int
-    last_seq: int
+    after: dict[str, int]
+    until: dict[str, int]
 
 
 class EventLogSource(DataSource):
-    """The event log of a SQLite store."""
+    """The event log of a store."""
 
     def __init__(self, options: dict[str, str]) -> None:
         """Check the options. Errors are raised here (ValueError), because Spark loses those that
@@ -113,8 +114,6 @@ class _Log:
         self.path = self.where if isinstance(self.where, Path) else without_password(self.where)
         self.log_dir = options.get("log_dir")
         self.group = options.get("group")
-        if self.group is None and scheme_of(str(self.where)) == KAFKA:
-            raise ValueError(f"{FORMAT}: name a group: each shard of {self.path} has its own log")
         self.after_seq = _number(options, "after_seq", 0)
         self.since_ms = _number(options, "since_ms", 0)
         self.accepts_gaps = _is_true(options, "accept_gaps")
@@ -122,15 +121,25 @@ class _Log:
         if not self.max_events:  # otherwise every batch would be empty, without an error
             raise ValueError(f"{FORMAT}: max_events must be at least 1")
 
-    def _open_rows(self) -> Any:
-        """Open the log. The way to it is found each time, because Spark copies this object to other
-        processes.
+    def _logs(self) -> Logs:
+        """Return the logs. The way to them is found each time, because Spark copies this object to
+        other processes.
         """
-        return rows_of_group(self.where, self.group or "")()
+        return log_store(self.where, group_id=self.group).logs()
 
-    def last_seq(self) -> int:
-        """Return the seq of the last durable event."""
-        return last_seq(self._open_rows)
+    def begin(self) -> dict[str, int]:
+        """Return the position behind which the events are read."""
+        names = [*self._logs()]
+        if self.after_seq and len(names) > 1:
+            raise ValueError(
+                f"{FORMAT}: after_seq: {self.path} has a log for each of {', '.join(names)}, and "
+                "each log has a seq of its own"
+            )
+        return dict.fromkeys(names, self.after_seq)
+
+    def end(self) -> dict[str, int]:
+        """Return the position behind all durable events."""
+        return {**end_of(self._logs())}
 
     def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         """Yield the events of a range, in order."""
@@ -145,47 +154,47 @@ class _Log:
         as the name of the store.
 
         If the clock was set back, a new log begins, but the offsets of the first log stay valid.
+        So do those of another node: all logs of a store have the name of the first one.
         """
-        events = read_events(
-            self._open_rows, log_dir=self.log_dir, passes_absent=True, on_damage=_pass_over
-        )
-        with closing(events) as found:
-            for event in found:
-                log_id: str = event["log_id"]
-                return log_id.partition(".")[0]  # a snapshot's log is ``<log_id>.<seq>``
+        for open_rows in self._logs().values():
+            events = read_events(
+                open_rows, log_dir=self.log_dir, passes_absent=True, on_damage=_pass_over
+            )
+            with closing(events) as found:
+                for event in found:
+                    log_id: str = event["log_id"]
+                    return log_id.partition(".")[0]  # a snapshot's log is ``<log_id>.<seq>``
         return None
 
     def _events(self, wanted: Range) -> Iterator[dict[str, Any]]:
         """Yield the events of a range. Raises MissingEvents."""
 
-        def on_gap(first_seq: int, last_seq: int) -> None:
-            if first_seq <= wanted.last_seq and not self.accepts_gaps:
-                raise MissingEvents(
-                    f"events {first_seq} to {last_seq} are neither in {self.path} nor in its "
-                    f"segments: log_dir says where these are, if they were moved. {_ACCEPT}"
-                )
+        def asked_in(log: str) -> Asked:
+            return {"on_gap": partial(self._gap, log, wanted)}
 
         def on_damage(_: object, what: str) -> None:
             if not self.accepts_gaps:
                 raise MissingEvents(f"{what}. {_ACCEPT}")
 
-        found = read_events(
-            self._open_rows,
-            wanted.after_seq,
+        return read_logs(
+            self._logs(),
+            wanted.after,
+            wanted.until,
+            asked_in,
             log_dir=self.log_dir,
             group_id=self.group,
             since_ms=self.since_ms,
-            on_gap=on_gap,
             passes_absent=True,
             on_damage=on_damage,
         )
-        try:
-            for event in found:
-                if event["seq"] > wanted.last_seq:
-                    return
-                yield event
-        finally:
-            found.close()
+
+    def _gap(self, log: str, wanted: Range, first_seq: int, last_seq: int) -> None:
+        if first_seq <= wanted.until.get(log, 0) and not self.accepts_gaps:
+            of_log = f" of log {log}" if len(wanted.until) > 1 else ""
+            raise MissingEvents(
+                f"events {first_seq} to {last_seq}{of_log} are neither in {self.path} nor in its "
+                f"segments: log_dir says where these are, if they were moved. {_ACCEPT}"
+            )
 
 
 _ACCEPT: Final = "With the option accept_gaps, the other events are read"
@@ -232,7 +241,7 @@ class _Reader(DataSourceReader):
         self._log = log
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [Range(self._log.after_seq, self._log.last_seq())]
+        return [Range(self._log.begin(), self._log.end())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
@@ -240,34 +249,42 @@ class _Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream. Offsets are seqs: ``{"seq": 17}`` is after event 17."""
+    """Reads a stream. An offset is a position. ``{"seq": 17}`` is after event 17 of a store that
+    always has one log; others have a seq for each log: ``{"1": 17, "2": 3}``.
+    """
 
     def __init__(self, log: _Log) -> None:
         self._log = log
-        self._until_seq: int | None = None
-        """The last event of a query that ends with the data present at its start. None if the query
-        runs for ever."""
+        self._until: dict[str, int] | None = None
+        """The end of a query that ends with the data present at its start. None if the query runs
+        for ever."""
 
     def initialOffset(self) -> dict[str, int]:
-        return {"seq": self._log.after_seq}
+        return _offset(self._log.begin())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until_seq = self._log.last_seq()
+        self._until = self._log.end()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._log.max_events)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        last_seq = self._log.last_seq() if self._until_seq is None else self._until_seq
+        after = _position(start)
+        end = self._log.end() if self._until is None else self._until
         # other limits ask for all events, whatever the options say
-        if isinstance(limit, ReadMaxRows):
-            last_seq = min(last_seq, start["seq"] + limit.max_rows)
-        return {"seq": max(last_seq, start["seq"])}
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        latest = dict(after)
+        for log, last_seq in end.items():
+            begin = after.get(log, 0)
+            taken = max(last_seq - begin, 0)
+            if left is not None:
+                taken = min(taken, left)
+                left -= taken
+            latest[log] = begin + taken
+        return _offset(latest)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        if start["seq"] >= end["seq"]:
-            return []
-        return [Range(start["seq"], end["seq"])]
+        return [] if start == end else [Range(_position(start), _position(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
@@ -275,3 +292,15 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, int]) -> None:
         """Do nothing: the log itself is the state."""
+
+
+_SEQ: Final = "seq"
+"""The name of the only log in the offsets of a stream, which are older than stores with several."""
+
+
+def _offset(position: dict[str, int]) -> dict[str, int]:
+    return {name or _SEQ: seq for name, seq in position.items()}
+
+
+def _position(offset: dict[str, int]) -> dict[str, int]:
+    return {ONLY_LOG if name == _SEQ else name: seq for name, seq in offset.items()}

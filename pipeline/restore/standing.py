@@ -98,6 +98,18 @@ _Order = tuple[int, int, int, int]
 and the partition in the event."""
 
 
+class _Snapshot(NamedTuple):
+    """The offsets of one log after events that are deleted.
+
+    It has the epoch of the last of these events. That of each offset may be lower.
+    """
+
+    log: str
+    ts_ms: int
+    epoch: int
+    partitions: Collection[Partition]
+
+
 class _OfStore:
     """The changes of the group in one store, up to the moment."""
 
@@ -105,6 +117,30 @@ class _OfStore:
         self.last: dict[Partition, tuple[_Order, Committed | None]] = {}
         self.at_ms: int | None = None
         self.unknown: set[Partition] = set()
+        self.changes: dict[Partition, dict[str, int]] = {}
+        """For each partition the epoch of its last change in each log, without snapshots."""
+        self.snapshots: list[_Snapshot] = []
+
+    def between_logs(self, as_of_ms: int) -> Iterator[Partition]:
+        """Yield the partitions of which nobody knows whether the change in a snapshot of one log
+        was before or after a change in another log.
+        """
+        for snapshot in self.snapshots:
+            others = [each for each in self.snapshots if each.log != snapshot.log]
+            for partition in snapshot.partitions:
+                changes = self.changes.get(partition, {})
+                elsewhere = [epoch for log, epoch in changes.items() if log != snapshot.log]
+                is_elsewhere = elsewhere or any(partition in each.partitions for each in others)
+                is_later = snapshot.ts_ms > as_of_ms and self.has_other_log(snapshot.log)
+                last = max(changes.values(), default=-1)
+                is_sure = last > snapshot.epoch or last == changes.get(snapshot.log)
+                if (is_later or is_elsewhere) and not is_sure:
+                    yield partition
+
+    def has_other_log(self, log: str) -> bool:
+        """Return True if a log other than this one has changes of the group."""
+        logs = {each for changes in self.changes.values() for each in changes}
+        return bool((logs | {each.log for each in self.snapshots}) - {log})
 
 
 class GroupHistory:
@@ -120,8 +156,10 @@ class GroupHistory:
         self._horizon_ms: int | None = None
         self._are_cut_off = False
 
-    def add(self, store: str, event: Mapping[str, Any]) -> None:
-        """Apply an event of the group, if it changes offsets."""
+    def add(self, store: str, event: Mapping[str, Any], log: str = "") -> None:
+        """Apply an event of the group, if it changes offsets. ``log`` names its log if the store
+        has several.
+        """
         kind, ts_ms = event["kind"], event["ts_ms"]
         if kind == SNAPSHOT_KIND:
             self._horizon_ms = _earlier(ts_ms, self._horizon_ms)
@@ -129,6 +167,14 @@ class GroupHistory:
             return
         of_store = self._stores.setdefault(store, _OfStore())
         is_before = ts_ms <= self._as_of_ms
+        if kind == SNAPSHOT_KIND:
+            named = [*(event["topics"] or ()), *(event.get("lost") or ())]
+            partitions = frozenset(
+                Partition(each["topic"], row["partition"])
+                for each in named
+                for row in each["partitions"]
+            )
+            of_store.snapshots.append(_Snapshot(log, ts_ms, event["lease_epoch"], partitions))
         for order, key, row in _changes(event):
             self._first_ms = _earlier(ts_ms, self._first_ms)
             is_cut_off = _is_cut_off(kind, row)
@@ -138,6 +184,9 @@ class GroupHistory:
                     of_store.unknown.add(key)
                 continue
             of_store.at_ms = max(ts_ms, of_store.at_ms or ts_ms)
+            if kind != SNAPSHOT_KIND:
+                changes = of_store.changes.setdefault(key, {})
+                changes[log] = max(event["lease_epoch"], changes.get(log, -1))
             known = of_store.last.get(key)
             if known is None or known[0] <= order:
                 of_store.last[key] = order, _committed(row) if kind in SETS_OFFSETS else None
@@ -159,12 +208,13 @@ class GroupHistory:
             raise RestoreError(why_nothing(changes, self._group, self._as_of_ms))
         _, store = max(knowing)
         found = self._stores[store]
+        between = {*found.between_logs(self._as_of_ms)}
         offsets = {
             key: committed
             for key, (_, committed) in found.last.items()
-            if committed is not None and (not topics or key.topic in topics)
+            if committed is not None and (not topics or key.topic in topics) and key not in between
         }
-        return Standing(offsets, store, last_ts_ms(store), frozenset(found.unknown))
+        return Standing(offsets, store, last_ts_ms(store), frozenset(found.unknown | between))
 
 
 def _earlier(ts_ms: int, known: int | None) -> int:

@@ -1,18 +1,18 @@
 """Reads a store with several logs, each with seqs of its own, as one stream.
 
-Most stores have one log. Topics of Kafka have one for each shard. A position in such a store is a
-seq for each log.
+A file has one log. In PostgreSQL, ZooKeeper and Consul each node has one, in topics of Kafka each
+shard. A position in such a store is a seq for each log.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from itertools import takewhile
 from types import MappingProxyType
-from typing import Final, TypeAlias, Unpack
+from typing import Final, NamedTuple, Protocol, TypeAlias, Unpack
 
+from groupkeeper.storage.event_log.merging import by_epochs, by_times
 from groupkeeper.storage.event_log.reader import Asked, read_events
 from groupkeeper.storage.event_log.source import OpenRows
 from groupkeeper.storage.segment_lines import EventDict
@@ -21,7 +21,7 @@ Logs: TypeAlias = Mapping[str, OpenRows]
 """The logs of a store by name, each with the function that opens its rows."""
 
 ONLY_LOG: Final = ""
-"""The name of the log of a store that has one."""
+"""The name of the log of a store that always has one."""
 
 Position: TypeAlias = Mapping[str, int]
 """For each log the seq of the last event that was read. 0 for a log that is missing here."""
@@ -29,26 +29,65 @@ Position: TypeAlias = Mapping[str, int]
 BEGIN: Final[Position] = MappingProxyType({})
 """The position before all events."""
 
+AskedIn: TypeAlias = Callable[[str], Asked]
+"""Returns the arguments of ``read_events`` that differ from log to log, by the name of a log."""
+
+
+class LogStore(Protocol):
+    """The logs of a store that is read from outside."""
+
+    @property
+    def has_files(self) -> bool:
+        """False if events are never in files, so retention deletes the oldest ones."""
+
+    def logs(self) -> Logs:
+        """Return the logs that the store has now: a node that takes over adds one. Raises
+        StoreRefused if there is no store.
+        """
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        """Keep the connection from read to read."""
+
+
+class OneLog(NamedTuple):
+    """A store with one log."""
+
+    open_rows: OpenRows
+    has_files: bool = True
+
+    def logs(self) -> Logs:
+        return {ONLY_LOG: self.open_rows}
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def _same_in_each(name: str) -> Asked:
+    return {}
+
 
 def read_logs(
     logs: Logs,
     after: Position = BEGIN,
     until: Position | None = None,
+    asked_in: AskedIn = _same_in_each,
     **asked: Unpack[Asked],
 ) -> Generator[EventDict, None, None]:
     """Yield the events behind a position, up to and including the position ``until``.
 
-    The events of each log are in the order of their seqs. Those of several logs are in the order of
-    their times, as far as that keeps the order of each. ``read_events`` describes the other
-    arguments and the errors. Blocks.
+    The events of each log are in the order of their seqs. Those of one group are in the order of
+    their leases, so in the order in which they happened. Those of several groups are in the order
+    of their times, as far as that keeps the order of each shard (``merging``). ``read_events``
+    describes the other arguments and the errors. Blocks.
     """
     with ExitStack() as stack:
         streams = []
         for name, open_rows in logs.items():
-            events = read_events(open_rows, after.get(name, 0), **asked)
+            events = read_events(open_rows, after.get(name, 0), **asked | asked_in(name))
             stack.enter_context(closing(events))
             streams.append(events if until is None else _up_to(events, until.get(name, 0)))
-        yield from heapq.merge(*streams, key=lambda event: event["ts_ms"])
+        is_one_group = asked.get("group_id") is not None
+        yield from by_epochs(streams) if is_one_group else by_times(streams)
 
 
 def _up_to(events: Iterator[EventDict], last_seq: int) -> Iterator[EventDict]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,19 +13,17 @@ from groupkeeper.storage.open import (
     JOURNALS,
     KAFKA,
     MEMORY,
-    READ_TIMEOUT_MS,
     SQLITE,
     journal_driver,
     kafka_place,
+    log_store,
     open_storage,
-    rows_of,
     scheme_of,
     url_error,
     without_password,
 )
 
 if TYPE_CHECKING:
-    from groupkeeper.storage.event_log.several_logs import Logs
     from groupkeeper.storage.tools.check import StoreReport
     from groupkeeper.storage.tools.kept_events import KeptEvents
     from groupkeeper.storage.tools.move import Moved, MoveTarget
@@ -123,22 +120,15 @@ def keep_events_of(
     Consul has a log of its own. Return nothing for a store whose events no other process can read.
     Raises StorageError or OSError.
     """
-    from groupkeeper.storage.event_log.several_logs import ONLY_LOG
     from groupkeeper.storage.tools.kept_events import keep_events
 
-    logs: Logs
-    if scheme_of(url) in JOURNALS:
-        from groupkeeper.storage.backends.journal.read_store import open_logs
-
-        logs = open_logs(
-            partial(journal_driver, url, READ_TIMEOUT_MS, DEFAULT_LEASE_TTL_MS, password)
-        )
-    else:
-        try:
-            logs = {ONLY_LOG: rows_of(url, password)}
-        except StoreRefused:
+    try:
+        store = log_store(url, password)
+        if not store.has_files:
             return {}
-    return {name: keep_events(open_rows, log_dir) for name, open_rows in logs.items()}
+    except StoreRefused:
+        return {}
+    return {name: keep_events(open_rows, log_dir) for name, open_rows in store.logs().items()}
 
 
 def _refuse_urls(source: str, target: str) -> None:

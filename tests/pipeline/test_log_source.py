@@ -230,7 +230,6 @@ def test_a_source_without_a_path_says_what_it_needs(spark):
         ({"max_events": "0"}, "", "max_events must be at least 1"),
         ({}, "/no/such.db", "/no/such.db: there is no such file; path names a SQLite store"),
         ({}, "postgresql://a@b", "use postgresql://USER@HOST/DATABASE?schema=SCHEMA"),
-        ({}, "kafka://u:secret@b/t", "name a group: each shard of kafka://u:***@b/t has its own"),
     ],
 )
 def test_what_it_cannot_read_is_told_in_one_line(spark, store, options, path, said):
@@ -246,14 +245,14 @@ def test_a_store_on_a_server_is_read_by_its_url(spark):
         raise Unavailable("PostgreSQL is not installed")
     site = PostgresSite(RealPostgres())
 
-    async def fill() -> None:
-        owner = await site.owner()
-        for offset in range(12):
+    async def fill(node_id: int, offsets: range) -> None:
+        owner = await site.owner(node_id)
+        for offset in offsets:
             await owner.append(0, [commit("g", offset), commit("other", offset)])
         await owner.storage.close()
 
     try:
-        asyncio.run(fill())
+        asyncio.run(fill(1, range(12)))
         url = f"{site.server.url}?schema={site.schema}"
         told = [*read_events(url)]
         spark.dataSource.register(EventLogSource)
@@ -266,6 +265,18 @@ def test_a_store_on_a_server_is_read_by_its_url(spark):
         assert of_group.where("seq > 20").count() == 2
         (standing,) = offsets_as_of(of_group).select("offset").distinct().collect()
         assert standing["offset"] == 11
+        asyncio.run(fill(2, range(5)))
+        (standing,) = (
+            offsets_as_of(spark.read.format(FORMAT).load(url)).where("group = 'g'").collect()
+        )
+        assert (standing["offset"], standing["store"]) == (4, told[0]["log_id"])
+        batches: list[int] = []
+        stream = spark.readStream.format(FORMAT).option("max_events", 20).load(url).writeStream
+        query = stream.foreachBatch(lambda batch, _: batches.append(batch.count()))
+        assert query.trigger(availableNow=True).start().awaitTermination(120)
+        assert batches == [20, 14]
+        with pytest.raises(Exception, match=r"after_seq: .* has a log for each of 1, 2"):
+            spark.read.format(FORMAT).option("after_seq", 3).load(url).collect()
     finally:
         site.server.end()
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from groupkeeper import read_events
-from groupkeeper.storage.backends.journal.read_store import open_rows
+from groupkeeper.storage.backends.journal.read_store import NodeLogs
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.kafka_topic.store import KafkaTopicStorage
 from groupkeeper.storage.backends.kafka_topic.url import parse_url
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
-from groupkeeper.storage.event_log.reader import read_events as read_rows
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.storage import SealedStorage
+from groupkeeper.storage.event_log.several_logs import read_logs
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.clients.ecosystem import Unavailable
 from tests.helpers.clients.real_consul import RealConsul
@@ -127,7 +127,7 @@ def sealed_journal_store(tmp_path: Path) -> Store:
         return SealedStorage(plain, settings, clock=clock, poll_s=0.001)
 
     def events() -> list[EventDict]:
-        return [*read_rows(lambda: open_rows(lambda: FakeDriver(server)))]
+        return [*read_logs(NodeLogs(lambda: FakeDriver(server)).logs())]
 
     return Store(make=make, events=events, clock=clock)
 

@@ -8,6 +8,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +21,29 @@ from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage.backends.journal.driver import JournalDriver, LoggedEvent
 from groupkeeper.storage.backends.journal.event_chunks import EventChunks
-from groupkeeper.storage.backends.journal.read_store import open_logs, open_rows
+from groupkeeper.storage.backends.journal.read_store import NodeLogs
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.journal.stored_chunks import StoredChunks
 from groupkeeper.storage.base import LimitsReads, StorageError, StoreRefused
 from groupkeeper.storage.event_log.check import verify
-from groupkeeper.storage.event_log.reader import last_seq, read_events
+from groupkeeper.storage.event_log.reader import read_events
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.storage import SealedStorage
-from groupkeeper.storage.event_log.source import LogNote
+from groupkeeper.storage.event_log.several_logs import end_of
+from groupkeeper.storage.event_log.source import LogNote, OpenRows
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.core.records import commit
-from tests.helpers.storage.consul_site import ConsulSite
-from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
 from tests.helpers.storage.late_appends import TTL_MS
-from tests.helpers.storage.postgres_site import PostgresSite
 from tests.helpers.storage.sealed_store import UNTIL_S, until
+from tests.helpers.storage.sites import KINDS, FakeSite, make_site
 from tests.helpers.storage.storage_owner import Owner
 from tests.helpers.storage.zookeeper_site import ZooKeeperSite
 
-SITES: dict[str, Any] = {
-    "zookeeper": ZooKeeperSite,
-    "consul": ConsulSite,
-    "postgres": PostgresSite,
-}
 
-
-class FakeSite:
-    """One store on a fake server."""
-
-    def __init__(self) -> None:
-        self.server = FakeServer()
-
-    def driver(self) -> JournalDriver:
-        return FakeDriver(self.server)
+def node_rows(new_driver: Callable[[], JournalDriver]) -> OpenRows:
+    """Return how to open the log of node 1."""
+    return partial(NodeLogs(new_driver).open_rows, 1)
 
 
 class SealedSite:
@@ -91,13 +80,13 @@ class SealedSite:
     async def read(self, after_seq: int = 0) -> list[EventDict]:
         """Return what a reader of another process gets."""
         return await asyncio.to_thread(
-            lambda: [*read_events(lambda: open_rows(self.site.driver), after_seq)]
+            lambda: [*read_events(node_rows(self.site.driver), after_seq)]
         )
 
     async def in_store(self) -> list[EventDict]:
         """Return the events that are in the store."""
         return await asyncio.to_thread(
-            lambda: [*read_events(lambda: open_rows(self.site.driver), live_only=True)]
+            lambda: [*read_events(node_rows(self.site.driver), live_only=True)]
         )
 
     async def chunks(self) -> list[object]:
@@ -118,13 +107,9 @@ class SealedSite:
         return sum(log.events for log in report.logs)
 
 
-@pytest.fixture(
-    params=["fake", *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in SITES)]
-)
+@pytest.fixture(params=KINDS)
 async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SealedSite]:
-    kind = request.param
-    inner = FakeSite() if kind == "fake" else SITES[kind](request.getfixturevalue(kind))
-    site = SealedSite(inner, tmp_path / "log")
+    site = SealedSite(make_site(request), tmp_path / "log")
     yield site
     for owner in site.owners:
         await owner.storage.close()
@@ -263,7 +248,7 @@ async def test_of_the_notes_of_several_nodes_a_reader_gets_that_of_its_log(
     async def notes() -> list[LogNote]:
         def read() -> list[LogNote]:
             noted = []
-            for open_log in open_logs(fake.driver).values():
+            for open_log in NodeLogs(fake.driver).logs().values():
                 with closing(open_log()) as rows:
                     noted.append(rows.note())
             return noted
@@ -318,15 +303,14 @@ async def test_a_sealed_store_still_limits_reads(site: SealedSite) -> None:
 
 async def test_a_reader_creates_no_store(site: SealedSite) -> None:
     def read() -> None:
-        with closing(open_rows(site.site.driver)):
-            pass
+        NodeLogs(site.site.driver).logs()
 
     with pytest.raises(StoreRefused, match="there is no store"):
         await asyncio.to_thread(read)
     owner = await site.owner()
-    assert await asyncio.to_thread(last_seq, lambda: open_rows(site.site.driver)) == 0
+    assert await asyncio.to_thread(lambda: end_of(NodeLogs(site.site.driver).logs())) == {}
     await append_some(owner, 1, 1)
-    assert await asyncio.to_thread(last_seq, lambda: open_rows(site.site.driver)) == 2
+    assert await asyncio.to_thread(lambda: end_of(NodeLogs(site.site.driver).logs())) == {"1": 2}
 
 
 @pytest.mark.zookeeper

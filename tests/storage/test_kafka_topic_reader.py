@@ -20,7 +20,7 @@ from groupkeeper.storage.backends.kafka_topic import log_rows
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.event_log.several_logs import end_of
 from groupkeeper.storage.event_log.source import EventsMoved
-from groupkeeper.storage.open import logs_of
+from groupkeeper.storage.open import log_store
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.core.records import commit
@@ -112,14 +112,14 @@ async def test_a_reader_goes_on_where_it_was_in_each_log(site: KafkaTopicSite) -
     for group in GROUPS:
         await append(owner, group, 3)
     before = await read(site)
-    end = await asyncio.to_thread(lambda: end_of(logs_of(url_of(site))))
+    end = await asyncio.to_thread(lambda: end_of(log_store(url_of(site)).logs()))
     assert set(end) == {"cluster", *map(str, range(IDENTITY.shards))}
     assert sum(end.values()) == len(before)
     await append(owner, "g", 2)
     new = await read(site, end)
     assert [(event["group"], event["kind"]) for event in new] == [("g", "commit")] * 2
     assert await read(site) == [*before, *new]
-    with pytest.raises(ValueError, match="a number for each shard"):
+    with pytest.raises(ValueError, match="a number for each of 0, 1, 2, 3, cluster"):
         await read(site, 3)
 
 
@@ -129,7 +129,7 @@ async def test_a_reader_whose_events_are_deleted_is_not_at_the_end(
 ) -> None:
     owner = await site.owner()
     await append(owner, "g", 5)
-    (open_rows,) = logs_of(url_of(site), group_id="g").values()
+    (open_rows,) = log_store(url_of(site), group_id="g").logs().values()
     rows = await asyncio.to_thread(open_rows)
     try:
         await asyncio.to_thread(rows.hold)

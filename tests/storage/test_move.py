@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.core.records import GroupConfigs, SavedGroup, TopicRecord
-from groupkeeper.storage.backends.journal.read_store import open_rows as open_journal_rows
+from groupkeeper.storage.backends.journal.read_store import NodeLogs
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreRefused
@@ -118,7 +118,7 @@ async def test_the_events_of_a_store_on_a_server_are_written_into_files_once(
     for offset in range(5):
         await owner.append(1, [commit("g", offset)])
     await owner.storage.close()
-    open_rows = partial(open_journal_rows, lambda: FakeDriver(server))
+    open_rows = partial(NodeLogs(lambda: FakeDriver(server)).open_rows, 1)
     wanted = await asyncio.to_thread(lambda: [*read_events(open_rows)])
     for written in (5, 0):
         kept = await asyncio.to_thread(keep_events, open_rows, tmp_path / "log")

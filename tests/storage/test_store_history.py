@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
-from groupkeeper.coordinator.cli.pipeline.store_history import (
-    MissingRange,
-    copy_group,
-    gaps_before,
-)
+from groupkeeper.coordinator.cli.pipeline.store_history import HistoryRead, read_group
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage.event_log.manifest import MANIFEST
 from groupkeeper.storage.event_log.sealing.retention import LogRetention
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
-from groupkeeper.storage.event_log.segments import read_segment, segment_names
+from groupkeeper.storage.event_log.segments import segment_names
+from groupkeeper.storage.event_log.several_logs import OneLog
 from groupkeeper.storage.open import rows_of
 from tests.helpers.core.records import commit
 from tests.helpers.storage.sealed_store import DAY_MS, NOON_MS, SealedStore, until
@@ -37,17 +34,23 @@ async def store(tmp_path: Path) -> SealedStore:
     return store
 
 
-def lacks(store: SealedStore, as_of_ms: int, log_dir: Path | None = None) -> list[tuple[int, int]]:
+def read(
+    store: SealedStore, as_of_ms: int, log_dir: Path | None = None, group: str = "g"
+) -> HistoryRead:
+    return read_group(OneLog(rows_of(store.path)).logs(), log_dir, group, as_of_ms)
+
+
+def lacks(
+    store: SealedStore, as_of_ms: int, log_dir: Path | None = None, group: str = "g"
+) -> list[tuple[int, int]]:
     """The seqs that are missing up to a moment."""
-    gaps = copy_group(rows_of(store.path), log_dir, "g", a_copy(store))
-    missing = gaps_before(rows_of(store.path), log_dir, gaps, as_of_ms)
-    assert {each.log_id for each in missing} <= {store.appended[0]["log_id"]}
-    return [(each.first_seq, each.last_seq) for each in missing]
-
-
-def a_copy(store: SealedStore) -> Path:
-    """An empty folder of its own."""
-    return Path(mkdtemp(dir=store.path.parent))
+    log_id = store.appended[0]["log_id"]
+    found = []
+    for each in read(store, as_of_ms, log_dir, group).missing:
+        told = re.fullmatch(f"events (\\d+) to (\\d+) of log {log_id} are missing", each)
+        assert told is not None, each
+        found.append((int(told[1]), int(told[2])))
+    return found
 
 
 def at(day: int) -> int:
@@ -125,19 +128,15 @@ def test_a_file_that_the_manifest_lists_is_missing_from_its_first_event_on(
     (store.log_dir / name.groups_file).unlink()
     assert lacks(store, at(1) - 1) == []
     assert lacks(store, at(1)) == [(3, 4)]
-    gaps = copy_group(rows_of(store.path), None, "g", a_copy(store))
-    assert gaps_before(rows_of(store.path), None, gaps, at(1)) == [MissingRange(name.log_id, 3, 4)]
 
 
 def test_a_missing_file_that_held_nothing_of_the_group_does_not_matter(store: SealedStore) -> None:
     name = segment_names(store.log_dir)[1]
     (store.log_dir / str(name)).unlink()
-    target = a_copy(store)
-    assert (
-        copy_group(rows_of(store.path), None, "somebody", target) == []
-    )  # its list of groups is there
-    assert copy_group(rows_of(store.path), None, "g", target) == [(3, 4)]
-    assert sum(len(list(read_segment(path))) for path in target.glob("dt=*/events-*")) == 4
+    assert lacks(store, at(9), group="somebody") == []  # its list of groups is there
+    assert lacks(store, at(9)) == [(3, 4)]
+    (offset,) = read(store, at(9)).offsets.standing(lambda _: 0).offsets.values()
+    assert offset.offset == 4
 
 
 def test_what_retention_could_not_read_is_lacked_by_the_groups_that_it_told_of(
@@ -149,5 +148,4 @@ def test_what_retention_could_not_read_is_lacked_by_the_groups_that_it_told_of(
     retention = LogRetention(settings, lambda: store.now_ms)
     assert len(retention.run({store.appended[0]["log_id"]})) == 1
     assert lacks(store, at(9)) == lacks(store, at(0)) == [(1, 2)]
-    gaps = copy_group(rows_of(store.path), None, "another", a_copy(store))
-    assert gaps == []
+    assert lacks(store, at(9), group="another") == []

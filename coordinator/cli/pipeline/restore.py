@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -15,8 +14,8 @@ from groupkeeper.coordinator.cli.pipeline.restoring import (
     History,
     RestoreOptions,
     accept,
-    accept_gaps,
     restore,
+    standing_in_store,
     wrong_segments,
 )
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
@@ -84,32 +83,34 @@ def _require_one_place(
 
 
 def _found(history: History, master: str | None) -> Standing:
-    """Read the history with Spark."""
+    """Read the history: that in a store here, any other with Spark."""
+    store = history.places[0]
+    if store is not None:
+        typer.echo("groupkeeper: reading the history", err=True)
+        return standing_in_store(store, history)
     from groupkeeper.pipeline.restore.from_day import group_from_day
     from groupkeeper.pipeline.restore.restore import group_as_of
 
     spark = start_spark("restore", master, SPARK_MEMORY)
     typer.echo("groupkeeper: reading the history", err=True)
     wanted = (history.group, history.as_of_ms, history.topics)
-    with TemporaryDirectory(prefix="groupkeeper-") as scratch, failures_told():
+    with failures_told():
         tables = history.places[2]
         found = None if tables is None else group_from_day(spark, tables, *wanted)
         if found is not None:
             return found
-        events = _events(history, spark, Path(scratch))
+        events = _events(history, spark)
         return group_as_of(events, *wanted)
 
 
-def _events(history: History, spark: SparkSession, scratch: Path) -> DataFrame:
+def _events(history: History, spark: SparkSession) -> DataFrame:
     """Read the events, and check that none is missing. Raises RestoreError."""
     from groupkeeper.pipeline.restore import restore as jobs
     from groupkeeper.pipeline.restore.sealed import coverage_of_log
     from groupkeeper.pipeline.restore.standing import IncompleteHistory
 
     events: DataFrame
-    store, log, tables = history.places
-    if store is not None:
-        return _events_of_store(store, history, spark, scratch)
+    _, log, tables = history.places
     if log is not None:
         wrong = wrong_segments(log)
         events = jobs.events_of_log(spark, log, {each.file: wrong[each] for each in wrong})
@@ -124,21 +125,4 @@ def _events(history: History, spark: SparkSession, scratch: Path) -> DataFrame:
         jobs.require_whole(events, coverage, history.as_of_ms, history)
     except IncompleteHistory as error:
         accept(error, history)
-    return events
-
-
-def _events_of_store(
-    store: StorePlace, history: History, spark: SparkSession, scratch: Path
-) -> DataFrame:
-    """Read sealed and unsealed events as one stream. Raises RestoreError."""
-    from groupkeeper.coordinator.cli.pipeline.store_history import copy_group
-    from groupkeeper.pipeline.restore.restore import events_of_log
-    from groupkeeper.storage.open import rows_of_group
-
-    log_dir, open_rows = history.places[1], rows_of_group(store.where, history.group)
-    gaps = copy_group(open_rows, log_dir, history.group, scratch)
-    accept_gaps(open_rows, gaps, history)
-    if not any(scratch.iterdir()):
-        fail(f"{store} has no event of group {history.group!r}", NOTHING_MATCHED)
-    events: DataFrame = events_of_log(spark, scratch)
     return events

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from groupkeeper.pipeline.restore.plan import Partition, Plan
     from groupkeeper.pipeline.restore.standing import IncompleteHistory, Standing
     from groupkeeper.storage.event_log.segments import Segment
-    from groupkeeper.storage.event_log.source import OpenRows
 
 NO_DATA: Final = "none"
 """``--data none``: no cluster holds the records, so nothing is clamped."""
@@ -135,12 +135,14 @@ def _history(asked: RestoreOptions) -> tuple[History, str]:
 def _require_history(store: StorePlace | None, log: Path | None) -> None:
     """End the command if the store or the folder has no history. Called before any other work."""
     from groupkeeper.storage.event_log.segments import segment_names
-    from groupkeeper.storage.event_log.several_logs import end_of
-    from groupkeeper.storage.open import logs_of
+    from groupkeeper.storage.open import log_store
 
     with reading(store or log):
         if store is not None:
-            end_of(logs_of(store.where))
+            found = log_store(store.where)
+            with found.kept_open():
+                for open_rows in islice(found.logs().values(), 1):  # one shows that it exists
+                    open_rows().close()
         elif log is not None and not segment_names(log):
             fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
 
@@ -201,18 +203,23 @@ def accept(error: IncompleteHistory, history: History) -> None:
     typer.echo(f"groupkeeper: {error.what}; planned without them (--accept-gaps)", err=True)
 
 
-def accept_gaps(open_rows: OpenRows, gaps: list[tuple[int, int]], history: History) -> None:
-    """Report gaps of a store that may have events of the history, if the user accepts them.
-    Otherwise raise IncompleteHistory.
+def standing_in_store(store: StorePlace, history: History) -> Standing:
+    """Read all logs of a store, from files and rows. Report events that are missing if the user
+    accepts that. Otherwise raise IncompleteHistory.
     """
-    from groupkeeper.coordinator.cli.pipeline.store_history import gaps_before
-    from groupkeeper.pipeline.log.coverage import missing_text
+    from groupkeeper.coordinator.cli.pipeline.store_history import read_group
     from groupkeeper.pipeline.restore.standing import IncompleteHistory
+    from groupkeeper.storage.open import log_store
 
-    log_dir = history.places[1]
-    missing = gaps_before(open_rows, log_dir, gaps, history.as_of_ms) if gaps else []
-    if missing:
-        accept(IncompleteHistory([missing_text(*each) for each in missing], history), history)
+    found = log_store(store.where, group_id=history.group)
+    with found.kept_open():
+        read = read_group(found.logs(), history.places[1], history.group, history.as_of_ms)
+    if read.missing:
+        accept(IncompleteHistory(read.missing, history), history)
+    if not read.first_log:
+        fail(f"{store} has no event of group {history.group!r}", NOTHING_MATCHED)
+    standing = read.offsets.standing(lambda _: read.last_ts_ms, history.topics)
+    return standing._replace(store=read.first_log)
 
 
 def _found(history: History, find: Find) -> Standing:
@@ -230,8 +237,9 @@ def _found(history: History, find: Find) -> Standing:
     if unknown:
         names = ", ".join(f"{each.topic}-{each.partition}" for each in unknown)
         typer.echo(
-            f"groupkeeper: the offsets of {names} at that moment are unknown, since Kafka's "
-            "compaction may have removed them before the import: unchanged",
+            f"groupkeeper: the offsets of {names} at that moment are unknown, since earlier "
+            "changes may have been removed (by Kafka's compaction before an import, or by the "
+            "retention of one of several nodes): unchanged",
             err=True,
         )
     if history.places[0] is None and found.last_ts_ms < history.as_of_ms:

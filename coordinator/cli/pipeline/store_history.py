@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from groupkeeper.pipeline.log.coverage import missing_text
+from groupkeeper.pipeline.restore.standing import GroupHistory
 from groupkeeper.storage.event_log.manifest import listed_and_found
 from groupkeeper.storage.event_log.reader import read_events
-from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
 from groupkeeper.storage.event_log.segments import Segment
-from groupkeeper.storage.event_log.snapshot_logs import parse_snapshot_log
+from groupkeeper.storage.event_log.several_logs import Logs
+from groupkeeper.storage.event_log.snapshot_logs import base_log, parse_snapshot_log
 from groupkeeper.storage.event_log.source import OpenRows
 
 
@@ -48,24 +51,46 @@ class _Files(NamedTuple):
         return next((e.log_id for e in self.segments if e.first_seq == seq + 1), self.log_id)
 
 
-def copy_group(
-    open_rows: OpenRows, log_dir: Path | None, group: str, target: Path
-) -> list[tuple[int, int]]:
-    """Write the events of a group as segments; return the seqs missing in the store.
+class HistoryRead(NamedTuple):
+    """The events of a group in all logs of a store."""
 
-    Files and rows are read as one stream. A listed file that is missing may have held events of the
-    group, unless its list of groups excludes it. Raises SegmentError, OSError, StorageError.
+    offsets: GroupHistory
+    missing: Sequence[str]
+    """A sentence for each gap that may have events from before the moment."""
+    first_log: str
+    """The log of the first event; "" if there is none."""
+    last_ts_ms: int
+
+
+def read_group(logs: Logs, log_dir: Path | None, group: str, as_of_ms: int) -> HistoryRead:
+    """Read the events of a group. ``log_dir`` is the directory of the files, if they were moved.
+
+    A listed file that is missing may have held events of the group, unless its list of groups
+    excludes it. Raises SegmentError, OSError, StorageError.
     """
-    gaps: list[tuple[int, int]] = []
-    events = read_events(
-        open_rows,
-        log_dir=log_dir,
-        group_id=group,
-        on_gap=lambda first_seq, last_seq: gaps.append((first_seq, last_seq)),
-        passes_absent=True,
-    )
-    write_segments(target, events)
-    return gaps
+    found = GroupHistory(group, as_of_ms)
+    missing: list[str] = []
+    first_log, last_ts_ms = "", 0
+    for name, open_rows in logs.items():
+        gaps: list[tuple[int, int]] = []
+        for event in read_events(
+            open_rows,
+            log_dir=log_dir,
+            group_id=group,
+            on_gap=partial(_keep_gap, gaps),
+            passes_absent=True,
+        ):
+            first_log = first_log or base_log(event["log_id"])
+            last_ts_ms = max(last_ts_ms, event["ts_ms"])
+            found.add("", event, name)
+        if gaps:
+            told = (missing_text(*each) for each in gaps_before(open_rows, log_dir, gaps, as_of_ms))
+            missing += [f"{each} (node {name})" if len(logs) > 1 else each for each in told]
+    return HistoryRead(found, missing, first_log, last_ts_ms)
+
+
+def _keep_gap(gaps: list[tuple[int, int]], first_seq: int, last_seq: int) -> None:
+    gaps.append((first_seq, last_seq))
 
 
 def gaps_before(

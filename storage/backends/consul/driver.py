@@ -585,10 +585,18 @@ class ConsulDriver:
         delete_chunks = partial(self._delete_chunks, "trim_events", life_id)
         return await self._stored.trim(sealed, delete_chunks)
 
+    async def ends(self) -> Mapping[int, JournalEnd]:
+        found = await self._by_node("ends", self._keys.ends)
+        return {node_id: end_of(data) for node_id, data in found.items()}
+
     async def seal_notes(self) -> Mapping[int, bytes]:
-        keys = await self._calls.run("seal_notes", partial(_names, prefix=self._keys.sealed))
+        return await self._by_node("seal_notes", self._keys.sealed)
+
+    async def _by_node(self, call: str, prefix: str) -> Mapping[int, bytes]:
+        """Return the values of the keys that end with the id of a node."""
+        keys = await self._calls.run(call, partial(_names, prefix=prefix))
         found = await self._values(keys)
-        return {int(key.removeprefix(self._keys.sealed)): data for key, data in found.items()}
+        return {int(key.removeprefix(prefix)): data for key, data in found.items()}
 
     async def write_seal_note(self, life_id: str, node_id: int, note: bytes) -> None:
         own = self._own_life(life_id)

@@ -77,6 +77,10 @@ class StoreKeys(NamedTuple):
         return f"{self.prefix}/events/"
 
     @property
+    def ends(self) -> str:
+        return f"{self.prefix}/ends/"
+
+    @property
     def sealed(self) -> str:
         return f"{self.prefix}/sealed/"
 
@@ -98,7 +102,7 @@ class StoreKeys(NamedTuple):
 
     def end(self, node_id: int) -> str:
         """Return the key of the end of the log that the groupkeeper node ``node_id`` writes."""
-        return f"{self.prefix}/ends/{node_id}"
+        return f"{self.ends}{node_id}"
 
     def journal(self, life_id: str) -> str:
         """Return the beginning of the keys of all entries of a life."""

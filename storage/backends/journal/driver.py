@@ -295,6 +295,12 @@ class JournalDriver(Protocol):
         """
         ...
 
+    async def ends(self) -> Mapping[int, JournalEnd]:
+        """Return the end of the log of each node that has used the store. It stays after the events
+        are deleted.
+        """
+        ...
+
     async def seal_notes(self) -> Mapping[int, bytes]:
         """Return what each node has recorded about its files of events."""
         ...

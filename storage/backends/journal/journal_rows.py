@@ -18,7 +18,7 @@ from groupkeeper.storage.backends.journal.log_view import (
     rows_of_events,
 )
 from groupkeeper.storage.base import StorageError
-from groupkeeper.storage.blocking_loop import LoopRunner
+from groupkeeper.storage.blocking_loop import RunsCalls
 from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote
 
 
@@ -66,7 +66,7 @@ class JournalRows:
         self,
         driver: JournalDriver,
         look: LogLook,
-        run: LoopRunner,
+        run: RunsCalls,
         end: Callable[[], None] = lambda: None,
     ) -> None:
         """``end`` is called by ``close``."""

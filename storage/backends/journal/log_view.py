@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from groupkeeper.storage.backends.journal.driver import JournalEntry, LoggedEvent, LogSpan
 from groupkeeper.storage.event_log.lines import RowLines, row_lines
-from groupkeeper.storage.event_log.source import LogHead
 from groupkeeper.storage.segment_lines import EventDict, decode_line
 
 
@@ -82,20 +81,20 @@ def view_of(
     return LogView(chain, later, next_seq, logs)
 
 
-def log_ends(spans: Sequence[LogSpan], entries: Sequence[JournalEntry]) -> list[LogHead]:
-    """Return the last event of each node. The node that wrote last is at the end.
-
-    The last log of a node is one that no other log continues. Times alone do not say which node
-    wrote last: if the clock was set back, a log has earlier times than the one before it.
+def without_holes(view: LogView) -> LogView:
+    """Leave out the events before the last range of seqs that the store does not have. So a reader
+    that misses the events before ``first_seq`` reports these as missing too.
     """
-    ends = {span.log_id: (span.last_ts_ms, span.last_seq) for span in spans}
-    journal = [entry for entry in entries if entry.event_count]
-    continued = {*_begins(journal).values(), *(span.previous_log_id for span in spans)}
-    for entry in journal:
-        end = entry.ts_ms, entry.first_seq + entry.event_count - 1
-        ends[entry.log_id] = max(ends.get(entry.log_id, end), end)
-    left = sorted((*end, log_id) for log_id, end in ends.items() if log_id not in continued)
-    return [LogHead(log_id, last_seq) for _, last_seq, log_id in left]
+    parts = [(each.first_seq, each.last_seq) for each in view.spans]
+    parts += [(each.first_seq, each.first_seq + each.event_count - 1) for each in view.entries]
+    below_seq = view.next_seq
+    for first_seq, last_seq in sorted(parts, key=lambda part: part[1], reverse=True):
+        if last_seq + 1 < below_seq:
+            break
+        below_seq = min(below_seq, first_seq)
+    spans = [each for each in view.spans if each.last_seq >= below_seq]
+    entries = [each for each in view.entries if each.first_seq >= below_seq]
+    return view._replace(spans=spans, entries=entries)
 
 
 def _begins(entries: Iterable[JournalEntry]) -> Mapping[str, str | None]:

@@ -1,98 +1,98 @@
-"""Reads the events of a shared store from outside, beside the process that uses it.
+"""Reads the events of a shared store from outside, beside the processes that use it.
 
-Nothing is written, and no life is begun.
+Each node that has used the store has a log of its own, under the id of the node. Nothing is
+written, and no life is begun.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
-from groupkeeper.storage.backends.journal.driver import JournalDriver, JournalEntry, LogSpan
-from groupkeeper.storage.backends.journal.journal_rows import (
-    JournalRows,
-    SealNote,
-    note_of,
-)
-from groupkeeper.storage.backends.journal.log_view import LogView, log_ends, view_of
-from groupkeeper.storage.blocking_loop import BlockingLoop, LoopRunner
-from groupkeeper.storage.event_log.several_logs import ONLY_LOG, Logs
-from groupkeeper.storage.event_log.source import LogHead
+from groupkeeper.storage.backends.journal.driver import JournalDriver, JournalEnd, JournalEntry
+from groupkeeper.storage.backends.journal.journal_rows import JournalRows, SealNote, note_of
+from groupkeeper.storage.backends.journal.log_view import LogView, view_of, without_holes
+from groupkeeper.storage.blocking_loop import SharedLoop
+from groupkeeper.storage.event_log.several_logs import Logs
+
+_NO_END = JournalEnd(None, 1, 0)
 
 
-def open_rows(new_driver: Callable[[], JournalDriver], end: LogHead | None = None) -> JournalRows:
-    """Connect to a store, and return its rows. Raises StoreRefused if there is no store.
+class NodeLogs:
+    """The logs of one store, over one connection."""
 
-    If several nodes have used the store, the rows are those of the node that wrote last. With
-    ``end`` they are those of the node with this last event, which must not use the store.
-    """
-    driver, run, close = _connect(new_driver)
-    return JournalRows(driver, _StoreLook(driver, end), run, close)
+    has_files = True
 
+    def __init__(self, new_driver: Callable[[], JournalDriver]) -> None:
+        self._new_driver = new_driver
+        self._driver: JournalDriver | None = None
+        self._loop = SharedLoop(self._connect, self._disconnect)
 
-def open_logs(new_driver: Callable[[], JournalDriver]) -> Logs:
-    """Return the logs of a store that nobody uses: one for each node that has used it.
+    def logs(self) -> Logs:
+        """Return the log of each node that has written events, also if all of them are deleted.
 
-    The name of each is the id of its last log. Raises StoreRefused if there is no store.
-    """
-    driver, run, close = _connect(new_driver)
-    try:
-        ends = run(_StoreLook(driver).ends())
-    finally:
-        close()
-    if len(ends) < 2:
-        return {ONLY_LOG: partial(open_rows, new_driver)}
-    return {str(end.log_id): partial(open_rows, new_driver, end) for end in ends}
+        Raises StoreRefused if there is no store.
+        """
+        with self.kept_open():
+            ends = self._loop.run(self._ends())
+        return {
+            str(node_id): partial(self.open_rows, node_id)
+            for node_id, end in sorted(ends.items())
+            if end.log_id is not None
+        }
 
-
-def _connect(
-    new_driver: Callable[[], JournalDriver],
-) -> tuple[JournalDriver, LoopRunner, Callable[[], None]]:
-    """Connect on a loop of a new thread. Return the driver, what runs its calls, and what closes
-    both.
-    """
-    driver, loop = new_driver(), BlockingLoop("event-log-loop")
-
-    def close() -> None:
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        self._loop.enter()
         try:
-            loop.run(driver.close())
+            yield
         finally:
-            loop.close()
+            self._loop.leave()
 
-    try:
-        loop.run(driver.open_to_read())
-    except BaseException:
-        close()
-        raise
-    return driver, loop.run, close
+    def open_rows(self, node_id: int) -> JournalRows:
+        """Open the log of one node. Raises StoreRefused if there is no store."""
+        self._loop.enter()
+        driver, loop = self._own(), self._loop
+        return JournalRows(driver, _NodeLook(driver, node_id), loop.run, loop.leave)
+
+    def _own(self) -> JournalDriver:
+        assert self._driver is not None, "not open"
+        return self._driver
+
+    async def _ends(self) -> dict[int, JournalEnd]:
+        return {**await self._own().ends()}
+
+    async def _connect(self) -> None:
+        self._driver = self._new_driver()
+        await self._driver.open_to_read()
+
+    async def _disconnect(self) -> None:
+        await self._own().close()
 
 
-class _StoreLook:
-    """Looks at the events of the node that wrote last, or of the one with a given last event."""
+class _NodeLook:
+    """Looks at the events of one node."""
 
-    def __init__(self, driver: JournalDriver, end: LogHead | None = None) -> None:
+    def __init__(self, driver: JournalDriver, node_id: int) -> None:
         self._driver = driver
-        self._end = end
+        self._node_id = node_id
 
     async def view(self) -> LogView:
-        spans, entries = await self._events()
-        ends = log_ends(spans, entries) if self._end is None else [self._end]
-        head, last_seq = ends[-1] if ends else LogHead(None, 0)
-        return view_of(spans, entries, head, last_seq + 1)
-
-    async def ends(self) -> list[LogHead]:
-        return log_ends(*await self._events())
-
-    async def _events(self) -> tuple[Sequence[LogSpan], Sequence[JournalEntry]]:
-        entries = await self._entries()  # first: a fold moves them into the event log
-        return await self._driver.event_logs(), entries
+        """Return the events. The end comes first: all events up to it are found then. A fold moves
+        entries into the event log, so the entries come before it.
+        """
+        end = (await self._driver.ends()).get(self._node_id, _NO_END)
+        entries = await self._entries()
+        spans = await self._driver.event_logs()
+        return without_holes(view_of(spans, entries, end.log_id, end.next_seq))
 
     async def _entries(self) -> list[JournalEntry]:
-        ended = await self._driver.ended_lives()
         going_on = [life.life_id for life in await self._driver.lives()]
+        ended = await self._driver.ended_lives()  # later: a life may end meanwhile
         return [
             entry
-            for life_id in [*ended, *going_on]
+            for life_id in dict.fromkeys([*ended, *going_on])
             async for entry in self._driver.journal(life_id)
         ]
 
@@ -100,10 +100,5 @@ class _StoreLook:
         return None
 
     async def note(self, view: LogView) -> SealNote:
-        notes = [note_of(data) for data in (await self._driver.seal_notes()).values()]
-        for note in notes:
-            if note.store in view.logs or not note.log_ids.isdisjoint(view.logs):
-                return note
-        # Older versions did not name the store.
-        left = [note for note in notes if note.log_dir and not note.store] or notes
-        return left[0] if len(left) == 1 and self._end is None else SealNote()
+        data = (await self._driver.seal_notes()).get(self._node_id)
+        return SealNote() if data is None else note_of(data)

@@ -6,9 +6,10 @@ and no topic is created. Messages are read on an event loop of another thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -22,9 +23,10 @@ from groupkeeper.storage.backends.kafka_topic.reach import missing_right, why_un
 from groupkeeper.storage.backends.kafka_topic.topics import TopicAdmin
 from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
 from groupkeeper.storage.base import StorageError, StoreBusy
-from groupkeeper.storage.blocking_loop import BlockingLoop
+from groupkeeper.storage.blocking_loop import SharedLoop
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
-from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote, OpenRows
+from groupkeeper.storage.event_log.several_logs import Logs
+from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote
 
 _READ_AT_ONCE: Final = 500
 _WAIT_MS: Final = 100
@@ -43,59 +45,60 @@ class _Found(NamedTuple):
 class TopicLogs:
     """The logs of one store, over one connection. It is open as long as one of its logs is."""
 
-    def __init__(self, url: KafkaTopicUrl, timeout_ms: int) -> None:
+    has_files = False
+
+    def __init__(self, url: KafkaTopicUrl, timeout_ms: int, group_id: str | None = None) -> None:
+        """With ``group_id`` the only log is that of the group's shard."""
         self.name = url.name
         self._url = url
+        self._group_id = group_id
         self._options = client_options(url, timeout_ms)
-        self._readers = 0
         self._partitions = 0
-        self._loop: BlockingLoop | None = None
+        self._loop = SharedLoop(self._connect, self._disconnect)
+        self.run = self._loop.run
+        """Runs a call on the loop of the connection."""
+        self.leave = self._loop.leave
+        """Closes the connection if nobody else uses it."""
         self._consumer: AIOKafkaConsumer | None = None
         self.tails: dict[int, tuple[int, int]] = {}
         """For each partition, an offset and the seq of the last event before it."""
         self.heads: dict[int, tuple[int, int]] = {}
         """For each partition, its first offset and the seq of the first event from there on."""
 
+    def logs(self) -> Logs:
+        """Return the log of each shard by the number of the shard, and that of the cluster.
+
+        Raises StoreRefused if there is no store.
+        """
+        if not self._partitions:
+            with self.kept_open():
+                pass
+        shards = self._partitions - 1
+        wanted: Sequence[int] = range(shards + 1)
+        if self._group_id is not None:
+            wanted = [shard_of(self._group_id, shards)]
+        return {
+            "cluster" if each == shards else str(each): partial(self.open_rows, each)
+            for each in wanted
+        }
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        self._loop.enter()
+        try:
+            yield
+        finally:
+            self._loop.leave()
+
     def open_rows(self, partition: int) -> ShardLogRows:
         """Open the log of one partition. Raises StoreRefused or StoreBusy."""
-        self._enter()
+        self._loop.enter()
         return ShardLogRows(self, partition)
 
-    def partitions(self) -> int:
-        """Return the number of partitions with a log. The last one has that of the cluster."""
-        self._enter()
-        self.leave()
-        return self._partitions
-
-    def run(self, call: Any) -> Any:
-        """Run a call on the loop of the connection."""
-        assert self._loop is not None
-        return self._loop.run(call)
-
-    def _enter(self) -> None:
-        if not self._readers:
-            self._loop = BlockingLoop("event-log-loop")
-            try:
-                self.run(self._connect())
-            except BaseException:
-                self._end()
-                raise
-        self._readers += 1
-
-    def leave(self) -> None:
-        """Close the connection if nobody else uses it."""
-        self._readers -= 1
-        if not self._readers:
-            self._end()
-
-    def _end(self) -> None:
-        assert self._loop is not None
-        try:
-            if self._consumer is not None:
-                self.run(self._consumer.stop())
-        finally:
-            self._consumer = None
-            self._loop.close()
+    async def _disconnect(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()
 
     async def _connect(self) -> None:
         admin = TopicAdmin(self._url, self._options, FOR_EVER)
@@ -257,17 +260,3 @@ class ShardLogRows:
             else:
                 low = behind
         return low
-
-
-def open_logs(
-    url: KafkaTopicUrl, timeout_ms: int, group_id: str | None = None
-) -> Mapping[str, OpenRows]:
-    """Return a function for each log of a store that opens it, by the name of its shard. With
-    ``group_id`` only the log of the group's shard. Raises StoreRefused if there is no store.
-    """
-    logs = TopicLogs(url, timeout_ms)
-    shards = logs.partitions() - 1
-    wanted = range(shards + 1) if group_id is None else [shard_of(group_id, shards)]
-    return {
-        "cluster" if each == shards else str(each): partial(logs.open_rows, each) for each in wanted
-    }

@@ -418,6 +418,12 @@ class PostgresDriver:
     async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
         return 0
 
+    async def ends(self) -> Mapping[int, JournalEnd]:
+        rows = await self._fetch("ends", tables.ENDS)
+        return {
+            row["node_id"]: JournalEnd(row["log_id"], row["next_seq"], row["ts_ms"]) for row in rows
+        }
+
     async def seal_notes(self) -> Mapping[int, bytes]:
         return {
             int(row["key"].partition("/")[2]): row["value"].encode()

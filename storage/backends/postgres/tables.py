@@ -201,6 +201,9 @@ EVENT_LOGS: Final = """WITH RECURSIVE logs AS (
 EVENTS: Final = """SELECT event FROM event_log
     WHERE log_id = $1 AND seq > $2 ORDER BY seq LIMIT 500"""
 
+ENDS: Final = """SELECT DISTINCT ON (node_id) node_id, log_id, next_seq, ts_ms FROM lives
+    ORDER BY node_id, number DESC"""
+
 SEAL_NOTES: Final = "SELECT key, value FROM store WHERE key LIKE 'sealed/%'"
 WRITE_SEAL_NOTE: Final = """INSERT INTO store VALUES ($1, $2)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value"""

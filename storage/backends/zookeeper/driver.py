@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from groupkeeper.storage.backends.journal.driver import (
     Begun,
     Fold,
+    JournalEnd,
     JournalEntry,
     LifeOver,
     LoggedEvent,
@@ -527,6 +528,15 @@ class ZooKeeperDriver:
         await self._calls.run_until_done(call, delete, self._over(life_id))
         if self._chunks is not None:
             self._chunks.forget(names)
+
+    async def ends(self) -> Mapping[int, JournalEnd]:
+        async def read(session: ZooKeeperSession) -> Mapping[int, JournalEnd]:
+            names = await _names_below(session, self._nodes.ends)
+            return {
+                int(name): (await end_at(session, self._nodes.end(int(name))))[0] for name in names
+            }
+
+        return await self._calls.run("ends", read)
 
     async def seal_notes(self) -> Mapping[int, bytes]:
         async def read(session: ZooKeeperSession) -> Mapping[int, bytes]:

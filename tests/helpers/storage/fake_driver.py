@@ -312,6 +312,9 @@ class FakeDriver:
 
         return await self._call("trim_events", trim)  # type: ignore[return-value]
 
+    async def ends(self) -> Mapping[int, JournalEnd]:
+        return {each.life.node_id: each.end for each in self.server.lives.values()}
+
     async def seal_notes(self) -> Mapping[int, bytes]:
         return dict(self.server.seal_notes)
 

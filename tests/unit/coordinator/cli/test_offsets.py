@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from groupkeeper.coordinator.cli import offsets
 from groupkeeper.coordinator.cli.extras import BRINGS
 from groupkeeper.coordinator.cli.main import app
-from groupkeeper.coordinator.cli.pipeline.restoring import History
+from groupkeeper.coordinator.cli.pipeline.restoring import History, standing_in_store
 from groupkeeper.coordinator.cli.store_place import StorePlace
 from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.restore.plan import Committed, Partition
@@ -102,13 +102,13 @@ async def test_no_plan_is_made_of_a_store_without_files_that_has_deleted_events(
     log_id, _ = await source.head()
     place = StorePlace(path)
     asked = History("g", 10**15, (place, None, None), [], accepts_gaps=False)
-    assert offsets._of_store(place, None, asked).offsets
+    assert standing_in_store(place, asked).offsets
     await source.note_sealed(3, {"a"}, ())
     await source.trim(10**9)
     missing = f"events 1 to 3 of log {log_id} are missing"
     with pytest.raises(IncompleteHistory, match=f"{missing}.*without segments.*--accept-gaps"):
-        offsets._of_store(place, None, asked)
-    assert offsets._of_store(place, None, asked._replace(accepts_gaps=True)).offsets
+        standing_in_store(place, asked)
+    assert standing_in_store(place, asked._replace(accepts_gaps=True)).offsets
     assert f"{missing}; planned without them" in capsys.readouterr().err
     await storage.close()
 
@@ -173,6 +173,57 @@ def test_the_first_change_of_an_import_may_have_had_others_before_it() -> None:
     found = history.standing(lambda _: 4000)
     assert numbers(found) == {0: 1, 2: 2}
     assert found.unknown == {Partition("orders", 1), Partition("orders", 0)}
+
+
+def snapshot(epoch: int, ts_ms: int, *events: EventDict) -> EventDict:
+    """The snapshot of these events, the last of which has this epoch."""
+    stood = OffsetsAsOf()
+    for each in events:
+        stood.apply(each)
+    (found,) = stood.events(SnapshotLog("log", len(events)), ts_ms, len(events))
+    return found | {"lease_epoch": epoch}
+
+
+def test_a_snapshot_of_one_node_decides_nothing_that_another_node_may_have_changed_later() -> None:
+    first = snapshot(
+        5,
+        3000,
+        commit(1, [("orders", 0, 1), ("orders", 1, 1), ("orders", 2, 1)]),
+        commit(2, [("orders", 3, 1)], lease_epoch=5),
+    )
+    history = GroupHistory("g", 9000)
+    history.add("store", first, "1")
+    history.add("store", commit(1, [("orders", 0, 2)], ts_ms=2500, lease_epoch=4), "2")
+    history.add("store", commit(2, [("orders", 1, 2)], ts_ms=6000, lease_epoch=6), "2")
+    history.add("store", commit(3, [("orders", 3, 3)], ts_ms=7000, lease_epoch=7), "1")
+    history.add("store", commit(3, [("orders", 3, 2)], ts_ms=6000, lease_epoch=6), "2")
+    found = history.standing(lambda _: 9000)
+    assert numbers(found) == {1: 2, 2: 1, 3: 3}
+    assert found.unknown == {Partition("orders", 0)}
+
+
+def test_what_snapshots_of_two_nodes_name_is_unknown_as_is_what_a_later_one_names() -> None:
+    before = commit(1, [("orders", 0, 1), ("orders", 1, 1)])
+    history = GroupHistory("g", 4000)
+    history.add("store", snapshot(3, 2000, before), "1")
+    history.add("store", snapshot(4, 3000, commit(1, [("orders", 0, 2)])), "2")
+    history.add("store", snapshot(9, 5000, commit(1, [("orders", 7, 2)])), "3")
+    found = history.standing(lambda _: 9000)
+    assert numbers(found) == {1: 1}
+    assert found.unknown == {Partition("orders", 0), Partition("orders", 7)}
+
+
+def test_an_offset_that_a_node_deleted_before_its_snapshot_may_not_come_back() -> None:
+    lost = core.LostTopic("orders", "", [core.LostPartition(0, 1, -1, "", 5)])
+    removed = at(2, core.OffsetDeleted(group_id="g", reason="deleted", topics=[lost]))
+    first = snapshot(5, 3000, commit(1, [("orders", 0, 1)]), removed)
+    assert first["topics"] == []
+    history = GroupHistory("g", 9000)
+    history.add("store", first, "1")
+    history.add("store", commit(1, [("orders", 0, 9), ("orders", 1, 8)], lease_epoch=4), "2")
+    found = history.standing(lambda _: 9000)
+    assert numbers(found) == {1: 8}
+    assert found.unknown == {Partition("orders", 0)}
 
 
 def test_of_a_partition_that_a_request_names_twice_the_later_value_counts() -> None:
