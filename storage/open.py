@@ -418,7 +418,7 @@ def _kafka_error(url: str) -> str | None:
 
 
 def scheme_of(url: str) -> str:
-    """Return what stands before the first colon of a URL."""
+    """Return the part of a URL before its first colon."""
     return url.partition(":")[0]
 
 

@@ -99,8 +99,8 @@ class RegistryGroup:
             return
 
     async def other_nodes(self) -> list[str]:
-        """Return the paths, below the group, of all nodes without children that are neither
-        instances nor offsets: owners, and nodes of other programs. ``delete`` deletes them too.
+        """Return the nodes of owners and of other programs, as paths below the group. Nodes with
+        children are left out. ``delete`` deletes them too.
         """
         session = self._link.session()
         return [

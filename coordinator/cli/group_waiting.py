@@ -42,7 +42,7 @@ def details_of(answer: Any) -> Any:
 
 
 def waiting_of(answer: Any) -> WaitingReport | None:
-    """Return what a described group waits for.
+    """Return the members and topics that a described group waits for.
 
     Return None if it waits for nothing, or if the broker does not report it.
     """

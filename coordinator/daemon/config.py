@@ -468,7 +468,7 @@ class Settings(BaseModel):
         return GATEWAY_NODE_ID if self.is_gateway and not is_set else self.kafka.node_id
 
     def _gateway_problem(self) -> str:
-        """Return why gateway mode cannot be used with the other settings; "" if it can."""
+        """Return the reason why gateway mode does not fit to the other settings; "" if it does."""
         if not self.is_gateway:
             return ""
         if self.static.topics or self.static.auto_create_topics:

@@ -156,7 +156,7 @@ class Upstream:
         return "; ".join(filter(None, parts))
 
     async def page(self) -> bytes:
-        """Return what ``groupkeeper upstream status`` shows, as JSON."""
+        """Return the state that ``groupkeeper upstream status`` shows, as JSON."""
         return await self._page.page()
 
     async def _make_page(self) -> bytes:

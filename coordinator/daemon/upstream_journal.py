@@ -69,7 +69,7 @@ class UpstreamJournal:
         await self.journal.stop()
 
     def state(self) -> str:
-        """Return what an operator must know of the journal; "" if it is as it should be."""
+        """Return a warning about the journal for operators; "" if there is none."""
         if self.journal.is_started and self.journal.problem:
             return f"offsets in transactions have to wait: {self.journal.problem}"
         return _shown(self.journal.lost())

@@ -153,7 +153,7 @@ streams groups (88, 89), the keys of controllers, and keys newer than the table.
 
 
 def treatment(key: int, version: int) -> Treatment | None:
-    """Return what the table says about a version of an API; None if it is never offered."""
+    """Return the treatment of a version of an API; None if it is never offered."""
     api = TABLE.get(key)
     if api is None:
         return None
@@ -168,7 +168,7 @@ def treatment(key: int, version: int) -> Treatment | None:
 def treatments(
     upstream: Mapping[int, VersionRange], *, follows_logins: bool = False
 ) -> dict[tuple[int, int], Treatment]:
-    """Return what happens to each (key, version) on the listener of a broker with these versions.
+    """Return the treatment of each (key, version) on the listener of a broker with these versions.
 
     A version that is not in the result is not served: as in Kafka, it closes the connection.
     Versions that are served but not advertised are in the result. ``follows_logins`` is for

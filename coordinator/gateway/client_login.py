@@ -116,7 +116,7 @@ class ClientLogin:
         self._stage, self._asked = _Stage.NEW, None
 
     def permit(self, key: int) -> Permit:
-        """Return what happens to a request of this API. Raises ProtocolError to end the connection.
+        """Return the permit for a request of this API. Raises ProtocolError to end the connection.
 
         Requests for the versions and the authentication itself need no proof.
         """

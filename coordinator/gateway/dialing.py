@@ -96,7 +96,7 @@ async def dial(
 
 
 def _reason(error: BaseException, timeout_s: float) -> str | None:
-    """Return what a person should read. None: the error is not about the connection."""
+    """Return a text for a person; None if the error is not about the connection."""
     if isinstance(error, TimeoutError):
         return f"no connection within {timeout_s:g} s"
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -113,7 +113,7 @@ class _LoginFailed(Exception):
 
 
 async def _log_in(beginning: _Beginning, login: Login) -> int:
-    """Log in. Return after how many milliseconds the broker ends the session; 0: never."""
+    """Log in. Return the length of the session in milliseconds; 0 if it never ends."""
     answer = await beginning.ask(_SASL_HANDSHAKE, _HANDSHAKE_VERSION, mechanism=login.mechanism)
     if answer.error_code:
         known = ", ".join(answer.mechanisms) or "none"

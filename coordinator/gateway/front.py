@@ -40,7 +40,7 @@ WITHOUT_BROKER: Final = Routes({ApiKey.METADATA: Route(metadata.handle)})
 def offer(
     versions: Versions, upstream: Mapping[str, int], epoch: int = 1, *, follows_logins: bool = False
 ) -> Offer:
-    """Return what a listener offers in front of a broker with these versions and features."""
+    """Return the offer of a listener in front of a broker with these versions and features."""
     finalized = [Feature(name, 0, level, level) for name, level in upstream.items()]
     listed = offered(versions, follows_logins=follows_logins)
     return Offer(

@@ -199,7 +199,7 @@ class Gateway:
         return None if answered_s is None else asyncio.get_running_loop().time() - answered_s
 
     def gone_s(self, broker_id: int) -> float | None:
-        """Return how long ago a broker left the metadata; None if that was before this run."""
+        """Return the time since a broker left the metadata; None if that was before this run."""
         seen_s = self._seen_s.get(broker_id)
         return None if seen_s is None else asyncio.get_running_loop().time() - seen_s
 
@@ -261,7 +261,7 @@ class Gateway:
         return done
 
     async def _check(self, cluster: UpstreamCluster) -> str:
-        """Return why this upstream must not be served; "" if it may be."""
+        """Return the reason why this upstream must not be served; "" if it may be."""
         node_id = self._services.node_id
         if at := cluster.brokers.get(node_id):
             return (

@@ -33,7 +33,7 @@ class JournalPartition:
         return len(self._open)
 
     def restart_position(self) -> int:
-        """Return where to begin after a restart: at the oldest record of an open transaction."""
+        """Return the offset at which a restart begins: the oldest record of an open transaction."""
         oldest = [next(iter(ids.values())) for ids in self._open.values()]
         return min(oldest, default=self.position)
 

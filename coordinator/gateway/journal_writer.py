@@ -111,7 +111,7 @@ which clients retry as COORDINATOR_NOT_AVAILABLE."""
 
 
 def error_of_commit(code: int) -> ErrorCode:
-    """Return what TxnOffsetCommit answers if Produce refuses the record with this error."""
+    """Return the error of TxnOffsetCommit for this error of Produce."""
     return _ANSWERS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 

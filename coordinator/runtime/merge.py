@@ -116,7 +116,7 @@ class RefusalMerger:
 
 
 def _key(event: _Refusal) -> _Key:
-    """Return what two refusals have in common if one is a repeat of the other. All patterns of a
+    """Return the key of a refusal. Two refusals with one key are repeats. All patterns of a
     group count as one: its clients could send a new pattern with each request.
     """
     if isinstance(event, _OfGroup):

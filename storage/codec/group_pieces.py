@@ -28,7 +28,7 @@ def snapshot_of(group: SavedGroup) -> SavedGroup:
 
 
 async def encode_in_pieces(group: SavedGroup, piece_bytes: int = PIECE_BYTES) -> bytes:
-    """Return what ``encode_saved`` returns. The event loop runs after each piece, so the group must
+    """Do the same as ``encode_saved``. The event loop runs after each piece, so the group must
     be a snapshot.
     """
     pieces = []

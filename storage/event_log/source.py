@@ -145,7 +145,7 @@ class EventSource(Protocol):
         """
 
     async def trim(self, sealed_row: int) -> int:
-        """Delete some of the oldest rows, up to ``sealed_row``. Return how many.
+        """Delete some of the oldest rows, up to ``sealed_row``. Return their number.
 
         It deletes only rows that are recorded as sealed and that no load needs. The deletion need
         not be durable.

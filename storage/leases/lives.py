@@ -119,7 +119,7 @@ class ReadTime:
         self._until_ms = None
 
     def left_ms(self, now_ms: int) -> int:
-        """Return how long reads may still be answered; 0 if they must not be answered."""
+        """Return the time for which reads may still be answered; 0 if they must not be."""
         return 0 if self._until_ms is None else max(self._until_ms - now_ms, 0)
 
 

@@ -70,7 +70,7 @@ async def repair_store(
     password: str | None = None,
     applies: bool,
 ) -> list[str]:
-    """Return what there is to mend in the store of a URL, a line each. If ``applies``, also mend
+    """Return the faults in the store of a URL, a line each. If ``applies``, also mend
     it. Raises StoreRefused if a process uses the store, or if it has no journal.
     """
     from groupkeeper.storage.tools.repair import repair

@@ -167,7 +167,7 @@ def _fits(
 def _added_bytes(
     group: ClassicGroup, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
 ) -> int:
-    """Return how many bytes of metadata this join adds to the group."""
+    """Return the bytes of metadata that this join adds to the group."""
     added = metadata_bytes(protocols)
     member = group.members.get(request.member_id)
     return added if member is None else added - member.metadata_bytes

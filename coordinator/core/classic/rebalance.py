@@ -79,7 +79,7 @@ def _arm_join_phase(shard: ShardState, group: ClassicGroup, wait_ms: int) -> Non
 
 
 def _join_bound_at(shard: ShardState, group: ClassicGroup) -> int | None:
-    """Return when ``rebalance.max.join.ms`` ends the current join phase."""
+    """Return the time at which ``rebalance.max.join.ms`` ends the current join phase."""
     bound_ms = shard.overrides_of(group).rebalance_max_join_ms
     return None if bound_ms is None else group.rebalance_started_ms + bound_ms
 

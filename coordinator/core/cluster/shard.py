@@ -267,8 +267,7 @@ class _Change:
         return self._room_error(topic.partitions)
 
     def _observed_error(self, topic: NewTopic) -> tuple[ErrorCode, str | None]:
-        """Return why a topic of an upstream cluster cannot be added. It has passed all other
-        checks there."""
+        """Return the error of an upstream topic that cannot be added, after all other checks."""
         if topic.name in self._target.topics or topic.topic_id in self._target.ids:
             message = f"Topic '{topic.name}' or its id already exists."
             return ErrorCode.TOPIC_ALREADY_EXISTS, message

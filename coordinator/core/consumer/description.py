@@ -120,7 +120,7 @@ def _is_awaited(member: ConsumerGroupMember, target_epoch: int) -> bool:
 
 
 def _evicted_at(member: ConsumerGroupMember, now: Now) -> int:
-    """Return when the member is evicted if it does not act (monotonic)."""
+    """Return the time at which the member is evicted if it does not act (monotonic)."""
     bounds = [member.rebalance.at, member.join_phase.at, member.sync_phase.at]
     given = [at for at in bounds if at is not None]
     if given:

@@ -296,7 +296,7 @@ def restart_session(shard: ShardState, group: ConsumerGroup, member: ConsumerGro
 
 
 def session_timeout_ms(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
-    """Return how long a member may be silent. A classic member has its own timeout, any other has
+    """Return the longest silence of a member. A classic member has its own timeout, any other has
     the group's.
     """
     if member.fields.classic is not None:
@@ -305,7 +305,7 @@ def session_timeout_ms(shard: ShardState, group: ConsumerGroup, member: Consumer
 
 
 def group_session_timeout_ms(shard: ShardState, group: ConsumerGroup) -> int:
-    """Return how long a member of the consumer protocol may be silent."""
+    """Return the longest silence of a member of the consumer protocol."""
     own_ms = shard.overrides_of(group).consumer_session_timeout_ms
     return shard.limits.consumer_session_timeout_ms if own_ms is None else own_ms
 

@@ -241,7 +241,7 @@ class Group(ABC):
 
     @abstractmethod
     def listed(self) -> ListedGroup:
-        """Return what ListGroups shows of the group."""
+        """Return the line of the group in ListGroups."""
 
     @abstractmethod
     def commit_error(self, request: OffsetCommit) -> ErrorCode:

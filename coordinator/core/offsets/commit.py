@@ -394,7 +394,7 @@ def _store(shard: ShardState, group: Group | None, checked: Checked, request: Of
 
 
 def _expire_time_ms(wall_ms: int, retention_ms: int) -> int:
-    """Return when the commit's own retention ends.
+    """Return the end of the commit's own retention.
 
     A time before the epoch, or beyond Kafka's 64-bit integers, counts as already expired
     (docs/spec/offsets.md#retention-time).

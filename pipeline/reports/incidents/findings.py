@@ -106,7 +106,7 @@ def stalled(facts: Facts) -> DataFrame:
 
 
 def _committers(facts: Facts) -> DataFrame:
-    """Return who last committed each offset."""
+    """Return the client that last committed each offset."""
     commits = facts.scope.silver("commit_deltas")
     return commits.groupBy("store", "group", "topic", "partition", "offset").agg(
         F.max_by(_client(), "ts_ms").alias("who")
