@@ -33,8 +33,6 @@ from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 from groupkeeper.coordinator.web.shared_page import SharedPage
 
-MAX_REQUEST_ELEMENTS = 20_000
-
 _log = structlog.get_logger("groupkeeper.gateway")
 
 if TYPE_CHECKING:
