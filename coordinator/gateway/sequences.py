@@ -29,7 +29,7 @@ class Sequences:
         self.is_known = True
 
     def forget(self) -> None:
-        """Ask the broker before the next number is used."""
+        """Drop all numbers, so that the broker is asked before the next one is used."""
         self._used.clear()
         self.is_known = False
 

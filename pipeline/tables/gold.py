@@ -125,8 +125,8 @@ def ends_by_day(
 ) -> DataFrame:
     """Return the last known end of each partition at the end of each of the days.
 
-    ``samples`` are new. ``known`` is the earlier result for these days, and ``before`` that of the
-    day before them.
+    ``samples`` has the new samples. ``known`` has what an earlier run returned for these days, and
+    ``before`` the ends of the day before them.
     """
     names = ("offset", "ts_ms", "lease_epoch", "seq")
     both = samples.select(*PARTITION_KEY, DAY, *names)

@@ -80,7 +80,7 @@ class Lake:
 
     @property
     def new_publications(self) -> str:
-        """The next ``publications`` while a run before 0.2.0.dev5 wrote it."""
+        """Where a run before 0.2.0.dev5 wrote new ``publications``, to move them when complete."""
         return self.path("_publications")
 
     def path(self, below: str) -> str:
