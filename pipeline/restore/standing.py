@@ -50,6 +50,9 @@ class Standing(NamedTuple):
     """The time of the newest event read from that store. Offsets after this time are unknown."""
     unknown: frozenset[Partition] = frozenset()
     """Partitions of the group whose offset at that moment is unknown."""
+    named: frozenset[Partition] | None = None
+    """If events are missing, the partitions that the others name: of all others, nothing is
+    known. None if no event is missing."""
 
 
 class KnownChanges(NamedTuple):
@@ -61,6 +64,8 @@ class KnownChanges(NamedTuple):
     """The time of the first snapshot of the group, if there is one."""
     are_cut_off: bool
     """True if changes before the first known ones may be missing, as in an import from Kafka."""
+    are_deleted: bool = False
+    """True if earlier events are deleted."""
 
 
 def why_nothing(changes: KnownChanges, group: str, as_of_ms: int) -> str:
@@ -71,7 +76,7 @@ def why_nothing(changes: KnownChanges, group: str, as_of_ms: int) -> str:
             "its coordinator?"
         )
     first = _utc(changes.first_ts_ms)
-    if changes.horizon_ms == changes.first_ts_ms:
+    if changes.are_deleted or changes.horizon_ms == changes.first_ts_ms:
         return (
             f"the offsets of group {group!r} at {_utc(as_of_ms)} are unknown: its events before "
             f"{first} are older than log.retention_minutes, and deleted. That is the first "
@@ -155,6 +160,8 @@ class GroupHistory:
         self._first_ms: int | None = None
         self._horizon_ms: int | None = None
         self._are_cut_off = False
+        self.lacks_events = False
+        """True if events are missing that may have changed the group."""
 
     def add(self, store: str, event: Mapping[str, Any], log: str = "") -> None:
         """Apply an event of the group, if it changes offsets. ``log`` names its log if the store
@@ -204,7 +211,9 @@ class GroupHistory:
             if of_store.at_ms is not None
         ]
         if not knowing:
-            changes = KnownChanges(self._first_ms, self._horizon_ms, self._are_cut_off)
+            changes = KnownChanges(
+                self._first_ms, self._horizon_ms, self._are_cut_off, self.lacks_events
+            )
             raise RestoreError(why_nothing(changes, self._group, self._as_of_ms))
         _, store = max(knowing)
         found = self._stores[store]
@@ -214,7 +223,10 @@ class GroupHistory:
             for key, (_, committed) in found.last.items()
             if committed is not None and (not topics or key.topic in topics) and key not in between
         }
-        return Standing(offsets, store, last_ts_ms(store), frozenset(found.unknown | between))
+        named = frozenset(found.last) if self.lacks_events else None
+        return Standing(
+            offsets, store, last_ts_ms(store), frozenset(found.unknown | between), named
+        )
 
 
 def _earlier(ts_ms: int, known: int | None) -> int:

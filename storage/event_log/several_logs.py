@@ -40,6 +40,10 @@ class LogStore(Protocol):
     def has_files(self) -> bool:
         """False if events are never in files, so retention deletes the oldest ones."""
 
+    @property
+    def is_shared(self) -> bool:
+        """True if the store is on a server, where retention may delete events in no file."""
+
     def logs(self) -> Logs:
         """Return the logs that the store has now: a node that takes over adds one. Raises
         StoreRefused if there is no store.
@@ -54,6 +58,7 @@ class OneLog(NamedTuple):
 
     open_rows: OpenRows
     has_files: bool = True
+    is_shared: bool = False
 
     def logs(self) -> Logs:
         return {ONLY_LOG: self.open_rows}

@@ -7,15 +7,18 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import typer
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from typer.testing import CliRunner
 
 from groupkeeper import read_events
 from groupkeeper.coordinator.cli.main import app
+from groupkeeper.coordinator.cli.pipeline.restoring import History, standing_in_store
 from groupkeeper.coordinator.cli.store_place import StorePlace
 from groupkeeper.coordinator.cli.stored_events import stored_events
 from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.pipeline.restore.plan import Partition
 from groupkeeper.storage.backends.kafka_topic import log_rows
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.event_log.several_logs import end_of
@@ -161,6 +164,40 @@ async def test_events_that_retention_deleted_are_a_gap_and_nothing_that_a_look_r
     tail = ["log", "tail", "--group", "g", "--store", url_of(site)]
     told = await asyncio.to_thread(CliRunner().invoke, app, tail)
     assert (len(printed(told.stdout)), told.stderr) == (3, "")
+
+
+async def test_a_shard_whose_events_are_all_deleted_is_a_gap_and_is_followed(
+    site: KafkaTopicSite,
+) -> None:
+    owner = await site.owner()
+    await append(owner, "g", 5)
+    before = (await read(site, group_id="g"))[-1]["seq"]
+    await delete_before(site, "g", -1)
+    store = log_store(url_of(site), group_id="g")
+    end = await asyncio.to_thread(lambda: end_of(store.logs()))
+    assert end == {str(shard("g")): before}
+    gaps: list[tuple[int, int]] = []
+    assert await read(site, group_id="g", on_gap=lambda *gap: gaps.append(gap)) == []
+    assert gaps == [(1, before)]
+    await append(owner, "g", 1)
+    gaps.clear()
+    found = await read(site, end, group_id="g", on_gap=lambda *gap: gaps.append(gap))
+    assert ([each["seq"] for each in found], gaps) == ([before + 1], [])
+
+
+async def test_a_restore_keeps_what_only_deleted_events_named(site: KafkaTopicSite) -> None:
+    owner = await site.owner()
+    await owner.append(shard("g"), [commit("g", 1, topic="old")])
+    await append(owner, "g", 3)
+    await delete_before(site, "g", 2)
+    place = StorePlace(url_of(site))
+    asked = History("g", 10**15, (place, None, None), [], accepts_gaps=False)
+    found = await asyncio.to_thread(standing_in_store, place, asked)
+    assert {each.topic: value.offset for each, value in found.offsets.items()} == {"orders": 2}
+    assert found.named == {Partition("orders", 0)}
+    await delete_before(site, "g", -1)
+    with pytest.raises(typer.Exit):
+        await asyncio.to_thread(standing_in_store, place, asked)
 
 
 async def test_a_store_that_is_not_there_is_refused_and_not_created(site: KafkaTopicSite) -> None:

@@ -217,6 +217,20 @@ async def test_events_that_are_missing_at_the_end_or_between_others_are_a_gap(fa
             await in_thread(fake.standing, fake.now_ms)
 
 
+async def test_of_one_node_without_files_the_changes_after_the_deleted_events_count(
+    fake: Turns,
+) -> None:
+    await fake.turn(1, ["a", "b", "c"])
+    log = fake.site.server.event_log
+    fake.site.server.event_log = [each for each in log if each["seq"] > 2]
+    found = await in_thread(fake.standing, fake.now_ms)
+    assert {each.topic for each in found.offsets} == {"b", "c"}
+    assert found.named == found.offsets.keys()
+    await fake.turn(2, ["a"])
+    with pytest.raises(IncompleteHistory, match=r"events 1 to 2 .*\(node 1\)"):
+        await in_thread(fake.standing, fake.now_ms)
+
+
 async def test_files_of_another_machine_are_a_gap(fake: Turns, tmp_path: Any) -> None:
     async def sealed(node_id: int, topics: Sequence[str]) -> None:
         settings = SealSettings(directory=tmp_path / f"log-{node_id}", segment_bytes=1)

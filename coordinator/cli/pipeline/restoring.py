@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 NO_DATA: Final = "none"
 """``--data none``: no cluster holds the records, so nothing is clamped."""
 
+_NAMED: Final = 10
+"""The most partitions that a message names."""
+
 PLANS: Final = "groupkeeper-plan"
 """The client id for reads; writes use the plan's client id."""
 
@@ -213,11 +216,15 @@ def standing_in_store(store: StorePlace, history: History) -> Standing:
 
     found = log_store(store.where, group_id=history.group)
     with found.kept_open():
-        read = read_group(found.logs(), history.places[1], history.group, history.as_of_ms)
+        read = read_group(
+            *(found.logs(), history.places[1], history.group, history.as_of_ms),
+            is_shared=found.is_shared,
+        )
     if read.missing:
         accept(IncompleteHistory(read.missing, history), history)
     if not read.first_log:
-        fail(f"{store} has no event of group {history.group!r}", NOTHING_MATCHED)
+        why = ": its oldest events are deleted" if read.offsets.lacks_events else ""
+        fail(f"{store} has no event of group {history.group!r}{why}", NOTHING_MATCHED)
     standing = read.offsets.standing(lambda _: read.last_ts_ms, history.topics)
     return standing._replace(store=read.first_log)
 
@@ -252,6 +259,36 @@ def _found(history: History, find: Find) -> Standing:
     return found
 
 
+class Removal:
+    """Decides whether a plan deletes an offset that the group did not have at the moment."""
+
+    def __init__(self, history: History, found: Standing) -> None:
+        self._history = history
+        self._found = found
+        self.left: set[Partition] = set()
+        """Partitions that stay because no event names them, and some events are missing."""
+
+    def __call__(self, partition: Partition) -> bool:
+        if not self._history.names(partition):
+            return False
+        if self._found.named is not None and partition not in self._found.named:
+            self.left.add(partition)
+            return False
+        return partition not in self._found.unknown
+
+    def report(self) -> None:
+        """Print the partitions that stay."""
+        left = sorted(self.left - self._found.unknown)
+        if left:
+            names = ", ".join(f"{each.topic}-{each.partition}" for each in left[:_NAMED])
+            more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+            typer.echo(
+                f"groupkeeper: the offsets of {names}{more} at that moment are unknown, since "
+                "earlier events are missing and no other event names them: unchanged",
+                err=True,
+            )
+
+
 def _planned(history: History, target: ClusterEndpoint, data: str | None, find: Find) -> Plan:
     from groupkeeper.pipeline.restore.apply import Purpose, make_plan
     from groupkeeper.pipeline.restore.cluster import ClusterError
@@ -274,11 +311,9 @@ def _planned(history: History, target: ClusterEndpoint, data: str | None, find: 
                 history.as_of_ms,
             )
             wanted = {history.group: found.offsets}
-
-            def removes(partition: Partition) -> bool:
-                return history.names(partition) and partition not in found.unknown
-
-            plan = make_plan(cluster, wanted, records, purpose, removes=removes)
+            removal = Removal(history, found)
+            plan = make_plan(cluster, wanted, records, purpose, removes=removal)
+            removal.report()
     except ClusterError as error:
         fail(str(error), FAILED)
     touched = {each.topic for group in plan.content.groups for each in group.changes}

@@ -62,11 +62,16 @@ class HistoryRead(NamedTuple):
     last_ts_ms: int
 
 
-def read_group(logs: Logs, log_dir: Path | None, group: str, as_of_ms: int) -> HistoryRead:
+def read_group(
+    logs: Logs, log_dir: Path | None, group: str, as_of_ms: int, *, is_shared: bool = False
+) -> HistoryRead:
     """Read the events of a group. ``log_dir`` is the directory of the files, if they were moved.
 
     A listed file that is missing may have held events of the group, unless its list of groups
-    excludes it. Raises SegmentError, OSError, StorageError.
+    excludes it. ``is_shared`` means that the store is on a server. If such a store has one log and
+    no files, then retention deleted the events before the first one. This is no gap: every change
+    after them is known, and so is which partitions these name. Raises SegmentError, OSError,
+    StorageError.
     """
     found = GroupHistory(group, as_of_ms)
     missing: list[str] = []
@@ -83,10 +88,21 @@ def read_group(logs: Logs, log_dir: Path | None, group: str, as_of_ms: int) -> H
             first_log = first_log or base_log(event["log_id"])
             last_ts_ms = max(last_ts_ms, event["ts_ms"])
             found.add("", event, name)
+        is_only = is_shared and len(logs) == 1 and log_dir is None
+        if is_only and gaps and gaps[0][0] == 1 and not _has_files(open_rows):
+            found.lacks_events = True
+            del gaps[0]
         if gaps:
-            told = (missing_text(*each) for each in gaps_before(open_rows, log_dir, gaps, as_of_ms))
+            before = gaps_before(open_rows, log_dir, gaps, as_of_ms)
+            found.lacks_events |= bool(before)
+            told = (missing_text(*each) for each in before)
             missing += [f"{each} (node {name})" if len(logs) > 1 else each for each in told]
     return HistoryRead(found, missing, first_log, last_ts_ms)
+
+
+def _has_files(open_rows: OpenRows) -> bool:
+    with closing(open_rows()) as rows:
+        return rows.note().log_dir is not None
 
 
 def _keep_gap(gaps: list[tuple[int, int]], first_seq: int, last_seq: int) -> None:

@@ -23,6 +23,7 @@ class NodeLogs:
     """The logs of one store, over one connection."""
 
     has_files = True
+    is_shared = True
 
     def __init__(self, new_driver: Callable[[], JournalDriver]) -> None:
         self._new_driver = new_driver

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
+from aiokafka.structs import ConsumerRecord
 
 from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.segment_lines import EventDict, decode_line
@@ -18,6 +19,14 @@ async def read_events(
     options: Mapping[str, Any], topic: str, partition: int, since_ms: int
 ) -> AsyncIterator[EventDict]:
     """Yield the durable events of a shard from a time on, oldest first."""
+    async for message in read_messages(options, topic, partition, since_ms):
+        yield decode_line(message.value)
+
+
+async def read_messages(
+    options: Mapping[str, Any], topic: str, partition: int, since_ms: int
+) -> AsyncIterator[ConsumerRecord]:
+    """Yield the durable messages of a partition from a time on. Raises StorageError."""
     place = TopicPartition(topic, partition)
     consumer = AIOKafkaConsumer(
         **options, isolation_level="read_committed", enable_auto_commit=False
@@ -33,8 +42,8 @@ async def read_events(
         while await consumer.position(place) < end:
             portions = await consumer.getmany(place, timeout_ms=_WAIT_MS)
             for message in portions.get(place, ()):
-                yield decode_line(message.value)
+                yield message
     except KafkaError as error:
-        raise StorageError(f"{topic}: the events cannot be read: {error!r}") from error
+        raise StorageError(f"{topic}: cannot be read: {error!r}") from error
     finally:
         await consumer.stop()

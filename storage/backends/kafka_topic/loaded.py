@@ -38,7 +38,7 @@ from groupkeeper.storage.keyed_consumer import KeyedConsumerGroup
 
 _WITH_NUMBER: Final = frozenset({0, wire.OFFSET})
 _OFFSET_TYPES: Final = _WITH_NUMBER
-_decode_end: Final = msgspec.json.Decoder(own.ShardLogEnd).decode
+decode_end: Final = msgspec.json.Decoder(own.ShardLogEnd).decode
 
 
 class _Found:
@@ -87,7 +87,7 @@ class LoadedShard:
         if record_type == own.RECORD:
             self._records.append(decode_record(value))
         elif record_type == own.LOG_END:
-            self.log_end = _decode_end(value)
+            self.log_end = decode_end(value)
         else:
             self._add_of_group(key, value)
 

@@ -18,9 +18,12 @@ from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.storage.backends.journal.driver import LoggedEvent
 from groupkeeper.storage.backends.journal.log_view import JournalRow, rows_of_events
 from groupkeeper.storage.backends.journal.stored_chunks import logged_event
+from groupkeeper.storage.backends.kafka_topic import own
+from groupkeeper.storage.backends.kafka_topic.events import read_messages
+from groupkeeper.storage.backends.kafka_topic.loaded import decode_end
 from groupkeeper.storage.backends.kafka_topic.options import client_options
 from groupkeeper.storage.backends.kafka_topic.reach import missing_right, why_unreachable
-from groupkeeper.storage.backends.kafka_topic.topics import TopicAdmin
+from groupkeeper.storage.backends.kafka_topic.topics import CLUSTER_PARTITION, TopicAdmin
 from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
 from groupkeeper.storage.base import StorageError, StoreBusy
 from groupkeeper.storage.blocking_loop import SharedLoop
@@ -46,6 +49,7 @@ class TopicLogs:
     """The logs of one store, over one connection. It is open as long as one of its logs is."""
 
     has_files = False
+    is_shared = True
 
     def __init__(self, url: KafkaTopicUrl, timeout_ms: int, group_id: str | None = None) -> None:
         """With ``group_id`` the only log is that of the group's shard."""
@@ -160,6 +164,19 @@ class TopicLogs:
             )
         return [], end
 
+    async def recorded_seq(self, partition: int) -> int:
+        """Return the last seq that a shard has recorded beside its state; 0 if it never wrote an
+        event. This reads the whole state of the shard.
+        """
+        is_cluster = partition == self._partitions - 1
+        topic = self._url.cluster_topic if is_cluster else self._url.topic
+        last_seq = 0
+        place = CLUSTER_PARTITION if is_cluster else partition
+        async for message in read_messages(self._options, topic, place, since_ms=0):
+            if message.key == own.LOG_END_KEY and message.value is not None:
+                last_seq = decode_end(message.value).next_seq - 1
+        return last_seq
+
     def _failure(self, error: KafkaError) -> StorageError:
         text = missing_right(self.name, error)
         return StorageError(f"{self.name}: the events cannot be read: {text or repr(error)}")
@@ -239,6 +256,8 @@ class ShardLogRows:
             if end - back <= begin:
                 break
             back *= 4
+        if not last_seq and begin:  # retention has deleted all events
+            last_seq = self._logs.run(self._logs.recorded_seq(self._partition))
         self._logs.tails[self._partition] = end, last_seq
         return last_seq
 

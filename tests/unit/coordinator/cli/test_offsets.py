@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from groupkeeper.coordinator.cli import offsets
 from groupkeeper.coordinator.cli.extras import BRINGS
 from groupkeeper.coordinator.cli.main import app
-from groupkeeper.coordinator.cli.pipeline.restoring import History, standing_in_store
+from groupkeeper.coordinator.cli.pipeline.restoring import History, Removal, standing_in_store
 from groupkeeper.coordinator.cli.store_place import StorePlace
 from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.restore.plan import Committed, Partition
@@ -224,6 +224,37 @@ def test_an_offset_that_a_node_deleted_before_its_snapshot_may_not_come_back() -
     found = history.standing(lambda _: 9000)
     assert numbers(found) == {1: 8}
     assert found.unknown == {Partition("orders", 0)}
+
+
+def test_a_plan_keeps_what_no_event_names_if_events_are_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    p = [Partition("orders", number) for number in range(4)]
+    asked = History("g", 9000, (None, None, None), [], accepts_gaps=False)
+    history = GroupHistory("g", 9000)
+    history.add("store", commit(5, [("orders", 0, 5)]))
+    lost = core.LostTopic("orders", "", [core.LostPartition(1, 1, -1, "", 5)])
+    history.add("store", at(6, core.OffsetExpired(group_id="g", topics=[lost])))
+    history.add("store", commit(10, [("orders", 2, 7)]))
+    whole = Removal(asked, history.standing(lambda _: 0))
+    assert [each for each in p if whole(each)] == p
+    whole.report()
+    assert capsys.readouterr().err == ""
+    history.lacks_events = True
+    found = history.standing(lambda _: 0)
+    assert found.named == {p[0], p[1]}
+    removal = Removal(asked, found)
+    assert [each for each in p if removal(each)] == [p[0], p[1]]
+    removal.report()
+    assert "the offsets of orders-2, orders-3 at that moment are unknown" in capsys.readouterr().err
+    of_topic = Removal(asked._replace(topics=["clicks"]), found)
+    assert not of_topic(p[3])
+    assert not of_topic.left
+    early = GroupHistory("g", 4000)
+    early.lacks_events = True
+    early.add("store", commit(5, [("orders", 0, 5)]))
+    with pytest.raises(RestoreError, match=r"are unknown: its events before .* deleted"):
+        early.standing(lambda _: 0)
 
 
 def test_of_a_partition_that_a_request_names_twice_the_later_value_counts() -> None:
