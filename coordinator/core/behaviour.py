@@ -30,6 +30,9 @@ class Behaviour(NamedTuple):
     due: dict[DeadlineKind, Callable[[ShardState, Any, str], None]]
     """The function for each kind of deadline. It is called with (shard, group, member id) when the
     deadline is reached."""
+    removal_items: Callable[[Any, str], int] | None
+    """Return an upper bound of the topics and partitions that the removal of this member examines.
+    None if the size of the group's record bounds them."""
     work_done: Callable[[ShardState, Any, Work, WorkOutcome], None]
     """Process the outcome of a computation. Since the computation began, the group may have
     changed, even its type."""

@@ -57,5 +57,6 @@ CLASSIC: Final = Behaviour(
         DeadlineKind.JOIN_PHASE: rebalance.join_phase_due,
         DeadlineKind.SYNC_PHASE: rebalance.sync_phase_due,
     },
+    None,
     _work_done,
 )

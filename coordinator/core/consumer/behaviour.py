@@ -66,5 +66,6 @@ CONSUMER: Final = Behaviour(
         DeadlineKind.MEMBER_JOIN: leaving.join_due,
         DeadlineKind.MEMBER_SYNC: leaving.sync_due,
     },
+    leaving.removal_items,
     heartbeat.work_done,
 )

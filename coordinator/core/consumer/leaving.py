@@ -68,6 +68,21 @@ def remove(
         rebalance.bump(shard, group, reason, members[0].member_id)
 
 
+def removal_items(group: ConsumerGroup, member_id: str) -> int:
+    """Return an upper bound of the topics and partitions that the removal of a member examines: its
+    own ones, and all topics of the group if they change.
+    """
+    member = group.members.get(member_id)
+    if member is None:
+        return 0
+    items, subscriptions = 0, group.subscriptions
+    for partitions in (member.current.assigned, member.current.revoking):
+        items += len(partitions) + sum(map(len, partitions.values()))
+    if subscriptions.is_shared(member.subscription):
+        return items
+    return items + len(member.subscription.names) + subscriptions.name_count
+
+
 def forget_pattern(shard: ShardState, group: ConsumerGroup, pattern: str | None) -> None:
     """Forget the topics of a pattern if no member has it any more."""
     subscriptions = group.subscriptions

@@ -210,6 +210,12 @@ class Subscriptions:
         """Yield each different subscription once, even if many members have it."""
         return iter(self._members)
 
+    def is_shared(self, subscription: Subscribed) -> bool:
+        """Return True if several members have this subscription. Then the topics of the group stay
+        the same if one of them leaves.
+        """
+        return self._members[subscription][1] > 1
+
     def pattern_count(self, pattern: str) -> int:
         """Return how many members have a pattern."""
         return self.pattern_counts.get(pattern, 0)

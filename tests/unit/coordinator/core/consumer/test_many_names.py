@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from groupkeeper.coordinator.core import shard
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.consumer import targets
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
+from groupkeeper.coordinator.core.events import MemberEvicted
 from groupkeeper.coordinator.core.groups.census import Tally
 from tests.helpers.core.consumer_members import ConsumerStub, settle
 from tests.helpers.core.shard_driver import ShardDriver
@@ -88,3 +92,38 @@ def test_topics_that_come_and_go_are_noticed(make_driver):
         assert set(member.held) == {topic.topic_id for topic in topics}
     assert hashes[0] == hashes[3]
     assert len({*hashes}) == 3
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_members_with_names_of_their_own_fall_silent_in_a_step_each(
+    make_driver, monkeypatch: pytest.MonkeyPatch, is_shared: bool
+):
+    """The topics of the group are looked up again after each of them, but once for members that
+    share their list.
+    """
+    monkeypatch.setattr(shard, "MAX_ITEMS_PER_STEP", 250)
+    driver = make_driver(image=TopicImage.of(*TOPICS))
+    names = [topic.name for topic in TOPICS]
+    lists = [names[:50]] * 2 if is_shared else [names[:50], names[50:]]
+    for member_id, some in zip("ab", lists, strict=True):
+        ConsumerStub(driver, member_id, tuple(some)).join()
+    driver.advance(60_000)
+    assert driver.shard.groups["g"].is_empty()
+    evicted = [[type(event) for event in step.events].count(MemberEvicted) for step in driver.steps]
+    assert [count for count in evicted if count] == ([2] if is_shared else [1, 1])
+
+
+def test_members_with_many_partitions_fall_silent_in_a_step_each(
+    make_driver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shard, "MAX_ITEMS_PER_STEP", 60)
+    driver = make_driver(image=TopicImage.of(TopicInfo("orders", f"{1:022}", 100)))
+    members = [ConsumerStub(driver, member_id) for member_id in "ab"]
+    for member in members:
+        member.join()
+    settle(driver, members)
+    assert [len(member.partitions()) for member in members] == [50, 50]
+    driver.advance(60_000)
+    assert driver.shard.groups["g"].is_empty()
+    evicted = [[type(event) for event in step.events].count(MemberEvicted) for step in driver.steps]
+    assert [count for count in evicted if count] == [1, 1]
