@@ -377,6 +377,10 @@ class GroupCoordinator(HostCalls):
         for shard in self._shards():
             yield shard.groups
 
+    def is_loading(self, group_id: str) -> bool:
+        """Return True if the shard of a group does not answer, so that nobody knows the group."""
+        return self._owner.slots[shard_of(group_id, self.config.shards)].shard is None
+
     def _shards(self) -> Iterator[Shard]:
         for slot in self._owner.slots.values():
             if isinstance(slot.shard, Shard):

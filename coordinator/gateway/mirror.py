@@ -51,12 +51,15 @@ class UpstreamMirror:
         groups: UpstreamGroups,
         live_groups: Callable[[], Iterator[Mapping[str, Group]]],
         is_ours: Callable[[], bool],
+        is_loading: Callable[[str], bool],
     ) -> None:
-        """``live_groups`` iterates over the groups of each shard. Nothing is sent while ``is_ours``
-        returns False, because another cluster may be behind us by mistake."""
+        """``live_groups`` iterates over the groups of each shard that answers. ``is_loading`` says
+        whether the shard of a group does not answer. Nothing is sent while ``is_ours`` returns
+        False, because another cluster may be behind us by mistake."""
         self._groups = groups
         self._live_groups = live_groups
         self._is_ours = is_ours
+        self._is_loading = is_loading
         self._changed: dict[str, float] = {}
         """Group -> when its oldest offset that is not sent was committed, by the loop's clock."""
         loop = asyncio.get_running_loop()
@@ -135,6 +138,8 @@ class UpstreamMirror:
     async def _send(self, group_id: str) -> bool:
         """Send the offsets of a group that the upstream does not have. Return True if none is left
         for a later round."""
+        if self._is_loading(group_id):
+            return False
         offsets = self._unsent(group_id)
         if not offsets:
             return True

@@ -12,7 +12,15 @@ from groupkeeper.coordinator.gateway.mirror import INTERVAL_S, UpstreamMirror
 from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
 from tests.helpers.runtime.coordinator import CLIENT, World, a_commit, a_coordinator
 from tests.helpers.runtime.virtual_loop import virtual_time
+from tests.helpers.storage.faulty_storage import Gate, fail, slow
 from tests.helpers.wire.fake_groups import FakeGroups
+
+
+def a_mirror(world: World, upstream: FakeGroups, *, is_ours: bool = True) -> UpstreamMirror:
+    coordinator = world.coordinator
+    return UpstreamMirror(
+        UpstreamGroups(upstream), coordinator.live_groups, lambda: is_ours, coordinator.is_loading
+    )
 
 
 @asynccontextmanager
@@ -22,9 +30,7 @@ async def mirroring() -> AsyncIterator[tuple[World, FakeGroups, UpstreamMirror]]
         create = (NewTopic("orders", 4, mint_topic_id()),)
         await topics.change_and_wait(ChangeTopics(CLIENT, create, observed=True))
         upstream = FakeGroups()
-        mirror = UpstreamMirror(
-            UpstreamGroups(upstream), world.coordinator.live_groups, lambda: True
-        )
+        mirror = a_mirror(world, upstream)
         topics.when_committed = mirror.committed
         yield world, upstream, mirror
 
@@ -65,13 +71,32 @@ async def test_the_lag_is_the_age_of_the_oldest_offset_that_is_not_sent() -> Non
 
 
 @virtual_time
+async def test_commits_are_sent_when_their_shard_is_loaded_again() -> None:
+    """While it is LOADING, nobody knows the group, and it is not one that was deleted."""
+    async with mirroring() as (world, upstream, mirror):
+        await commit(world, 1)
+        await mirror.round()
+        await commit(world, 2)
+        gate = Gate()
+        world.storage.script("append", fail())
+        world.storage.script("load", slow(gate))
+        world.send(a_commit("g", 3, 0))
+        await gate.reached.wait()
+        await mirror.round()
+        assert mirror.waiting_groups == 1
+        gate.open()
+        await asyncio.sleep(1)
+        await mirror.round()
+        assert upstream.stored["g"]["orders", 0] == (2, -1, "")
+        assert mirror.waiting_groups == 0
+
+
+@virtual_time
 async def test_after_a_start_every_offset_is_sent() -> None:
     async with mirroring() as (world, upstream, _):
         await commit(world, 1, group_id="a")
         await commit(world, 2, group_id="b")
-        mirror = UpstreamMirror(
-            UpstreamGroups(upstream), world.coordinator.live_groups, lambda: True
-        )
+        mirror = a_mirror(world, upstream)
         mirror.start()
         await asyncio.sleep(INTERVAL_S)
         assert {group: rows["orders", 0][0] for group, rows in upstream.stored.items()} == {
@@ -94,9 +119,7 @@ async def test_a_group_with_members_upstream_is_counted_as_refused() -> None:
 @virtual_time
 async def test_nothing_is_sent_to_another_cluster() -> None:
     async with mirroring() as (world, upstream, _):
-        mirror = UpstreamMirror(
-            UpstreamGroups(upstream), world.coordinator.live_groups, lambda: False
-        )
+        mirror = a_mirror(world, upstream, is_ours=False)
         mirror.start()
         await commit(world, 1)
         await asyncio.sleep(5)
