@@ -2,7 +2,8 @@
 
 A large value is divided into parts, which have keys of their own. Its key names them. The parts are
 written first. The transaction that writes the key also deletes the parts of the previous value. So
-a reader finds the old value or the new one.
+a reader finds the old value or the new one. The next write of the value deletes what an interrupted
+one has left behind.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class ConsulBatch:
     def __init__(self, client: ConsulClient, life: Operation, mark: str, index: int) -> None:
         self.index = index
         """The index of the mark after the last transaction."""
-        self._client = client
+        self.client = client
         self._life = life
         self._mark = mark
         self._operations: list[Operation] = []
@@ -77,7 +78,7 @@ class ConsulBatch:
         operations, self._operations = self._operations, []
         self._bytes = 0
         if operations:
-            changed = await self._client.execute(*self._guard(), *operations)
+            changed = await self.client.execute(*self._guard(), *operations)
             self.index = next(each.at_index for each in changed if each.key == self._mark)
 
 
@@ -99,7 +100,8 @@ class Parts:
         """Add the operations that replace the values of keys, or delete them."""
         for key, data in values:
             parts = self._keys.parts_of(key)
-            old = [delete_all(f"{parts}{each}.") for each in self.versions.pop(key, ())]
+            versions = await self._without_leftovers(batch, key, self.versions.pop(key, set()))
+            old = [delete_all(f"{parts}{each}.") for each in versions]
             if data is None:
                 await batch.add(delete(key), *old)
                 continue
@@ -113,6 +115,23 @@ class Parts:
                 self.versions[key] = {version}
                 data = _IN_PARTS + f"{version} {len(starts)}".encode()
             await batch.add(write(key, data), *old)
+
+    async def _without_leftovers(
+        self, batch: ConsulBatch, key: str, versions: set[str]
+    ) -> Iterable[str]:
+        """Add the deletion of all versions but that of the present value, if there are several.
+
+        Each interrupted write leaves one behind. Without this, they would fill the server's memory
+        if the writes of a large value are interrupted again and again, and one transaction would
+        have no room for the deletion of all of them.
+        """
+        if len(versions) < 2:
+            return versions
+        stored = await read_keys(batch.client, [key])
+        valid = {version_of(stored.get(key, b""))}
+        for version in versions - valid:
+            await batch.add(delete_all(f"{self._keys.parts_of(key)}{version}."))
+        return versions & valid
 
 
 def version_of(data: bytes) -> str | None:

@@ -1,8 +1,9 @@
 """Values of any size in ZooKeeper, which accepts 1 MiB in one request.
 
 A large value is divided into parts, which are children of its node. The content of the node names
-the parts. The parts are written first. The transaction that writes the node also deletes the parts
-of the previous value. So a reader finds the old value or the new one.
+the parts. The parts are written first. When the node is written, the parts of the previous value
+are deleted, in the same transaction if they fit into it. So a reader finds the old value or the new
+one. Parts that an interrupted write has left behind are deleted by the next write of the value.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ READ_TRIES: Final = 3
 
 IN_PARTS: Final = b"parts "
 """The first bytes of a node whose value is in parts. No other value begins with them."""
+
+NO_VALUE: Final = IN_PARTS + b"none 0"
+"""The content of a node that is deleted as soon as its parts are."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -84,16 +88,50 @@ async def write_values(batch: FencedBatch, values: Sequence[tuple[str, bytes | N
     """Add the operations that replace the values of nodes, or delete them."""
     old = await for_each(lambda each: _children(batch.session, each[0]), values)
     for (path, data), names in zip(values, old, strict=True):
-        old_parts = [DeleteNode(f"{path}/{name}") for name in names or ()]
+        parts = [f"{path}/{name}" for name in names or ()]
         if data is None:
             if names is not None:
-                await batch.add(*old_parts, DeleteNode(path))
+                await _delete_value(batch, path, parts)
             continue
         is_new = names is None
         if len(data) > PART_BYTES or data.startswith(IN_PARTS):
+            if parts:
+                parts = await _without_leftovers(batch, path, parts)
             data = await _write_parts(batch, path, data, is_new=is_new)
             is_new = False
-        await batch.add(CreateNode(path, data) if is_new else SetNode(path, data), *old_parts)
+        await batch.add(CreateNode(path, data) if is_new else SetNode(path, data))
+        await _delete(batch, parts)
+
+
+async def _delete(batch: FencedBatch, paths: Iterable[str]) -> None:
+    """Add the deletion of some nodes. A transaction may have no room for all of them."""
+    for path in paths:
+        await batch.add(DeleteNode(path))
+
+
+async def _delete_value(batch: FencedBatch, path: str, parts: Sequence[str]) -> None:
+    if parts:  # whoever reads the node after some of them are deleted must not ask for the others
+        await batch.add(SetNode(path, NO_VALUE))
+    await _delete(batch, [*parts, path])
+
+
+async def _without_leftovers(batch: FencedBatch, path: str, parts: Sequence[str]) -> list[str]:
+    """Add the deletion of those parts that the present value does not have. Return the others.
+
+    Each interrupted write leaves parts behind. Without this, they would fill the server's memory if
+    the writes of a large value are interrupted again and again.
+    """
+    version = _version_of((await batch.session.get(path)).data)
+    valid = [part for part in parts if part.startswith(f"{path}/{version}.")]
+    await _delete(batch, [part for part in parts if part not in valid])
+    return valid
+
+
+def _version_of(data: bytes) -> str:
+    """Return the version of a value that is in parts, and "" for any other value."""
+    if not data.startswith(IN_PARTS):
+        return ""
+    return data.removeprefix(IN_PARTS).decode(errors="replace").partition(" ")[0]
 
 
 async def _write_parts(batch: FencedBatch, path: str, data: bytes, *, is_new: bool) -> bytes:
