@@ -12,10 +12,12 @@ import pytest
 
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.coordinator.core.records import GroupConfigs, GroupRemoved, TopicRecord
+from groupkeeper.storage.backends.journal.driver import Fold, LoggedEvent, Value
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.postgres import tables
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
+from groupkeeper.storage.leases.lives import NodeLife
 from groupkeeper.storage.tools.move import Moved, move
 from groupkeeper.storage.tools.move_targets import journal_target
 from groupkeeper.storage.tools.repair import repair
@@ -27,6 +29,8 @@ from tests.helpers.storage.real_postgres import RealPostgres
 from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
 pytestmark = pytest.mark.postgres
+
+DAY_MS = 86_400_000
 
 NAMES = ["", ".", "a/b", "\0", "a\0b", "\\0", "\\", "a\\\\0\0", "\\#", "é\U0001f600", "x" * 32_767]
 
@@ -417,3 +421,65 @@ async def test_a_large_group_is_sent_in_pieces_if_the_role_may_have_temporary_ta
     assert owner.model.keys == expected
     sent = await site.sql("SELECT metadata FROM offsets WHERE group_id = 'g'")
     assert [row["metadata"] for row in sent] == ["é" * 4_000] * 200
+
+
+async def test_a_fold_may_take_longer_than_an_append_but_waits_for_no_lock_so_long(
+    site: PostgresSite,
+) -> None:
+    """Otherwise a large group in a slow server is never folded, nor any other one after it, and no
+    start ends.
+    """
+    import asyncpg
+
+    await (await site.owner()).storage.close()
+    await site.execute(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN PERFORM pg_sleep(2.5); RETURN NEW; END'"
+    )
+    await site.execute(
+        "CREATE TRIGGER slow BEFORE INSERT ON groups FOR EACH ROW EXECUTE FUNCTION slow()"
+    )
+    driver = site.driver(timeout_ms=2_000)
+    await driver.open(IDENTITY)
+    await driver.begin_life(NodeLife(1, "life", "test", 0))
+    value = Value(0, True, "g", b"{}")
+    await driver.fold("life", "life", Fold([value], 0, []))
+    assert await driver.read_groups([(0, "g")]) == [value]
+    await site.execute("DROP TRIGGER slow ON groups")
+    other = await asyncpg.connect(site.server.url, server_settings={"search_path": site.schema})
+    async with other.transaction():
+        await other.execute("LOCK TABLE groups IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(StorageError, match="lock timeout"):
+            await driver.fold("life", "life", Fold([value], 0, []))
+    await other.close()
+    await driver.end_life("life", None)
+    await driver.close()
+
+
+async def test_old_events_are_deleted_in_portions(
+    site: PostgresSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy day has millions. One statement for all of them would exceed its time limit again and
+    again.
+    """
+    from groupkeeper.storage.backends.postgres.driver import DELETIONS_AT_ONCE
+
+    monkeypatch.setattr(tables, "DELETED_AT_ONCE", 2)
+    small = tables.DELETE_EVENTS.replace("LIMIT 50000", "LIMIT 2")
+    monkeypatch.setattr(tables, "DELETE_EVENTS", small)
+    driver = site.driver()
+    await driver.open(IDENTITY)
+    await driver.begin_life(NodeLife(1, "life", "test", 0))
+    lines = [(DAY_MS * day, b'{"seq": %d}' % seq) for seq, day in enumerate([1] * 9 + [2, 3], 1)]
+    events = [LoggedEvent("l", seq, ts, ("g", line)) for seq, (ts, line) in enumerate(lines, 1)]
+    await driver.fold("life", "life", Fold([], 0, events))
+    left = []
+    for _ in range(3):
+        await driver.delete_events("life", 2 * DAY_MS + 1)
+        left.append(
+            [row["seq"] for row in await site.sql("SELECT seq FROM event_log ORDER BY seq")]
+        )
+    assert [len(seqs) for seqs in left] == [11 - 2 * DELETIONS_AT_ONCE, 2, 2]
+    assert left[-1] == [10, 11]
+    await driver.end_life("life", None)
+    await driver.close()

@@ -267,7 +267,9 @@ class JournalDriver(Protocol):
     # --- events -----------------------------------------------------------------------------------
 
     async def delete_events(self, life_id: str, before_ms: int) -> None:
-        """Delete the events of all whole days before this time."""
+        """Delete the events of all whole days before this time. A call may leave some of them for
+        the next one.
+        """
         ...
 
     def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 import asyncpg
 
@@ -47,6 +48,13 @@ from groupkeeper.storage.base import (
 from groupkeeper.storage.leases.lives import NodeLife
 from groupkeeper.storage.segment_lines import EventDict, decode_line
 
+FOLD_TIMEOUT_S: Final = 60.0
+"""The time limit of a fold. A fold may take longer than an append: a group may have tens of
+megabytes. No other group is folded before it, and no start ends without it."""
+
+DELETIONS_AT_ONCE: Final = 4
+"""The most portions of old events that one call deletes. The next call deletes more."""
+
 _T = TypeVar("_T")
 
 
@@ -59,35 +67,39 @@ class PostgresDriver:
     def __init__(self, url: PostgresUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
         """Create the driver without a connection.
 
-        If a statement takes half of the time limit of an append, the server ends it. If a
-        transaction has no statement for ``lease_ttl_ms``, the server ends it too. So no lock is
-        held longer.
+        If a statement takes longer than an append may, the server ends it; in a fold only if it
+        waits for a lock so long. If a transaction has no statement for ``lease_ttl_ms``, the server
+        ends it too. So a lock is held for a limited time.
         """
         self.name = url.name
         self.round_trips: Counter[str] = Counter()
         self._url = url
         self._settings = {
             "search_path": quoted(url.schema),
-            "statement_timeout": str(append_timeout_ms),
             "idle_in_transaction_session_timeout": str(lease_ttl_ms),
             "application_name": "groupkeeper",
         }
-        timeout_s = append_timeout_ms / 1000
+        self._lock_timeout = str(append_timeout_ms)
+        append_s = append_timeout_ms / 1000
         self._appends, self._folds, self._beats, self._reads = self._links = [
-            ServerLink(url.name, self._connect, timeout_s, self.round_trips) for _ in range(4)
+            ServerLink(url.name, partial(self._connect, limit_s), limit_s, self.round_trips)
+            for limit_s in (append_s, max(append_s, FOLD_TIMEOUT_S), append_s, append_s)
         ]
 
-    async def _connect(self) -> asyncpg.Connection:
+    async def _connect(self, statement_s: float) -> asyncpg.Connection:
         self.round_trips["connect"] += 1
+        settings = self._settings | {"statement_timeout": str(round(1000 * statement_s))}
         connection = await asyncpg.connect(
-            self._url.dsn, password=self._url.password, server_settings=self._settings
+            self._url.dsn, password=self._url.password, server_settings=settings
         )
         try:
             # A database may be set to answer before its disk does.
             found = await connection.fetchrow(
-                "SELECT current_setting('search_path') AS search_path, CASE "
+                "SELECT current_setting('search_path') AS search_path, "
+                "set_config('lock_timeout', $1, false), CASE "
                 "current_setting('synchronous_commit') WHEN 'off' "
-                "THEN set_config('synchronous_commit', 'on', false) END"
+                "THEN set_config('synchronous_commit', 'on', false) END",
+                self._lock_timeout,
             )
             if found["search_path"] != self._settings["search_path"]:
                 raise StoreRefused(f"{self.name}: {POOLER}")
@@ -393,10 +405,15 @@ class PostgresDriver:
     # --- events -----------------------------------------------------------------------------------
 
     async def delete_events(self, life_id: str, before_ms: int) -> None:
-        async def delete(connection: asyncpg.Connection) -> None:
-            await connection.execute(tables.DELETE_EVENTS, before_ms)
+        """Delete some of these events. A day may have so many that no fold could wait for it."""
 
-        await self._write("delete_events", life_id, self._folds, delete)
+        async def delete(connection: asyncpg.Connection) -> bool:
+            done = await connection.execute(tables.DELETE_EVENTS, before_ms)
+            return bool(done == f"DELETE {tables.DELETED_AT_ONCE}")
+
+        for _ in range(DELETIONS_AT_ONCE):
+            if not await self._write("delete_events", life_id, self._folds, delete):
+                return
 
     async def event_logs(self) -> Sequence[LogSpan]:
         return [

@@ -175,8 +175,13 @@ DELETE_OLD_LIVES: Final = """DELETE FROM lives AS old
     WHERE is_freed AND EXISTS (
         SELECT 1 FROM lives WHERE lives.node_id = old.node_id AND lives.number > old.number)"""
 
-DELETE_EVENTS: Final = """DELETE FROM event_log
-    WHERE day < (to_timestamp($1::bigint / 1000) AT TIME ZONE 'UTC')::date"""
+DELETED_AT_ONCE: Final = 50_000
+"""The most events that one statement deletes: less than a second. A busy day has millions."""
+
+DELETE_EVENTS: Final = f"""DELETE FROM event_log WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM event_log
+    WHERE day < (to_timestamp($1::bigint / 1000) AT TIME ZONE 'UTC')::date
+    LIMIT {DELETED_AT_ONCE}))"""  # noqa: S608 - no value of others
 
 LOG_EVENTS: Final = """INSERT INTO event_log (log_id, seq, day, ts_ms, key, event)
     SELECT log_id, seq, (to_timestamp(ts_ms / 1000) AT TIME ZONE 'UTC')::date, ts_ms, key, event
