@@ -103,8 +103,11 @@ class UpstreamJournal:
         return bool(known) and all(map(has_transactions, known))
 
     def _endpoints(self) -> Mapping[int, Endpoint]:
+        """Return where the brokers are; none while another cluster is behind the addresses: its
+        topics would say that the journal was deleted.
+        """
         cluster = self._brokers.cluster
-        return {} if cluster is None else cluster.brokers
+        return {} if cluster is None or not self._brokers.is_ours else cluster.brokers
 
 
 def _shown(lost: Mapping[int, str]) -> str:

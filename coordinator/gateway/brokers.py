@@ -15,10 +15,16 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from groupkeeper.coordinator.gateway.client import BrokerApis, BrokerClient, BrokerError, NotSent
+from groupkeeper.coordinator.gateway.client import (
+    BrokerApis,
+    BrokerClient,
+    BrokerError,
+    NoAnswer,
+    NotSent,
+)
 from groupkeeper.coordinator.gateway.observed_topics import ObservedTopics
 from groupkeeper.coordinator.gateway.settings import GatewaySettings
-from groupkeeper.coordinator.gateway.topic_list import METADATA, METADATA_VERSIONS
+from groupkeeper.coordinator.gateway.topic_list import METADATA, METADATA_VERSIONS, is_of_cluster
 from groupkeeper.coordinator.handlers.services import Endpoint
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
 from groupkeeper.protocol.errors import ProtocolError
@@ -64,7 +70,7 @@ class UpstreamBrokers:
         self.observers: list[Callable[[UpstreamCluster], None]] = []
         """Called when ``cluster`` changed."""
         self.topics = topics
-        topics.ask = self.ask_frame
+        topics.ask = self.ask_topics
         self.answered_s: float | None = None
         """When the last poll succeeded, by the clock of the loop. None before the first one."""
         self._settings = settings
@@ -124,11 +130,22 @@ class UpstreamBrokers:
         """Ask some broker that is up. Raises BrokerError if none answers."""
         return await self._of_any(lambda client: client.ask(api_key, versions, **values))
 
-    async def ask_frame(self, api_key: int, versions: range, **values: Any) -> tuple[int, bytes]:
-        """As ``ask``, but return the version and the frame of the answer."""
-        return await self._of_any(  # type: ignore[no-any-return]
-            lambda client: client.ask_frame(api_key, versions, **values)
-        )
+    async def ask_topics(self, api_key: int, versions: range, **values: Any) -> tuple[int, bytes]:
+        """Send a Metadata request to some broker that is up and belongs to the cluster whose groups
+        the store has. Return the version and the frame of the answer. Raises BrokerError.
+
+        If all brokers of our cluster are silent, a bootstrap address is asked. It may have another
+        cluster behind it by now, perhaps since the begin of this poll.
+        """
+
+        async def ask(client: BrokerClient) -> tuple[int, bytes]:
+            answer = await client.ask_frame(api_key, versions, **values)
+            if not is_of_cluster(self._stored.cluster_id, *answer):
+                where = f"{client.endpoint.host}:{client.endpoint.port}"
+                raise NoAnswer(f"{where}: belongs to another cluster")
+            return answer
+
+        return await self._of_any(ask)  # type: ignore[no-any-return]
 
     # --- Polling ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.gateway.message import reply_of
+from groupkeeper.coordinator.gateway.message import checked, reply_of
 from groupkeeper.coordinator.gateway.rewriting import MAX_ELEMENTS
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.errors import ProtocolError
@@ -52,3 +52,13 @@ def topics_of(version: int, frame: bytes) -> Iterator[ObservedTopic]:
             )
     except (IndexError, struct_error):
         raise ProtocolError("truncated", "the list of topics ends early") from None
+
+
+def is_of_cluster(cluster_id: str, version: int, frame: bytes) -> bool:
+    """Return True if a Metadata reply is of the cluster with this id. Raises ProtocolError if the
+    bytes are not valid.
+    """
+    reply = reply_of(METADATA, version, frame, MAX_ELEMENTS)
+    expected = reply.shape.text(cluster_id)
+    at = checked(lambda: reply.skip_to("cluster_id"), "the list of topics")
+    return frame[at : at + len(expected)] == expected

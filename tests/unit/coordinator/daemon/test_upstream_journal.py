@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.daemon import upstream_journal
 from groupkeeper.coordinator.daemon.upstream_journal import UpstreamJournal
 from groupkeeper.coordinator.gateway.journal import Journal
 from groupkeeper.coordinator.gateway.security import Security
@@ -56,6 +60,42 @@ async def test_state_says_why_a_journal_cannot_be_opened() -> None:
     await site.die()
 
 
+@virtual_time
+async def test_another_cluster_does_not_say_that_the_journal_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_journal() as site:
+        await site.journal.stop()
+        monkeypatch.setattr(upstream_journal, "BrokerClient", lambda *_, **__: site.broker)
+        versions = dict.fromkeys((0, 22, 24, 26, 61), (0, 20))
+        cluster = SimpleNamespace(brokers={1: Endpoint("broker", 1)}, versions={1: versions})
+        brokers: Any = SimpleNamespace(cluster=cluster, is_ours=True)
+        upstream = UpstreamJournal(
+            settings(), site.coordinator, SHARDS, brokers, lambda: TopicImage.of()
+        )
+        upstream.start()
+        site.journal = upstream.journal
+        await site.journal.opened.wait()
+        site.broker.add_producer(9)
+        await site.commit(9, 10)
+        brokers.is_ours = False
+        site.broker.delete_topic()
+        await asyncio.sleep(60)
+        assert upstream.state() == ""
+        assert not site.journal.lost()
+        await upstream.stop()
+
+
+def settings() -> GatewaySettings:
+    return GatewaySettings(
+        bootstrap=(Endpoint("broker", 1),),
+        ports=range(1, 2),
+        listen_host="127.0.0.1",
+        security=Security(),
+        journal_topic=TOPIC,
+    )
+
+
 def deletion(*topic_ids: str) -> bytes:
     topics = [Row(name=None, topic_id=each) for each in topic_ids]
     return write_request(*DELETE_TOPICS, 1, "app", topics=topics, timeout=1000)
@@ -63,15 +103,8 @@ def deletion(*topic_ids: str) -> bytes:
 
 def test_journal_cannot_be_deleted_by_its_id_once_it_has_been_seen() -> None:
     image = TopicImage.of(TopicInfo("other", OTHER_ID, 1))
-    settings = GatewaySettings(
-        bootstrap=(Endpoint("broker", 1),),
-        ports=range(1, 2),
-        listen_host="127.0.0.1",
-        security=Security(),
-        journal_topic=TOPIC,
-    )
     unused: Any = None
-    journal = UpstreamJournal(settings, unused, 3, unused, lambda: image)
+    journal = UpstreamJournal(settings(), unused, 3, unused, lambda: image)
     both = deletion(JOURNAL_ID, OTHER_ID)
     assert journal.divide(*DELETE_TOPICS, both, VIEW) == (None, both, None)
 

@@ -13,6 +13,7 @@ from groupkeeper.coordinator.gateway.client import BrokerError, NotSent
 from groupkeeper.coordinator.gateway.observed_topics import ObservedTopics
 from groupkeeper.coordinator.gateway.security import Security
 from groupkeeper.coordinator.gateway.settings import GatewaySettings
+from groupkeeper.coordinator.gateway.topic_list import METADATA_VERSIONS, topics_of
 from groupkeeper.coordinator.handlers.services import Endpoint
 from groupkeeper.protocol.codec import write_response
 from groupkeeper.protocol.writer import Row
@@ -80,10 +81,10 @@ class FakeCluster:
 
 @asynccontextmanager
 async def polling(
-    bootstrap: Endpoint, stored: Stored | None = None
+    *bootstrap: Endpoint, stored: Stored | None = None
 ) -> AsyncIterator[UpstreamBrokers]:
     settings = GatewaySettings(
-        bootstrap=(bootstrap,),
+        bootstrap=bootstrap,
         ports=range(9100, 9110),
         listen_host="127.0.0.1",
         security=Security(),
@@ -107,6 +108,37 @@ async def two_brokers() -> AsyncIterator[tuple[FakeCluster, Endpoint, Endpoint]]
 def looks(brokers: UpstreamBrokers) -> int:
     assert isinstance(brokers.topics, Topics)
     return brokers.topics.looks
+
+
+@pytest.mark.parametrize("cluster_id", ["theirs", "other"])
+async def test_topics_of_another_cluster_are_never_observed(cluster_id: str) -> None:
+    """It is behind a bootstrap address, and is asked when all brokers of ours are silent. Topics
+    there have the same names and other ids, so all of ours would be deleted, with their offsets.
+    """
+    other = FakeCluster()
+    other.cluster_id = cluster_id
+    async with (
+        two_brokers() as (ours, one, _),
+        serving(other.serve) as address,
+        polling(one, address) as brokers,
+    ):
+        await brokers.poll()
+        ours.is_silent = True
+        asking = brokers.topics.ask(
+            METADATA,
+            METADATA_VERSIONS,
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        if cluster_id == "other":
+            with pytest.raises(BrokerError, match="belongs to another cluster"):
+                await asking
+        else:
+            version, frame = await asking
+            assert [*topics_of(version, frame)] == []
+        assert brokers.is_ours
 
 
 async def test_a_poll_finds_brokers_versions_and_features() -> None:
@@ -154,7 +186,7 @@ async def test_a_broker_that_leaves_or_moves_is_followed() -> None:
 
 
 async def test_the_topics_of_another_cluster_are_not_observed() -> None:
-    async with two_brokers() as (_, one, _), polling(one, Stored("another")) as brokers:
+    async with two_brokers() as (_, one, _), polling(one, stored=Stored("another")) as brokers:
         await brokers.poll()
         assert brokers.cluster is not None
         assert not brokers.is_ours
@@ -163,7 +195,7 @@ async def test_the_topics_of_another_cluster_are_not_observed() -> None:
 
 async def test_the_topics_follow_once_the_cluster_id_is_stored() -> None:
     stored = Stored("")
-    async with two_brokers() as (_, one, _), polling(one, stored) as brokers:
+    async with two_brokers() as (_, one, _), polling(one, stored=stored) as brokers:
         await brokers.poll()
         assert looks(brokers) == 0
         stored.cluster_id = "theirs"
