@@ -1,14 +1,15 @@
 """Copy the groups of a store into another store, for ``groupkeeper storage move``.
 
-Nobody may use either store during the copy. The copy can be repeated after an interruption: values
-that the target has already are not written again. At the end all values are read back and compared.
+Both stores are held during the copy, so that no process can start with one of them. The copy can be
+repeated after an interruption: values that the target has already are not written again. At the end
+all values are read back and compared.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -75,8 +76,7 @@ async def move(
     Raises StoreRefused if a process uses one of the stores, or if the target has groups that the
     source does not have. Raises StorageError if the two stores differ at the end.
     """
-    wanted = await _read_source(source, identity)
-    async with opening as target:
+    async with _held(source, identity) as wanted, opening as target:
         found = await target.read()
         if strange := found.keys() - wanted.keys():
             name = min(strange)[2]
@@ -92,17 +92,23 @@ async def move(
     return Moved(sum(is_group for _, is_group, _ in wanted), len(missing))
 
 
-async def _read_source(source: OffsetStorage, identity: StoreIdentity) -> Values:
-    """Open a store, acquire all its shards, read them and close it."""
+@asynccontextmanager
+async def _held(source: OffsetStorage, identity: StoreIdentity) -> AsyncIterator[Values]:
+    """Open a store, acquire all its shards and yield their values. Release them at the end.
+
+    Raises StorageError if another process has taken them in between: it may have written.
+    """
     shards = all_shards(identity)
     await source.open(identity)
     try:
-        leases = await source.acquire(shards, "groupkeeper storage move")
-        values = values_of(await keyed_of(source.load(shards)))
-        await source.release([*leases.values()])
+        acquired = await source.acquire(shards, "groupkeeper storage move")
+        leases = [*acquired.values()]
+        yield values_of(await keyed_of(source.load(shards)))
+        if await source.renew(leases):
+            raise StorageError("another process has used the old store during the copy: try again")
+        await source.release(leases)
     finally:
         await source.close()
-    return values
 
 
 def all_shards(identity: StoreIdentity) -> list[ShardId]:

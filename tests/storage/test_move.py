@@ -21,6 +21,7 @@ from groupkeeper.storage.tools.kept_events import KeptEvents, keep_events
 from groupkeeper.storage.tools.move import Moved, move
 from groupkeeper.storage.tools.move_targets import journal_target, storage_target
 from tests.helpers.core.records import TOPIC_ID, commit, group_record
+from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
 from tests.helpers.storage.storage_owner import IDENTITY, Owner
 from tests.storage.conftest import Store
@@ -92,6 +93,42 @@ async def test_a_source_in_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreRefused):
         await run(tmp_path / "a.db", FakeServer())
     await owner.storage.close()
+
+
+async def test_no_process_can_use_the_source_during_the_copy(tmp_path: Path) -> None:
+    """What it acknowledged would not be in the copy."""
+    await a_source(tmp_path / "a.db")
+    tries = []
+
+    async def start_another(call: str, is_done: bool) -> None:
+        if call == "fold" and not is_done:
+            with pytest.raises(StoreRefused):
+                await Owner(SqliteOffsetStorage(tmp_path / "a.db")).start()
+            tries.append(call)
+
+    target = journal_target(FakeDriver(FakeServer(), start_another), IDENTITY, TTL_MS)
+    await move(SqliteOffsetStorage(tmp_path / "a.db"), target, IDENTITY)
+    assert tries
+    await (await Owner(SqliteOffsetStorage(tmp_path / "a.db")).start()).storage.close()
+
+
+@virtual_time
+async def test_a_source_that_another_process_took_during_the_copy_is_noticed() -> None:
+    server, target = FakeServer(), FakeServer()
+    owner = await a_target(server)
+    await owner.append(1, [commit("g", 1)])
+    await owner.storage.close()
+
+    async def take(call: str, is_done: bool) -> None:
+        if call == "fold" and not is_done:
+            (life,) = server.going_on()
+            server.lives[life.life_id].is_over = True
+            await asyncio.sleep(TTL_MS / 1000)
+
+    source = JournalStorage(FakeDriver(server), node_id=1, name="host:1", lease_ttl_ms=TTL_MS)
+    opening = journal_target(FakeDriver(target, take), IDENTITY, TTL_MS)
+    with pytest.raises(StorageError, match="another process has used the old store"):
+        await move(source, opening, IDENTITY)
 
 
 async def test_a_copy_that_differs_is_noticed(tmp_path: Path) -> None:
