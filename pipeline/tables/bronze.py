@@ -45,13 +45,19 @@ from groupkeeper.pipeline.tables.lake import (
     Lake,
     batch_folders,
     empty,
-    read_folders,
     read_table,
     remove_folder,
     write_days,
 )
 from groupkeeper.pipeline.tables.pointer import BRONZE, Pointer
-from groupkeeper.pipeline.tables.small import by_day, frame, read_small, write_rows, write_small
+from groupkeeper.pipeline.tables.small import (
+    by_day,
+    frame,
+    read_days,
+    read_small,
+    write_rows,
+    write_small,
+)
 from groupkeeper.pipeline.tables.versions import read_pointer, read_valid
 
 NO_BATCHES: Final[Mapping[date, int]] = {}
@@ -315,7 +321,7 @@ def read_parts(
 ) -> DataFrame:
     """Read the rows of some segments. Other folders are not read, such as those of a killed job."""
     folders = set(map(folder_of_part, parts))
-    events = read_folders(spark, lake, "bronze/events", sorted(folders), BRONZE_SCHEMA)
+    events = read_days(spark, lake, "bronze/events", sorted(folders), BRONZE_SCHEMA)
     return without_superseded(events, superseded)
 
 

@@ -35,10 +35,10 @@ from groupkeeper.pipeline.tables.bronze import Contents, read_events
 from groupkeeper.pipeline.tables.columns import GOLD_SCHEMAS, MINUTES_SCHEMA, SILVER_SCHEMAS
 from groupkeeper.pipeline.tables.files import link_files
 from groupkeeper.pipeline.tables.lag import lag_1m
-from groupkeeper.pipeline.tables.lake import DAY, Lake, add_days, read_folders
+from groupkeeper.pipeline.tables.lake import DAY, Lake, add_days, empty
 from groupkeeper.pipeline.tables.pointer import Pointer, folder_of
 from groupkeeper.pipeline.tables.rebalances import rebalances
-from groupkeeper.pipeline.tables.small import by_day, frame, write_rows
+from groupkeeper.pipeline.tables.small import by_day, frame, read_days, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,16 +97,11 @@ class Computation:
         new = read_events(
             self.spark, self.lake, self.days, after=self.grown, contents=self.contents
         )
-        known = self.known()
+        known, has_others = self.known()
         deltas = self._kept("silver/commit_deltas", silver.commit_deltas(new))
         others = self._kept("silver/other_changes", silver.other_changes(new))
         samples = self._kept("silver/end_offsets", silver.end_offsets(new))
-        forgotten = silver.forgotten_members(known, self.days)
-        forgotten = self._kept("_carried/forgotten", forgotten)
-        sessions = silver.member_sessions(known, forgotten, self.days)
-        sessions = self._kept("silver/member_sessions", sessions)
-        episodes = self._kept("silver/rebalances", rebalances(known, self.days))
-        self._write("_carried/events", silver.carried_events(known, forgotten, self.days))
+        sessions, episodes = self._lives(known) if has_others else self._no_lives()
 
         minutes = gold.minutes(deltas, others)
         minutes = self._added("_carried/minutes", MINUTES_SCHEMA, minutes, gold.added_minutes)
@@ -124,15 +119,31 @@ class Computation:
         lag = lag_1m(minutes, newest, standing, samples, ends, self.days)
         lag = self._published("lag_1m", lag)
         self._published("commit_rate_1m", gold.commit_rate_1m(minutes))
-        self._published("rebalances", gold.rebalances(episodes, sessions))
         self._published("audit", self._audit(deltas, others, new, known))
         self._published("group_daily", gold.group_daily(minutes, sessions, episodes, lag, known))
         for table in APPENDED:
             self._append(table)
 
-    def known(self) -> DataFrame:
+    def _lives(self, known: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Write the tables about members and rebalances. Return both as silver has them."""
+        forgotten = silver.forgotten_members(known, self.days)
+        forgotten = self._kept("_carried/forgotten", forgotten)
+        sessions = silver.member_sessions(known, forgotten, self.days)
+        sessions = self._kept("silver/member_sessions", sessions)
+        episodes = self._kept("silver/rebalances", rebalances(known, self.days))
+        self._write("_carried/events", silver.carried_events(known, forgotten, self.days))
+        self._published("rebalances", gold.rebalances(episodes, sessions))
+        return sessions, episodes
+
+    def _no_lives(self) -> tuple[DataFrame, DataFrame]:
+        """Return the same for days without events of members: tables without rows."""
+        names = ("member_sessions", "rebalances")
+        sessions, episodes = (empty(self.spark, SILVER_SCHEMAS[name]) for name in names)
+        return sessions, episodes
+
+    def known(self) -> tuple[DataFrame, bool]:
         """Read the events of the days, and those that are carried into them. Commits are left out,
-        because silver already has them.
+        because silver already has them. Also return False if it is known that there are none.
 
         The columns with offsets are null. They are the largest part, and silver has the offsets
         too.
@@ -144,8 +155,10 @@ class Computation:
         nothing = {name: F.lit(None).cast(EVENT_SCHEMA[name].dataType) for name in _OFFSETS}
         both = events.withColumns(nothing).unionByName(carried)
         rows = both.where(F.col("kind") != "commit")
-        # eight queries read them
-        return frame(self.spark, rows.toArrow(), rows.schema) if self.is_small else rows
+        if not self.is_small:
+            return rows, True
+        held = rows.toArrow()  # eight queries read them
+        return frame(self.spark, held, rows.schema), held.num_rows > 0
 
     def _audit(
         self, deltas: DataFrame, others: DataFrame, new: DataFrame, known: DataFrame
@@ -167,7 +180,7 @@ class Computation:
             return frame(self.spark, self._write_held(table, rows), rows.schema)
         self._write(table, rows)
         folders = [of_day[table] for of_day in self.tables.values() if table in of_day]
-        return read_folders(self.spark, self.lake, table, folders, rows.schema)
+        return read_days(self.spark, self.lake, table, folders, rows.schema)
 
     def _added(
         self,
@@ -198,7 +211,7 @@ class Computation:
         """
         wanted = self.grown if days is None else days
         folders = [path for day, path in self.valid.folders(table).items() if day in wanted]
-        return read_folders(self.spark, self.lake, table, folders, schema)
+        return read_days(self.spark, self.lake, table, folders, schema)
 
     def _write(self, table: str, rows: DataFrame) -> None:
         """Write a table into new folders: none for a day without rows."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -18,12 +19,24 @@ from pyspark.sql.types import StructType
 
 from groupkeeper.pipeline.spark.session import is_small
 from groupkeeper.pipeline.tables.files import local_path, replace_file
-from groupkeeper.pipeline.tables.lake import DAY, is_hidden, read_table, remove_folder
+from groupkeeper.pipeline.tables.lake import (
+    DAY,
+    Lake,
+    empty,
+    is_hidden,
+    read_folders,
+    read_table,
+    remove_folder,
+)
 
 if TYPE_CHECKING:  # a session for large data does without it
     import pyarrow as pa
 
 _BATCH: Final = "batch_id"
+
+MAX_HELD_BYTES: Final = 1024 * 1024
+"""The most bytes of files that this process reads for a query. Each query of Spark gets all of
+their rows with its plan, so more would cost more than Spark's own reader."""
 
 
 def frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
@@ -50,6 +63,63 @@ def write_rows(spark: SparkSession, folder: str, rows: pa.Table) -> None:
     content = io.BytesIO()
     pq.write_table(rows, content, compression="zstd")
     replace_file(spark, f"{folder}/part-{uuid.uuid4()}.parquet", content.getvalue())
+
+
+def read_days(
+    spark: SparkSession, lake: Lake, table: str, folders: Collection[str], schema: StructType
+) -> DataFrame:
+    """Do the same as ``read_folders``. If the files are few bytes on this machine, this process
+    reads them, because a scan by Spark costs several times more.
+    """
+    if is_small(spark) and folders:
+        held = _read_held(local_path(spark, lake.root), folders, schema)
+        if held is not None:
+            return frame(spark, held, schema) if held.num_rows else empty(spark, schema)
+    return read_folders(spark, lake, table, folders, schema)
+
+
+def _read_held(root: Path | None, folders: Collection[str], schema: StructType) -> pa.Table | None:
+    """Return the rows of some folders; None if Spark is to read them. Then they are large, or
+    missing, or another version wrote columns of other types.
+    """
+    import pyarrow as pa
+
+    if root is None:
+        return None
+    files = {folder: list(_files_in(root / folder)) for folder in folders}
+    sizes = [file.stat().st_size for of_folder in files.values() for file in of_folder]
+    if not all(files.values()) or sum(sizes) > MAX_HELD_BYTES:
+        return None
+    wanted = to_arrow_schema(schema)
+    try:
+        parts = [_read_file(file, each, wanted) for each in files for file in files[each]]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return None
+    return pa.concat_tables(parts)
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    return (file for file in sorted(folder.glob("*.parquet")) if not is_hidden(file.name))
+
+
+def _read_file(file: Path, folder: str, wanted: pa.Schema) -> pa.Table:
+    """Read a file with the columns that its folders name. A column that it lacks is null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    named = dict(part.split("=", 1) for part in folder.split("/") if "=" in part)
+    with pq.ParquetFile(file) as content:
+        names = [name for name in content.schema_arrow.names if name in wanted.names]
+        held = content.read(columns=names)
+    columns = []
+    for field in wanted:
+        if field.name in names:
+            columns.append(held[field.name].cast(field.type))
+            continue
+        value = unquote(named[field.name]) if field.name in named else None
+        same = pa.repeat(pa.scalar(value, pa.string()), held.num_rows)
+        columns.append(same.cast(field.type) if value else pa.nulls(held.num_rows, field.type))
+    return pa.table(columns, schema=wanted)
 
 
 def write_small(

@@ -196,7 +196,7 @@ class _Verification:
             *(days, before, 0, lambda _: 0),
         )
         events = read_events(self._spark, self._lake, days, contents=self._contents)
-        known = context.known()
+        known, _ = context.known()
         forgotten = silver.forgotten_members(known, days)
         deltas, others = stored["silver/commit_deltas"], stored["silver/other_changes"]
         sessions, episodes = stored["silver/member_sessions"], stored["silver/rebalances"]

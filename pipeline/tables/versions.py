@@ -18,7 +18,6 @@ from groupkeeper.pipeline.tables.lake import (
     Lake,
     finish_replacing,
     hadoop_path,
-    read_folders,
     read_table,
     remove_all,
     remove_folder,
@@ -37,6 +36,7 @@ from groupkeeper.pipeline.tables.pointer import (
     has_version,
 )
 from groupkeeper.pipeline.tables.retention import without_old
+from groupkeeper.pipeline.tables.small import read_days
 
 KEEP_VERSIONS_HOURS: Final = 24.0
 """How long replaced folders stay. It must be longer than the longest query over them."""
@@ -63,7 +63,7 @@ def read_valid(
     """
     folders = pointer.folders(table)
     wanted = [folder for day, folder in folders.items() if days is None or day in days]
-    return read_folders(spark, lake, table, wanted, schema)
+    return read_days(spark, lake, table, wanted, schema)
 
 
 def begin(

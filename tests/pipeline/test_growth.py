@@ -69,6 +69,19 @@ def commits(first: int, last: int, day: int = 0) -> list[dict]:
     ]
 
 
+def test_days_with_commits_alone_are_those_that_are_computed_as_large_data(spark, tmp_path):
+    """Of small data, the tables about members are not even computed."""
+    small, large = a_site(spark, tmp_path / "small"), a_site(spark, tmp_path / "large")
+    for site in (small, large):
+        site.seal(commits(1, 3))
+        site.seal(commits(4, 6, day=1))
+    assert small.run().published == [FIRST, SECOND]
+    with as_for_large_data(spark):
+        large.run()
+    assert differences(small, large) == []
+    assert small.silver("member_sessions") == small.gold("rebalances") == []
+
+
 @pytest.fixture
 def reads(monkeypatch) -> list[int]:
     """The number of new events that each run computes from."""

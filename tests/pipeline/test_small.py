@@ -8,10 +8,20 @@ from contextlib import nullcontext
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import ArrayType, MapType
 
-from groupkeeper.pipeline.log.columns import LACKING_SCHEMA, VERDICT_SCHEMA
-from groupkeeper.pipeline.tables.lake import read_table
-from groupkeeper.pipeline.tables.small import read_small, write_small
+from groupkeeper.pipeline.log.columns import (
+    DATE,
+    LACKING_SCHEMA,
+    LONG,
+    STRING,
+    VERDICT_SCHEMA,
+    struct_of,
+)
+from groupkeeper.pipeline.tables import small
+from groupkeeper.pipeline.tables.lake import Lake, read_folders, read_table
+from groupkeeper.pipeline.tables.small import read_days, read_small, write_small
 from tests.pipeline.conftest import as_for_large_data
 
 FIRST, SECOND, AGAIN = (("dt=x/a", 5, 6, "sha", None, "", batch) for batch in ("0", "1", "0"))
@@ -59,3 +69,50 @@ def test_what_a_killed_writer_left_and_columns_of_other_versions_are_read_over(s
         repr(row.asDict()) for row in read_table(spark, str(table), VERDICT_SCHEMA).collect()
     )
     assert {row["batch_id"] for row in rows} == {"0", "a:b"}
+
+
+HELD = struct_of(
+    (STRING, "group"),
+    (LONG, "seq"),
+    (ArrayType(struct_of((STRING, "topic reason"))), "topics"),
+    (MapType(STRING, ArrayType(LONG)), "partitions"),
+    (STRING, "batch_id"),
+    (DATE, "dt"),
+)
+PLACES = ("bronze/events/dt=1970-01-01/batch_id=a%3Ab", "bronze/events/dt=1970-01-02/batch_id=7")
+TOPIC = {"topic": "orders", "reason": "deleted"}
+MAP = pa.map_(pa.string(), pa.list_(pa.int64()))
+WHOLE = {
+    "topics": pa.array([[TOPIC], [], None]),
+    "partitions": pa.array([[("m", [1, 2])], [], None], MAP),
+}
+FILES = {
+    "all columns": WHOLE,
+    "an unknown column": WHOLE | {"unknown": pa.array([1, 2, 3])},
+    "a column is missing": {"topics": WHOLE["topics"]},
+    "a narrower number": WHOLE | {"seq": pa.array([1, None, 3], pa.int32())},
+    "a field is missing": WHOLE | {"topics": pa.array([[{"topic": "orders"}], [], None])},
+}
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1024 * 1024])
+@pytest.mark.parametrize("columns", FILES)
+def test_days_are_read_as_spark_reads_them(spark, tmp_path, monkeypatch, columns, most_bytes):
+    monkeypatch.setattr(small, "MAX_HELD_BYTES", most_bytes)
+    lake = Lake(str(tmp_path))
+    rows = {"group": ["g", None, "h"], "seq": pa.array([1, None, 3], pa.int64())}
+    for place, more in zip(PLACES, (WHOLE, FILES[columns]), strict=True):
+        (tmp_path / place).mkdir(parents=True)
+        for name in ("part-0.parquet", "_part-of-a-killed-one.parquet"):
+            pq.write_table(pa.table(rows | more), tmp_path / place / name)
+
+    def found(read) -> list[str]:
+        return sorted(map(repr, read(spark, lake, "bronze/events", PLACES, HELD).collect()))
+
+    assert found(read_days) == found(read_folders)
+    assert len(found(read_days)) == 6
+
+
+def test_a_folder_of_a_day_that_is_lost_is_an_error_also_for_small_data(spark, tmp_path):
+    with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
+        read_days(spark, Lake(str(tmp_path)), "bronze/events", PLACES, HELD).collect()

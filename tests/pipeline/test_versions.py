@@ -107,7 +107,7 @@ def test_a_second_reader_never_sees_a_day_go_back_or_disappear(site, monkeypatch
         run()  # the first day is stale, the second is held back
         assert stepwise.seen["by_pointer"] == {"1970-01-01": Day(5, 5, 5)}
         late.with_name("elsewhere").rename(late)
-        for step in (1, 4, 9, 15):
+        for step in (1, 3, 6, 10):
             with pytest.raises(Killed):
                 site.run(progress=dies_at(step))
             stepwise.look()
@@ -183,7 +183,7 @@ def test_what_a_killed_job_wrote_is_removed_and_never_counted(two_days, tmp_path
     site = two_days.copied_to(tmp_path)
     site.seal(ten_commits(1, first_seq=21))
     with pytest.raises(Killed):
-        site.run(progress=dies_at(12))
+        site.run(progress=dies_at(8))
     assert folders_on_disk(site) - named(site)
     # what Spark leaves if its process dies in the middle of a table
     staging = root_of(site) / "gold/audit/.spark-staging-1/dt=1970-01-02"
@@ -309,7 +309,7 @@ def test_a_taking_over_that_dies_is_done_again(two_days, tmp_path, monkeypatch):
     site = as_before_versions(two_days.copied_to(tmp_path))
     site.seal(ten_commits(1, first_seq=21))
     with pytest.raises(Killed):
-        site.run(progress=dies_at(12))
+        site.run(progress=dies_at(8))
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
     with monkeypatch.context() as patch:
         patch.setattr(publish, "remove_old_layout", dies_on(1, publish.remove_old_layout))
