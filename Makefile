@@ -165,7 +165,7 @@ test-registry-oldest: .venv/installed-for-tests .venv-oldest/installed ## The re
 test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log; needs Java 17
 	@command -v java >/dev/null || { echo "make test-pipeline needs Java 17 (Debian: apt install openjdk-17-jre-headless)." >&2; exit 1; }
 	$(BIN)/mypy -p groupkeeper.pipeline
-	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m spark tests/pipeline tests/examples
+	$(PYTEST) -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m spark tests/pipeline tests/examples
 
 ledger: .venv/installed-for-pipeline ## The tables against what real consumers wrote down, for longer (LEDGER_STEPS=, LEDGER_SEED=); needs Java 17
 	LEDGER_STEPS=$(or $(LEDGER_STEPS),2000) LEDGER_SEED=$(or $(LEDGER_SEED),1) $(PYTEST) -q -m spark tests/pipeline/test_ledger.py

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,19 +31,43 @@ elif importlib.util.find_spec("deltalake") is None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever stands here starts Spark. What is not marked as long is in `make test-pipeline`."""
+    """Whatever stands here starts Spark. What is not marked as long is in `make test-pipeline`. The
+    files that take longest come first, or one of two workers would wait for the other.
+    """
     for item in items:
         is_long = item.get_closest_marker("spark_long") is not None
         if Path(__file__).parent in item.path.parents and not is_long:
             item.add_marker("spark")
+    items.sort(key=lambda item: -SECONDS.get(item.path.name, 0))
+
+
+# On two cores; files that take less are not here. `pytest --durations=0` says what tests take.
+SECONDS = {
+    "test_newcomers_steps.py": 90,
+    "test_publish.py": 60,
+    "test_versions.py": 60,
+    "test_cluster.py": 50,
+    "test_growth.py": 50,
+    "test_maintenance.py": 50,
+    "test_reports.py": 50,
+    "test_verify.py": 40,
+    "test_history.py": 35,
+    "test_hard_days.py": 30,
+    "test_ledger.py": 30,
+    "test_object_store.py": 30,
+    "test_ingest.py": 20,
+    "test_true_lag.py": 20,
+    "test_incidents.py": 15,
+}
 
 
 SMALL = "spark.groupkeeper.small"
+JVM_OPTIONS = "spark.driver.extraJavaOptions"
 SMALL_DATA = {
     # compiling code, Spark's and the JVM's, costs more than running it once; what is compiled of
     # this run fills the 48 MB that are usual, was thrown out and compiled again
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:ReservedCodeCacheSize=240m",
+    JVM_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -67,13 +92,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     and get this one, which they would set up for large data again."""
     from groupkeeper.pipeline.spark import session as jobs
 
+    # it lives for all tests: with room for new objects, they are seldom searched
+    options = f"{SMALL_DATA[JVM_OPTIONS]} -Xmn400m"
     with pytest.MonkeyPatch.context() as patch:
         ours = jobs.our_settings
         patch.setattr(jobs, "our_settings", lambda **of: {**ours(**of), **SMALL_DATA})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # py4j's, while it starts the JVM
             session = jobs.spark_session(
-                "tests", master="local[2]", driver_memory="1g", settings=SMALL_DATA
+                "tests",
+                master="local[2]",
+                driver_memory="1g",
+                settings={**SMALL_DATA, JVM_OPTIONS: options},
             )
         yield session
         session.stop()
@@ -139,9 +169,20 @@ class Site:
         return self._rows(f"silver/{table}")
 
     def _rows(self, table: str) -> list[dict]:
-        rows = self.valid(table)
-        found = [] if rows is None else rows.collect()
-        return sorted((row.asDict(recursive=True) for row in found), key=repr)
+        """Without Spark, which would need most of a test's time for it."""
+        from groupkeeper.pipeline.tables.versions import read_pointer
+
+        folders = read_pointer(self.spark, self.lake).folders(table)
+        found = (row for day, folder in folders.items() for row in self._rows_in(folder, day))
+        return sorted(found, key=repr)
+
+    def _rows_in(self, folder: str, day: date) -> Iterator[dict]:
+        import pyarrow.parquet as pq
+
+        for file in Path(self.lake.root, folder).glob("[!._]*.parquet"):
+            with pq.ParquetFile(file) as content:
+                rows = content.read().to_pylist(maps_as_pydicts="strict")
+            yield from (row | {"dt": day} for row in rows)
 
     def valid(self, table: str) -> DataFrame | None:
         """Read what is valid of a table, with the columns that its files have."""

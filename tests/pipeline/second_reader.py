@@ -10,7 +10,7 @@ import json
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import duckdb
 import pyarrow.parquet as pq
@@ -25,6 +25,9 @@ class Day(NamedTuple):
 
 
 Days = dict[str, Day]
+
+PAUSE_S: Final = 0.05
+"""Between two looks. Without it, the reader would need as much of the processor as the jobs."""
 
 _COUNTS = """
 SELECT CAST(d.dt AS VARCHAR),
@@ -117,7 +120,7 @@ class AlwaysLooking(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._ended.is_set():
+            while not self._ended.wait(PAUSE_S):
                 self.reader.look()
         except (AssertionError, OSError, ValueError, duckdb.Error) as error:
             self.reader.wrong.append(repr(error))  # something was named and not there
