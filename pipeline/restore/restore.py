@@ -102,7 +102,7 @@ def group_as_of(
         if not topics or row["topic"] in topics
     }
     unknown = frozenset(Partition(*each) for each in at["unknown"])
-    return Standing(offsets, store, last[0]["at"], unknown)
+    return Standing(offsets, store, last[0]["at"], unknown, other_stores=len(newest) - 1)
 
 
 def _is_cut_off() -> Column:

@@ -53,6 +53,8 @@ class Standing(NamedTuple):
     named: frozenset[Partition] | None = None
     """If events are missing, the partitions that the others name: of all others, nothing is
     known. None if no event is missing."""
+    other_stores: int = 0
+    """The number of other stores with changes of the group before the moment. They do not count."""
 
 
 class KnownChanges(NamedTuple):
@@ -224,9 +226,8 @@ class GroupHistory:
             if committed is not None and (not topics or key.topic in topics) and key not in between
         }
         named = frozenset(found.last) if self.lacks_events else None
-        return Standing(
-            offsets, store, last_ts_ms(store), frozenset(found.unknown | between), named
-        )
+        unknown = frozenset(found.unknown | between)
+        return Standing(offsets, store, last_ts_ms(store), unknown, named, len(knowing) - 1)
 
 
 def _earlier(ts_ms: int, known: int | None) -> int:

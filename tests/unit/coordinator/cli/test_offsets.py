@@ -10,7 +10,12 @@ from typer.testing import CliRunner
 from groupkeeper.coordinator.cli import offsets
 from groupkeeper.coordinator.cli.extras import BRINGS
 from groupkeeper.coordinator.cli.main import app
-from groupkeeper.coordinator.cli.pipeline.restoring import History, Removal, standing_in_store
+from groupkeeper.coordinator.cli.pipeline.restoring import (
+    History,
+    Removal,
+    _found,
+    standing_in_store,
+)
 from groupkeeper.coordinator.cli.store_place import StorePlace
 from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.restore.plan import Committed, Partition
@@ -146,11 +151,17 @@ def test_events_of_a_replaced_store_do_not_count(tmp_path: Path) -> None:
     assert numbers(as_of(tmp_path, 30_000)) == {0: 5, 1: 70}
 
 
-def test_of_two_stores_the_one_that_the_group_changed_in_last_counts(tmp_path: Path) -> None:
+def test_of_two_stores_the_one_that_the_group_changed_in_last_counts_and_the_other_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     seal(tmp_path, ten("one"))
     seal(tmp_path, [commit(1, [("orders", 3, 33)], log_id="two", ts_ms=DAY_MS)])
-    assert numbers(as_of(tmp_path, 11_000)) == {0: 10}
-    assert numbers(as_of(tmp_path, DAY_MS)) == {3: 33}
+    before, after = as_of(tmp_path, 11_000), as_of(tmp_path, DAY_MS)
+    assert (numbers(before), before.other_stores) == ({0: 10}, 0)
+    assert (numbers(after), after.other_stores) == ({3: 33}, 1)
+    asked = History("g", DAY_MS, (None, tmp_path, None), [], accepts_gaps=False)
+    assert _found(asked, lambda _: after) == after
+    assert "1 more stores in" in capsys.readouterr().err
 
 
 def test_a_group_without_offsets_is_told_why(tmp_path: Path) -> None:
