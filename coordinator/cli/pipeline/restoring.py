@@ -252,8 +252,8 @@ def _found(history: History, find: Find) -> Standing:
     if found.other_stores:
         typer.echo(
             f"groupkeeper: {found.other_stores} more stores in {history} have offsets of the "
-            "group, and do not count. If they are of another node of the same store, this plan is wrong: "
-            "--store URL reads the events of all nodes",
+            "group, and do not count. If they are of another node of the same store, this plan is "
+            "wrong: --store URL reads the events of all nodes",
             err=True,
         )
     if history.places[0] is None and found.last_ts_ms < history.as_of_ms:

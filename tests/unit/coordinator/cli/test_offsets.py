@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -110,11 +111,12 @@ async def test_no_plan_is_made_of_a_store_without_files_that_has_deleted_events(
     assert standing_in_store(place, asked).offsets
     await source.note_sealed(3, {"a"}, ())
     await source.trim(10**9)
-    missing = f"events 1 to 3 of log {log_id} are missing"
+    # a load may still need the third: that depends on how far the fold is
+    missing = f"events 1 to [23] of log {log_id} are missing"
     with pytest.raises(IncompleteHistory, match=f"{missing}.*without segments.*--accept-gaps"):
         standing_in_store(place, asked)
     assert standing_in_store(place, asked._replace(accepts_gaps=True)).offsets
-    assert f"{missing}; planned without them" in capsys.readouterr().err
+    assert re.search(f"{missing}; planned without them", capsys.readouterr().err)
     await storage.close()
 
 
