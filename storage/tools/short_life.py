@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from groupkeeper.storage.backends.journal.beating import beating
 from groupkeeper.storage.backends.journal.driver import JournalDriver
 from groupkeeper.storage.base import StoreRefused
-from groupkeeper.storage.leases.lives import NodeLife, beat_interval_ms
+from groupkeeper.storage.leases.lives import NodeLife
 
 
 @asynccontextmanager
@@ -27,17 +27,8 @@ async def short_life(driver: JournalDriver, command: str, lease_ttl_ms: int) -> 
             f"{driver.name}: is in use by node {other.node_id} ({other.name}): stop it first. "
             "If it was killed, start and stop it once"
         )
-    beating = asyncio.ensure_future(_beat(driver, life.life_id, lease_ttl_ms))
     try:
-        yield life.life_id
+        async with beating(driver, life.life_id, lease_ttl_ms):
+            yield life.life_id
     finally:
-        beating.cancel()
-        await asyncio.wait([beating])
         await driver.end_life(life.life_id, None)
-
-
-async def _beat(driver: JournalDriver, life_id: str, lease_ttl_ms: int) -> None:
-    """Beat for ever. A beat that fails ends it: a later write is then refused, or repeated."""
-    while True:
-        await driver.beat(life_id)
-        await asyncio.sleep(beat_interval_ms(lease_ttl_ms) / 1000)

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from groupkeeper.storage.backends.journal.driver import JournalDriver, SeqMoved
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.base import Batch, Lease, StorageError, StoreRefused
+from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
 from tests.helpers.core.records import commit
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.storage.fake_driver import FakeDriver, FakeServer
@@ -39,11 +40,21 @@ class HeldCalls:
             raise StorageError(f"{call} fails")
 
 
-def a_storage(server: FakeServer, pause: HeldCalls | None = None, node_id: int = 1):
+def a_storage(
+    server: FakeServer,
+    pause: HeldCalls | None = None,
+    node_id: int = 1,
+    retention_ms: int = FOR_EVER,
+) -> JournalStorage:
     driver: JournalDriver = FakeDriver(server, pause or HeldCalls())
     now_ms = lambda: round(asyncio.get_running_loop().time() * 1000)  # noqa: E731
     return JournalStorage(
-        driver, node_id=node_id, name=f"host:{node_id}", lease_ttl_ms=TTL_MS, timer_ms=now_ms
+        driver,
+        node_id=node_id,
+        name=f"host:{node_id}",
+        lease_ttl_ms=TTL_MS,
+        retention_ms=retention_ms,
+        timer_ms=now_ms,
     )
 
 
@@ -144,6 +155,29 @@ async def test_after_a_kill_the_next_start_waits_for_a_ttl_and_loses_nothing() -
     assert killed.storage.read_time_left_ms() == 0
     pause.gates.clear()
     assert [*await killed.storage.append([killed.item(0, Batch([commit("g", 9)], []))])] == [0]
+    await owner.storage.close()
+    await killed.storage.close()
+
+
+@virtual_time
+async def test_a_start_that_folds_a_large_journal_is_not_taken_for_dead() -> None:
+    server = FakeServer()
+    killed = await Owner(a_storage(server)).start()
+    await killed.append(0, [commit("g", 1)])
+    end_life(server)
+    pause = HeldCalls()
+    pause.failing = {("beat", False)}
+    fold = pause.hold("fold")
+    starting = asyncio.ensure_future(Owner(a_storage(server, pause)).start())
+    await fold.reached.wait()
+    await asyncio.sleep(TTL_MS / 4_000)
+    pause.failing.clear()  # a beat that failed is repeated
+    for _ in range(3):
+        with pytest.raises(StoreRefused):
+            await a_storage(server, node_id=2).open(IDENTITY)
+    fold.open()
+    owner = await starting
+    assert await offset_after_load(owner) == 1
     await owner.storage.close()
     await killed.storage.close()
 
@@ -318,6 +352,22 @@ async def test_a_fold_that_fails_is_tried_again_and_no_append_fails() -> None:
     assert await offset_after_load(owner) == 2
     seqs = [event["seq"] for event in server.events()]
     assert seqs == [*range(1, 7)]
+    await owner.storage.close()
+
+
+@virtual_time
+async def test_a_fold_succeeds_although_old_events_cannot_be_deleted() -> None:
+    server, pause = FakeServer(), HeldCalls()
+    owner = await Owner(a_storage(server, pause, retention_ms=60_000)).start()
+    pause.failing = {("delete_events", False)}
+    await owner.append(0, [commit("g", 1)])
+    await owner.fold_all()
+    await asyncio.sleep(61)
+    await owner.append(0, [commit("g", 2)])
+    with capture_logs() as logs:
+        await owner.fold_all()
+    assert [log["event"] for log in logs] == ["events_not_deleted"]
+    assert not owner.storage.stats()["fold_failures"]
     await owner.storage.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -109,6 +110,49 @@ async def test_an_append_to_a_full_journal_does_not_fail_because_of_a_slow_fold(
     assert owner.storage.stats()["journal_bytes"] == 0
     assert (await owner.read()).keys == owner.model.keys
     await owner.storage.close()
+
+
+@virtual_time
+async def test_a_journal_beyond_its_limit_leaves_in_portions() -> None:
+    """Folds failed or were slow. The events of all entries would be too many for one call."""
+    server, held = FakeServer(), HeldFolds()
+    owner = await an_owner(server, held, ENTRY_BYTES)
+    held.gate = Gate()
+    for offset in range(1, 11):
+        await appending(owner, 0, offset, BIG)
+    gate, held.gate = held.gate, None
+    gate.open()
+    left = []
+    while owner.storage.unfolded():
+        await owner.fold()
+        left.append(owner.storage.stats()["journal_bytes"])
+    steps = [before - after for before, after in itertools.pairwise(left)]
+    assert left[-1] == 0
+    assert len(BIG) < max(steps) <= 2 * ENTRY_BYTES
+    assert [event["seq"] for event in server.event_log] == [*range(1, len(server.event_log) + 1)]
+    assert (await owner.read()).keys == owner.model.keys
+    await owner.storage.close()
+
+
+@virtual_time
+async def test_a_life_that_ends_with_a_journal_beyond_its_limit_loses_nothing() -> None:
+    server, held = FakeServer(), HeldFolds()
+    killed = await an_owner(server, held, ENTRY_BYTES)
+    held.gate = Gate()
+    for offset in range(1, 11):
+        await appending(killed, 0, offset, BIG)
+    gate, held.gate = held.gate, None
+    gate.open()
+    await killed.fold()  # the value is saved, and only the oldest entries have left
+    await killed.fold()
+    (life,) = server.going_on()
+    server.lives[life.life_id].is_over = True
+    owner = await an_owner(server, HeldFolds(), ENTRY_BYTES)
+    assert owner.model.keys["offset", 0, "g", "orders", 0][0] == 10
+    seqs = [event["seq"] for event in server.events()]
+    assert seqs == [*range(1, len(seqs) + 1)]
+    await owner.storage.close()
+    await killed.storage.close()
 
 
 @virtual_time

@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from groupkeeper.coordinator.core.records import Record
+from groupkeeper.storage.backends.journal.beating import beating
 from groupkeeper.storage.backends.journal.driver import (
     Fold,
     HasFigures,
@@ -229,9 +230,10 @@ class JournalStorage:
             begun = await self._driver.begin_life(life)
             if begun.others:
                 raise self._in_use(begun.others[0])
-        for ended in await self._driver.ended_lives():
-            await fold_ended(self._driver, life.life_id, ended)
-            _log.info("life_folded", store=self._driver.name, life=ended)
+        async with beating(self._driver, life.life_id, self._ttl_ms):  # a large journal takes long
+            for ended in await self._driver.ended_lives():
+                await fold_ended(self._driver, life.life_id, ended)
+                _log.info("life_folded", store=self._driver.name, life=ended)
         is_set_back = begun.end.next_seq < self._end.next_seq
         if is_set_back:
             _log.error(
@@ -518,13 +520,30 @@ class JournalStorage:
             self._begin_fold(self._unfolded.take(saved, self._last_row))
         await self._end_of_fold(MOST_IDLE_WAIT_MS / 1000)
 
+    def _leaving(self, trim_row: int) -> list[JournalEntry]:
+        """Return the oldest entries up to a row, but not more bytes than a full journal has.
+
+        While folds fail, the journal grows beyond its limit. To move all its events in one call
+        could take longer than a call may.
+        """
+        leaving: list[JournalEntry] = []
+        size = 0
+        for entry in self._entries:
+            size += len(entry.payload)
+            if entry.row > trim_row or (leaving and size > self._max_bytes):
+                break
+            leaving.append(entry)
+        return leaving
+
     async def _fold(self, portion: FoldPortion) -> None:
         """Write the values of one fold, and delete the entries that they replace. If this fails,
         the values are written again later. No append fails because of a failed fold.
         """
         unfolded, life_id = self._unfolded, self._life_id
         began_ms = self._timer_ms()
-        gone = [entry for entry in self._entries if entry.row <= portion.trim_row]
+        gone = self._leaving(portion.trim_row)
+        if gone:
+            portion = portion._replace(trim_row=gone[-1].row)
         try:
             if life_id is None:
                 raise LifeOver("the life has ended")
@@ -557,9 +576,13 @@ class JournalStorage:
     async def _clean(self, life_id: str) -> None:
         """Delete old events from the event log, if the last deletion was long enough ago."""
         now_ms = self._timer_ms()
-        if self._retention_ms != FOR_EVER and now_ms - self._cleaned_ms >= CLEAN_EVERY_MS:
-            self._cleaned_ms = now_ms
+        if self._retention_ms == FOR_EVER or now_ms - self._cleaned_ms < CLEAN_EVERY_MS:
+            return
+        self._cleaned_ms = now_ms
+        try:
             await self._driver.delete_events(life_id, self._clock() - self._retention_ms)
+        except StorageError as error:  # the fold before it has succeeded
+            _log.warning("events_not_deleted", path=self._driver.name, error=str(error))
 
     async def _end_of_fold(self, limit_s: float | None = None) -> None:
         """Wait until no fold is in flight, or until the time is over."""
