@@ -59,3 +59,17 @@ def commit(
         topics=[CommittedTopic(name, "", parts) for name, parts in topics.items()],
     )
     return at(seq, record, **when)
+
+
+def joined(
+    seq: int,
+    group: str,
+    member: str,
+    *,
+    lease_epoch: int = 1,
+    ts_ms: int | None = None,
+    **more: Any,
+) -> EventDict:
+    """A member joins, as the client of the same name."""
+    event = core.MemberJoin(group_id=group, member_id=member, client_id=member, **more)
+    return at(seq, event, ts_ms, lease_epoch=lease_epoch)

@@ -28,17 +28,12 @@ from groupkeeper.pipeline.tables.rebalances import rebalances
 from groupkeeper.pipeline.tables.versions import read_pointer
 from groupkeeper.storage.segment_lines import EventDict
 from tests.pipeline.conftest import a_site
-from tests.pipeline.events import DAY_MS, at, commit
+from tests.pipeline.events import DAY_MS, at, commit, joined
 from tests.pipeline.histories import a_history
 from tests.pipeline.test_reports import cells, tiles
 from tests.pipeline.test_silver_gold import end_of
 
 FIRST, SECOND, FOURTH = (date(1970, 1, day) for day in (1, 2, 4))
-
-
-def joined(seq, group, member, *, lease_epoch=1, ts_ms=None, **more) -> EventDict:
-    event = core.MemberJoin(group_id=group, member_id=member, client_id=member, **more)
-    return at(seq, event, ts_ms, lease_epoch=lease_epoch)
 
 
 def assigned(seq, group, *members, lease_epoch=1, ts_ms=None) -> EventDict:
