@@ -164,10 +164,11 @@ def _of_log(log: Path, history: History) -> Standing:
     # a segment that begins after the moment is not needed
     before = [each for each in wrong if each.first_ts_ms <= history.as_of_ms]
     needed = coverage_of_log(log, {each.file: wrong[each] for each in before})
+    found = GroupHistory(history.group, history.as_of_ms)
     if needed.gaps() and (missing := needed.gaps_as_of(segments.last_seqs(history.as_of_ms))):
         accept(IncompleteHistory(missing, history), history)
+        found.lacks_events = True
     stores = coverage.stores()
-    found = GroupHistory(history.group, history.as_of_ms)
     for event in segments.events(history.group):
         found.add(stores[event["log_id"]], event)
     return found.standing(segments.last_ts_ms, history.topics)

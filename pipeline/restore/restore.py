@@ -71,13 +71,18 @@ def require_whole(events: DataFrame, coverage: Coverage, as_of_ms: int, place: o
 
 
 def group_as_of(
-    events: DataFrame, group: str, as_of_ms: int, topics: Collection[str] = ()
+    events: DataFrame,
+    group: str,
+    as_of_ms: int,
+    topics: Collection[str] = (),
+    *,
+    lacks_events: bool = False,
 ) -> Standing:
     """Return the offsets that a group had at a moment, of all topics or of the given ones.
 
     The group may be in several stores, for example because it was imported from Kafka. Then the
-    store with its last change before the moment counts. Raises RestoreError if no store has the
-    group.
+    store with its last change before the moment counts. ``lacks_events`` is True if events are
+    missing that may have changed the group. Raises RestoreError if no store has the group.
     """
     changes = offset_changes(events.where(F.col("group") == group))
     is_before = F.col("ts_ms") <= as_of_ms
@@ -102,7 +107,11 @@ def group_as_of(
         if not topics or row["topic"] in topics
     }
     unknown = frozenset(Partition(*each) for each in at["unknown"])
-    return Standing(offsets, store, last[0]["at"], unknown, other_stores=len(newest) - 1)
+    named = None
+    if lacks_events or len(newest) > 1:
+        changed = before.where(F.col("store") == store).select("topic", "partition").distinct()
+        named = frozenset(Partition(*each) for each in changed.collect())
+    return Standing(offsets, store, last[0]["at"], unknown, named, len(newest) - 1)
 
 
 def _is_cut_off() -> Column:

@@ -51,8 +51,8 @@ class Standing(NamedTuple):
     unknown: frozenset[Partition] = frozenset()
     """Partitions of the group whose offset at that moment is unknown."""
     named: frozenset[Partition] | None = None
-    """If events are missing, the partitions that the others name: of all others, nothing is
-    known. None if no event is missing."""
+    """If events are missing or do not count, the partitions that the others name: of all other
+    partitions, nothing is known. None if all events of the group count."""
     other_stores: int = 0
     """The number of other stores with changes of the group before the moment. They do not count."""
 
@@ -225,7 +225,8 @@ class GroupHistory:
             for key, (_, committed) in found.last.items()
             if committed is not None and (not topics or key.topic in topics) and key not in between
         }
-        named = frozenset(found.last) if self.lacks_events else None
+        is_part = self.lacks_events or len(knowing) > 1
+        named = frozenset(found.last) if is_part else None
         unknown = frozenset(found.unknown | between)
         return Standing(offsets, store, last_ts_ms(store), unknown, named, len(knowing) - 1)
 

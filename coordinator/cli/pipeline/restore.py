@@ -99,12 +99,14 @@ def _found(history: History, master: str | None) -> Standing:
         found = None if tables is None else group_from_day(spark, tables, *wanted)
         if found is not None:
             return found
-        events = _events(history, spark)
-        return group_as_of(events, *wanted)
+        events, lacks_events = _events(history, spark)
+        return group_as_of(events, *wanted, lacks_events=lacks_events)
 
 
-def _events(history: History, spark: SparkSession) -> DataFrame:
-    """Read the events, and check that none is missing. Raises RestoreError."""
+def _events(history: History, spark: SparkSession) -> tuple[DataFrame, bool]:
+    """Return the events, and whether some are missing and the user accepts that. Raises
+    RestoreError.
+    """
     from groupkeeper.pipeline.restore import restore as jobs
     from groupkeeper.pipeline.restore.sealed import coverage_of_log
     from groupkeeper.pipeline.restore.standing import IncompleteHistory
@@ -125,4 +127,5 @@ def _events(history: History, spark: SparkSession) -> DataFrame:
         jobs.require_whole(events, coverage, history.as_of_ms, history)
     except IncompleteHistory as error:
         accept(error, history)
-    return events
+        return events, True
+    return events, False

@@ -252,8 +252,8 @@ def _found(history: History, find: Find) -> Standing:
     if found.other_stores:
         typer.echo(
             f"groupkeeper: {found.other_stores} more stores in {history} have offsets of the "
-            "group, and do not count. If they are of another node of the same store, this plan is "
-            "wrong: --store URL reads the events of all nodes",
+            "group, and do not count. If they are of another node of the same store, this plan may "
+            "set offsets back: --store URL reads the events of all nodes",
             err=True,
         )
     if history.places[0] is None and found.last_ts_ms < history.as_of_ms:
@@ -273,7 +273,8 @@ class Removal:
         self._history = history
         self._found = found
         self.left: set[Partition] = set()
-        """Partitions that stay because no event names them, and some events are missing."""
+        """Partitions that stay because no event names them, and some events are missing or do not
+        count."""
 
     def __call__(self, partition: Partition) -> bool:
         if not self._history.names(partition):
@@ -291,7 +292,7 @@ class Removal:
             more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             typer.echo(
                 f"groupkeeper: the offsets of {names}{more} at that moment are unknown, since "
-                "earlier events are missing and no other event names them: unchanged",
+                "events are missing or do not count, and no other event names them: unchanged",
                 err=True,
             )
 

@@ -71,8 +71,9 @@ def test_of_two_stores_the_one_that_the_group_changed_in_last_counts(site):
     site.seal([a_commit("imported", 1, 1000, {0: 5, 1: 5})])
     site.seal([a_commit("here", 1, 2000, {0: 8})])
     events = events_of_log(site.spark, site.log_dir).cache()
-    assert told(group_as_of(events, "g", 1500)) == {0: 5, 1: 5}
-    assert told(group_as_of(events, "g", 2500)) == {0: 8}
+    before, after = (group_as_of(events, "g", moment) for moment in (1500, 2500))
+    assert (told(before), before.named) == ({0: 5, 1: 5}, None)
+    assert (told(after), after.named) == ({0: 8}, {Partition("orders", 0)}), "1 stays as it is"
     events.unpersist()
 
 

@@ -91,7 +91,8 @@ def test_a_moment_after_a_gap_is_refused_and_one_before_it_is_not(
         with pytest.raises(IncompleteHistory, match="events 4 to 7 of log log are missing"):
             as_of(tmp_path, moment_ms)
     assert numbers(as_of(tmp_path, 2500)) == {0: 2}
-    assert numbers(as_of(tmp_path, 9000, accepts_gaps=True)) == {0: 9}
+    found = as_of(tmp_path, 9000, accepts_gaps=True)
+    assert (numbers(found), found.named) == ({0: 9}, {Partition("orders", 0)})  # the others stay
     assert "planned without them (--accept-gaps)" in capsys.readouterr().err
 
 
@@ -161,6 +162,7 @@ def test_of_two_stores_the_one_that_the_group_changed_in_last_counts_and_the_oth
     before, after = as_of(tmp_path, 11_000), as_of(tmp_path, DAY_MS)
     assert (numbers(before), before.other_stores) == ({0: 10}, 0)
     assert (numbers(after), after.other_stores) == ({3: 33}, 1)
+    assert (before.named, after.named) == (None, {Partition("orders", 3)})  # the others stay
     asked = History("g", DAY_MS, (None, tmp_path, None), [], accepts_gaps=False)
     assert _found(asked, lambda _: after) == after
     assert "1 more stores in" in capsys.readouterr().err
