@@ -31,8 +31,10 @@ class RepairFailed(Exception):
     """
 
 
-class _NoCluster:
-    """Stands for a store that has no cluster yet, so that topics are not observed."""
+class _Stored:
+    """The cluster of the store. It is "" until the upstream is known to be that cluster, so that
+    the topics of the upstream are not observed.
+    """
 
     cluster_id = ""
 
@@ -92,7 +94,8 @@ def _without_sealing(settings: Settings) -> Settings:
 async def _brokers(
     settings: Settings, coordinator: GroupCoordinator, topics: GatewayTopics
 ) -> UpstreamBrokers:
-    brokers = UpstreamBrokers(gateway_settings(settings), ObservedTopics(topics), _NoCluster())
+    stored = _Stored()
+    brokers = UpstreamBrokers(gateway_settings(settings), ObservedTopics(topics), stored)
     await brokers.poll()
     known = coordinator.upstream_record.cluster_id
     if brokers.cluster is None or brokers.cluster.cluster_id != known:
@@ -100,6 +103,7 @@ async def _brokers(
         raise RepairFailed(
             f"upstream.bootstrap leads to the cluster {there}, and the store belongs to {known!r}"
         )
+    stored.cluster_id = known  # the journal asks no other cluster
     return brokers
 
 

@@ -140,6 +140,12 @@ async def a_site(port: int, security: Security) -> AsyncIterator[Site]:
         await site.coordinator.stop()
 
 
+def a_mirror(site: Site) -> UpstreamMirror:
+    coordinator, brokers = site.coordinator, site.brokers
+    is_ours = lambda: brokers.is_ours  # noqa: E731
+    return UpstreamMirror(site.groups, coordinator.live_groups, is_ours, coordinator.is_loading)
+
+
 def consumer(server: RealKafka, group: str) -> Consumer:
     return Consumer(
         {
@@ -212,7 +218,7 @@ async def test_groups_come_over_and_go_back_with_the_rights_of_the_docs(
         topic_id = site.topics.image.by_name["orders"].topic_id
         assert [site.topics.end_offset(topic_id, each) for each in (0, 1)] == [0, -1]
 
-        mirror = UpstreamMirror(site.groups, groups, lambda: site.brokers.is_ours)
+        mirror = a_mirror(site)
         site.topics.when_committed = mirror.committed
         answer = Awaited()
         site.coordinator.submit(a_commit("billing", 50), answer)
@@ -235,9 +241,7 @@ async def test_a_group_with_a_member_there_waits(guarded: RealKafka, access: Kaf
         await site.brokers.poll()
         assert await site.adoption.settle("busy") is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await site.adoption.settle("nowhere") is ErrorCode.NONE
-        mirror = UpstreamMirror(
-            site.groups, site.coordinator.live_groups, lambda: site.brokers.is_ours
-        )
+        mirror = a_mirror(site)
         answer = Awaited()
         site.topics.when_committed = mirror.committed
         site.coordinator.submit(a_commit("busy", 50), answer)
