@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 from groupkeeper.storage.base import StorageError
@@ -90,6 +91,15 @@ class SharedLoop:
         self._users -= 1
         if not self._users:
             self._end()
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Stay connected until the end of the block."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
 
     def run(self, call: Coroutine[Any, Any, _T]) -> _T:
         """Run a call on the loop of the connection."""

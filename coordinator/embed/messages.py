@@ -77,15 +77,15 @@ def raise_refusal(response: _R) -> _R:
     return response
 
 
-# --- JoinGroup ---
-
-
 def raise_first(errors: Mapping[str, Mapping[int, ErrorCode]]) -> None:
     """Raise GroupError for the first partition with an error."""
     for rows in errors.values():
         for error in rows.values():
             if error is not ErrorCode.NONE:
                 raise GroupError(error)
+
+
+# --- JoinGroup ---
 
 
 @dataclass(frozen=True, slots=True)

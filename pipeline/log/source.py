@@ -43,6 +43,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
+from groupkeeper.pipeline.log.coverage import base_log
 from groupkeeper.storage.event_log.reader import Asked, read_events
 from groupkeeper.storage.event_log.several_logs import ONLY_LOG, Logs, end_of, read_logs
 from groupkeeper.storage.open import log_store, url_error, without_password
@@ -162,8 +163,7 @@ class _Log:
             )
             with closing(events) as found:
                 for event in found:
-                    log_id: str = event["log_id"]
-                    return log_id.partition(".")[0]  # a snapshot's log is ``<log_id>.<seq>``
+                    return base_log(event["log_id"])
         return None
 
     def _events(self, wanted: Range) -> Iterator[dict[str, Any]]:

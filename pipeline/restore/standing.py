@@ -134,11 +134,11 @@ class _OfStore:
         """
         for snapshot in self.snapshots:
             others = [each for each in self.snapshots if each.log != snapshot.log]
+            is_later = snapshot.ts_ms > as_of_ms and self.has_other_log(snapshot.log)
             for partition in snapshot.partitions:
                 changes = self.changes.get(partition, {})
                 elsewhere = [epoch for log, epoch in changes.items() if log != snapshot.log]
                 is_elsewhere = elsewhere or any(partition in each.partitions for each in others)
-                is_later = snapshot.ts_ms > as_of_ms and self.has_other_log(snapshot.log)
                 last = max(changes.values(), default=-1)
                 is_sure = last > snapshot.epoch or last == changes.get(snapshot.log)
                 if (is_later or is_elsewhere) and not is_sure:

@@ -53,6 +53,15 @@ def appending(
     return asyncio.ensure_future(owner.storage.append([item]))  # type: ignore[arg-type]
 
 
+async def append_beyond_the_limit(owner: Owner, held: HeldFolds) -> None:
+    """Append while a fold does not end, and let it end."""
+    gate = held.gate = Gate()
+    for offset in range(1, 11):
+        await appending(owner, 0, offset, BIG)
+    held.gate = None
+    gate.open()
+
+
 async def turns() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
@@ -117,11 +126,7 @@ async def test_a_journal_beyond_its_limit_leaves_in_portions() -> None:
     """Folds failed or were slow. The events of all entries would be too many for one call."""
     server, held = FakeServer(), HeldFolds()
     owner = await an_owner(server, held, ENTRY_BYTES)
-    held.gate = Gate()
-    for offset in range(1, 11):
-        await appending(owner, 0, offset, BIG)
-    gate, held.gate = held.gate, None
-    gate.open()
+    await append_beyond_the_limit(owner, held)
     left = []
     while owner.storage.unfolded():
         await owner.fold()
@@ -138,11 +143,7 @@ async def test_a_journal_beyond_its_limit_leaves_in_portions() -> None:
 async def test_a_life_that_ends_with_a_journal_beyond_its_limit_loses_nothing() -> None:
     server, held = FakeServer(), HeldFolds()
     killed = await an_owner(server, held, ENTRY_BYTES)
-    held.gate = Gate()
-    for offset in range(1, 11):
-        await appending(killed, 0, offset, BIG)
-    gate, held.gate = held.gate, None
-    gate.open()
+    await append_beyond_the_limit(killed, held)
     await killed.fold()  # the value is saved, and only the oldest entries have left
     await killed.fold()
     (life,) = server.going_on()

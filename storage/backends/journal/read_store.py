@@ -6,8 +6,8 @@ written, and no life is begun.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 
 from groupkeeper.storage.backends.journal.driver import JournalDriver, JournalEnd, JournalEntry
@@ -43,13 +43,8 @@ class NodeLogs:
             if end.log_id is not None
         }
 
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        self._loop.enter()
-        try:
-            yield
-        finally:
-            self._loop.leave()
+    def kept_open(self) -> AbstractContextManager[None]:
+        return self._loop.kept_open()
 
     def open_rows(self, node_id: int) -> JournalRows:
         """Open the log of one node. Raises StoreRefused if there is no store."""

@@ -7,7 +7,7 @@ and no topic is created. Messages are read on an event loop of another thread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -86,13 +86,8 @@ class TopicLogs:
             for each in wanted
         }
 
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        self._loop.enter()
-        try:
-            yield
-        finally:
-            self._loop.leave()
+    def kept_open(self) -> AbstractContextManager[None]:
+        return self._loop.kept_open()
 
     def open_rows(self, partition: int) -> ShardLogRows:
         """Open the log of one partition. Raises StoreRefused or StoreBusy."""
