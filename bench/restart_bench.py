@@ -5,7 +5,8 @@
 This uses the real daemon on SQLite. Connections commit as fast as they are answered for some
 seconds. Then the process is killed and started again at once, and a client retries a commit. It
 waits for the start of an interpreter, the imports, the load of the unfolded rows, and the first
-append. Busy loops use the processor during this, as other work on the machine would.
+append. Busy loops use the processor during this, as other work on the machine would. Modules are
+compiled before, as in an installation.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from pathlib import Path
 
 from bench.sealing_bench import commit_frame
+from bench.start_bench import keep_bytecode
 from tests.helpers.daemon.daemon import Daemon
 from tests.helpers.wire.raw_client import RawClient, decode_response
 
@@ -92,6 +94,7 @@ def main() -> None:
     loops = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     burning = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(loops)]
     with tempfile.TemporaryDirectory() as name:
+        keep_bytecode(str(Path(name) / "bytecode"))
         daemon = Daemon(Path(name), topics={"orders": 12})
         daemon.start()
         port = int(daemon.bootstrap.rpartition(":")[2])

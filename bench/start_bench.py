@@ -2,8 +2,7 @@
 
     python -m bench.start_bench [rounds]
 
-It prints medians of the CPU time of new processes, beside an interpreter that does nothing. Use the
-environment of a daemon: if hypothesis is installed, kio imports it and a start costs more. Modules
+It prints medians of the CPU time of new processes, beside an interpreter that does nothing. Modules
 are compiled before, as in an installation, even if PYTHONDONTWRITEBYTECODE is set. Compiling them
 at each start would add half of the time.
 """
@@ -17,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.util import find_spec
 
 IMPORTS = """
 import time
@@ -78,8 +76,6 @@ def _cpu_of(pid: int) -> float:
 def main() -> None:
     """Measure by turns, and print medians."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_ROUNDS
-    if find_spec("hypothesis") is not None:
-        print("hypothesis is installed here: a start imports it as well")
     with tempfile.TemporaryDirectory() as bytecode:
         keep_bytecode(bytecode)
         until_ready()

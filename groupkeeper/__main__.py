@@ -18,13 +18,17 @@ def end_cleanly_while_importing() -> None:
 
 
 def import_less() -> None:
-    """Save a fifth of the import time of a daemon: groups wait for it after a crash.
+    """Save most of what a daemon imports for others: groups wait for it after a crash.
 
     Imports create no garbage, so the collector is off until ``calm_collector``. structlog and typer
-    import rich if they can, for output that no daemon prints.
+    import rich if they can, for output that no daemon prints. kio imports hypothesis if it can, for
+    tests. pydantic looks for plugins in all installed distributions: beside a hundred of them, this
+    costs as much as all our imports.
     """
     gc.disable()
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # "cannot be imported"
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    for name in ("rich", "hypothesis"):
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # "cannot be imported"
 
 
 def say_what_is_missing(*, is_daemon: bool) -> int:

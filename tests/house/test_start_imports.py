@@ -22,6 +22,7 @@ NOT_NEEDED = {
     "groupkeeper.coordinator.cli.log": "is another command",
     "groupkeeper.coordinator.cli.pipeline.commands": "is another command",
     "groupkeeper.coordinator.embed.commit_log": "is for hosts that embed us",
+    "hypothesis.core": "is for tests; kio imports it if it can",
     "httpx2": "is for programs without a coordinator",
     "kafka": "is for commands",
     "kazoo": "is for programs without a coordinator",
@@ -38,6 +39,9 @@ NOT_NEEDED = {
     "groupkeeper.storage.event_log.sealing.work": "is imported by the process that seals",
     "uvicorn": "answers the HTTP port, beside the work",
 }
+
+PLUGIN_SETTING = {"PYDANTIC_DISABLE_PLUGINS"}
+"""The environment of a test may have it; a daemon's has not."""
 
 
 def imported_until_ready(directory: Path) -> set[str]:
@@ -73,6 +77,28 @@ def test_a_start_imports_nothing_before_ready_that_no_start_needs(tmp_path: Path
         "groupkeeper.storage.event_log.sealing.process",
     } <= imported
     assert not imported & NOT_NEEDED.keys()
+
+
+def test_a_start_does_not_look_for_plugins_of_pydantic() -> None:
+    asks = """
+from groupkeeper.__main__ import import_less
+import_less()
+from importlib import metadata
+metadata.entry_points = lambda **_: 1 / 0
+import groupkeeper.coordinator.cli.daemon
+import groupkeeper.coordinator.daemon.app
+print("imported")
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in PLUGIN_SETTING}
+    done = subprocess.run(
+        [sys.executable, "-c", asks],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["imported"], done.stderr
 
 
 def test_the_collector_looks_again_once_the_daemon_runs() -> None:

@@ -123,6 +123,7 @@ class Daemon:
         assert self.process is None or self.process.poll() is not None, "already running"
         self.write_config()
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("GROUPKEEPER_")}
+        inherited.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed daemon is compiled, too
         limited = [] if self.max_files is None else ["prlimit", f"--nofile={self.max_files}"]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
