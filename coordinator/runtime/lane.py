@@ -108,9 +108,16 @@ class Append:
         milliseconds, and an append may be shorter."""
         self.abandoned = False
         """True if the append timed out. Its result is then ignored."""
+        self.time_limit: asyncio.TimerHandle | None = None
+        """Abandons the append. None before it begins."""
         self.done: asyncio.Future[None] | None = None
         """A future that is resolved when the append ends, even if it failed. None if nobody waits
         for the end. A fold has it from its beginning."""
+
+    def end_time_limit(self) -> None:
+        """Let the append not be abandoned any more: the store has answered."""
+        if self.time_limit is not None:
+            self.time_limit.cancel()
 
     def end(self) -> None:
         """Wake the callers that wait for the end."""
@@ -324,11 +331,10 @@ class Lane:
         append: Append | None = None
         while self._gathering is not None and self._pauses == 0:
             append = self._begin_append(self._gathering)
-            loop = asyncio.get_running_loop()
-            timer = loop.call_later(self._config.append_timeout_ms / 1000, self._check_time, append)
+            self._limit_time(append, self._config.append_timeout_ms)
             try:
                 fenced = await self._storage.append(self._items_of(append))
-                timer.cancel()
+                append.end_time_limit()
                 if append.abandoned:
                     return
                 await self._finish(append, fenced)
@@ -342,7 +348,7 @@ class Lane:
                     self._failed(append, error)
                 return
             finally:
-                timer.cancel()
+                append.end_time_limit()
             # Requests that came in during the release may share the next append. A turn is short
             # compared to an append, and a busy machine needs fewer and larger appends.
             if append.requests:
@@ -413,6 +419,10 @@ class Lane:
         everything = len(slots) == len(append.writes) and not self._storage.limits.shared
         self._host.fenced(self, self.slots if everything else slots)
 
+    def _limit_time(self, append: Append, left_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        append.time_limit = loop.call_later(left_ms / 1000, self._check_time, append)
+
     def _check_time(self, append: Append) -> None:
         """Abandon an append that exceeds ``append_timeout_ms``. A timer calls this.
 
@@ -424,8 +434,7 @@ class Lane:
         if append is not self._in_flight or append.abandoned:
             return
         if left_ms > 0:
-            loop = asyncio.get_running_loop()
-            loop.call_later(left_ms / 1000, self._check_time, append)
+            self._limit_time(append, left_ms)
             return
         self._abandon(append)
         self._failed(append, TimeoutError(f"the append took longer than {elapsed_ms} ms"))

@@ -175,6 +175,32 @@ async def test_replies_are_released_in_portions_so_that_the_loop_turns() -> None
 
 
 @virtual_time
+async def test_an_append_is_not_abandoned_while_its_replies_are_released() -> None:
+    """Not even if the process stood still before, so that the time limit was set again."""
+    async with a_pipeline(shards=range(20)) as pipeline:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+
+        class Slow(RecordingTicket):
+            def resolve(self, result: Result) -> None:
+                super().resolve(result)
+                loop.advance(1)
+
+        gate = pipeline.storage.hold_next_append()
+        tickets = [Slow() for _ in range(20)]
+        for number, ticket in enumerate(tickets):
+            pipeline.owner.slots[number].submit(a_commit(), ticket, pipeline.clock.now())
+        await turns(4)
+        pipeline.clock.monotonic_offset_ms -= 60_000
+        loop.advance(60)
+        await turns(4)
+        gate.open()
+        await turns(100)
+        assert {ticket.error for ticket in tickets} == {ErrorCode.NONE}
+        assert pipeline.owner.recovery.stats.appends_failed == 0
+
+
+@virtual_time
 async def test_a_ticket_that_raises_costs_nobody_else_an_answer() -> None:
     async with a_pipeline() as pipeline:
 
