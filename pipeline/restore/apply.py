@@ -8,7 +8,6 @@ changes nothing.
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
@@ -363,8 +362,3 @@ def clamped(plan: Plan) -> list[tuple[GroupPlan, Change]]:
         for each in group.changes
         if each.clamp is not Clamp.NONE
     ]
-
-
-def now_ms(clock: Callable[[], float] = time.time) -> int:
-    """Return the wall clock in milliseconds."""
-    return int(clock() * 1000)

@@ -126,3 +126,26 @@ async def test_other_shards_go_on_after_an_append_in_doubt(site: Site):
     assert leases[0].epoch > owner.epoch
     assert (await owner.read([0])).keys == {}
     assert (await owner.read([1])).keys == owner.model.keys
+
+
+async def test_no_fence_goes_on_after_an_acquire_has_failed() -> None:
+    site = FakeKafkaSite(FakeKafka())
+    owner = await site.owner(1)
+    begun: list[str] = []
+    ended: list[str] = []
+
+    async def pause(call: str, is_done: bool) -> None:
+        if call != "fence" or is_done:
+            return
+        begun.append(call)
+        if len(begun) == 1:
+            raise StorageError("the connection broke")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        ended.append(call)
+
+    site.pause = pause
+    with pytest.raises(StorageError, match="the connection broke"):
+        await owner.storage.acquire([0, 1, 2, 3], owner.name)
+    assert len(ended) == 3
+    await owner.storage.close()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import structlog
@@ -223,7 +223,7 @@ class KafkaTopicStorage:
                 await self._begin_life()
         try:
             epoch = await self._own.write(shards)
-            await asyncio.gather(*map(self._fence, shards))
+            await _all(map(self._fence, shards))
             await self._own.write()
         except LifeOver:
             self._lose_life()
@@ -345,7 +345,7 @@ class KafkaTopicStorage:
 
         if parts:
             await self._link.begin(fence, {topic: part[0] for topic, part in parts.items()})
-            await asyncio.gather(*(send(topic, *part) for topic, part in parts.items()))
+            await _all(send(topic, *part) for topic, part in parts.items())
             await self._link.commit(fence)
         if end is not None:
             owned.log.written(end)
@@ -381,6 +381,15 @@ class KafkaTopicStorage:
     def _check_open(self) -> None:
         if self._identity is None:
             raise StorageError(f"{self._url.name}: is not open")
+
+
+async def _all(calls: Iterable[Awaitable[None]]) -> None:
+    """Wait for all calls, and raise the first failure. None goes on in the background: it would
+    write what the next acquire has written anew.
+    """
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _text(error: BaseException) -> str:
