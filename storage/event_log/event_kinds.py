@@ -470,11 +470,3 @@ KINDS: Final = (
     ),
 )
 """Every kind of event, in the order of the documentation."""
-
-
-def kind_of(name: str) -> Kind:
-    """Return the kind with this name. Raises KeyError if there is none."""
-    for kind in KINDS:
-        if kind.name == name:
-            return kind
-    raise KeyError(name)

@@ -14,13 +14,13 @@ from groupkeeper.storage.event_log.event_kinds import (
     EVENT_SCHEMA_VERSION,
     KINDS,
     FieldType,
-    kind_of,
 )
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.core.sample_events import rendered, rendered_snapshot
 from tests.helpers.printed.printed_docs import EVENTS, named_fields, with_printed_sections
 
 TEXT = EVENTS.read_text()
+BY_NAME = {kind.name: kind for kind in KINDS}
 SAMPLES = [*rendered(), *rendered_snapshot()]
 
 TYPES: dict[FieldType, tuple[type, ...]] = {
@@ -45,7 +45,7 @@ def values(event: EventDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize("event", SAMPLES, ids=lambda event: event["kind"])
 def test_an_event_has_every_field_of_its_kind_and_no_other(event: EventDict) -> None:
-    fields = dict(named_fields([*COMMON_FIELDS, *kind_of(event["kind"]).fields]))
+    fields = dict(named_fields([*COMMON_FIELDS, *BY_NAME[event["kind"]].fields]))
     found = dict(values(event))
     optional = {name for name, field in fields.items() if field.is_optional}
     assert set(found) | optional == set(fields)

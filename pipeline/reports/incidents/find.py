@@ -25,8 +25,6 @@ are kept."""
 MAX_NAMED: Final = 4
 """Clients and details that an incident names; all are counted."""
 
-NO_MEMBER: Final = "no member at present"
-
 _BY_NAME: Final = {rule.name: rule for rule in RULES}
 _NO_END_MS: Final = 2**62
 

@@ -66,11 +66,6 @@ def record_key(name: str) -> bytes:
     return RECORD.to_bytes(2, "big") + name.encode()
 
 
-def record_name(key: bytes) -> str:
-    """Return the name in a key of ``record_key``."""
-    return key[2:].decode()
-
-
 def empty_group_key(group_id: str) -> bytes:
     """Return the key of a group that has nothing else."""
     return wire.key_bytes(EMPTY_GROUP, group_id)
