@@ -15,7 +15,7 @@ from groupkeeper.storage.backends.journal.store import boot_time_ms
 from groupkeeper.storage.backends.kafka_topic import own
 from groupkeeper.storage.backends.kafka_topic.link import KafkaLink
 from groupkeeper.storage.backends.kafka_topic.lives import TopicLife
-from groupkeeper.storage.backends.kafka_topic.loaded import LoadedShard
+from groupkeeper.storage.backends.kafka_topic.loaded import load_shard
 from groupkeeper.storage.backends.kafka_topic.newest import read_newest
 from groupkeeper.storage.backends.kafka_topic.options import client_options
 from groupkeeper.storage.backends.kafka_topic.store import TRANSACTION_TIMEOUT_MS
@@ -91,7 +91,7 @@ class _Check:
             newest = await read_newest(self._link, topic, partition)
             messages += newest.messages
             keys += len(newest.values)
-            self._add(newest.values, topic, partition)
+            await self._add(newest.values, f"topic {topic}, partition {partition}")
         self.report.read_ms = (time.perf_counter() - began) * 1000
         if messages > max(MANY_MESSAGES, MANY_FOR_A_KEY * keys):
             self.report.advice.append(
@@ -100,9 +100,9 @@ class _Check:
                 f"of topic {self._url.topic}"
             )
 
-    def _add(self, newest: dict[bytes, bytes], topic: str, partition: int) -> None:
+    async def _add(self, newest: dict[bytes, bytes], place: str) -> None:
         try:
-            for record in LoadedShard(newest, f"topic {topic}, partition {partition}").records():
+            for record in (await load_shard(newest, place)).records():
                 self.report.add(record)
         except StoreRefused as error:
             self.report.problems.append(

@@ -1,8 +1,9 @@
-"""Turns the newest message of each key of a shard back into records (pure)."""
+"""Turns the newest message of each key of a shard back into records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -27,14 +28,23 @@ from groupkeeper.coordinator.core.records import (
     SavedGroup,
     SavedMember,
     SavedOffset,
+    SavedOffsets,
 )
 from groupkeeper.protocol import offsets_topic_bytes as wire
 from groupkeeper.protocol.offsets_topic import RecordError
 from groupkeeper.storage.backends.kafka_topic import own
 from groupkeeper.storage.backends.kafka_topic.written import ShardKeys
+from groupkeeper.storage.backends.sqlite.group_parts import (
+    MAX_PART_BYTES,
+    GroupWalk,
+    is_one_part,
+)
 from groupkeeper.storage.base import StorageError, StoreRefused
 from groupkeeper.storage.codec.records import UNREADABLE, decode_record
 from groupkeeper.storage.keyed_consumer import KeyedConsumerGroup
+
+KEYS_A_TURN: Final = 500
+"""So many keys are read in one turn of the loop. An offset takes up to 9 us."""
 
 _WITH_NUMBER: Final = frozenset({0, wire.OFFSET})
 _OFFSET_TYPES: Final = _WITH_NUMBER
@@ -52,23 +62,36 @@ class _Found:
         """The type, the names and the value of each other key."""
 
 
+async def load_shard(newest: Mapping[bytes, bytes], place: str) -> LoadedShard:
+    """Read the newest value of each key of a shard. Other tasks of the loop run in between.
+
+    Raises StoreRefused if a value cannot be read. ``place`` names the partition.
+    """
+    loaded = LoadedShard(place)
+    for number, (key, value) in enumerate(newest.items(), 1):
+        loaded.add(key, value)
+        if number % KEYS_A_TURN == 0:
+            await asyncio.sleep(0)
+    return loaded
+
+
 class LoadedShard:
     """The content of one shard."""
 
-    def __init__(self, newest: dict[bytes, bytes], place: str) -> None:
-        """``newest`` has the newest value of each key. Raises StoreRefused if one cannot be read;
-        ``place`` names the partition.
-        """
+    def __init__(self, place: str) -> None:
+        """``place`` names the partition, for errors."""
         self.keys = ShardKeys()
         self.log_end: own.ShardLogEnd | None = None
         self._groups: dict[str, _Found] = {}
         self._records: list[Record] = []
-        for key, value in newest.items():
-            try:
-                self._add(key, value)
-            except (RecordError, StorageError, *UNREADABLE) as error:
-                raise StoreRefused(f"{place}: key {key!r} cannot be read: {error}") from error
         self._place = place
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Add the newest value of a key. Raises StoreRefused if it cannot be read."""
+        try:
+            self._add(key, value)
+        except (RecordError, StorageError, *UNREADABLE) as error:
+            raise StoreRefused(f"{self._place}: key {key!r} cannot be read: {error}") from error
 
     def records(self) -> Iterator[Record]:
         """Yield the records that lead to this state. Raises StoreRefused."""
@@ -80,7 +103,15 @@ class LoadedShard:
                 raise StoreRefused(
                     f"{self._place}: group {group_id!r} cannot be read: {error}"
                 ) from error
-            yield SavedGroup(group_id, metadata, found.offsets)
+            group = SavedGroup(group_id, metadata, found.offsets)
+            if is_one_part(group, MAX_PART_BYTES):
+                yield group
+                continue
+            # A shard would need a long time to take all offsets at once.
+            yield SavedGroup(group_id, metadata, {})
+            walk = GroupWalk()
+            while not walk.is_done:
+                yield SavedOffsets(group_id, walk.take(group, MAX_PART_BYTES))
 
     def _add(self, key: bytes, value: bytes) -> None:
         record_type = int.from_bytes(key[:2], "big")

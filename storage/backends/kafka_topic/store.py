@@ -24,7 +24,7 @@ from groupkeeper.storage.backends.kafka_topic import own
 from groupkeeper.storage.backends.kafka_topic.events import read_events
 from groupkeeper.storage.backends.kafka_topic.link import Fenced, KafkaLink
 from groupkeeper.storage.backends.kafka_topic.lives import TopicLife
-from groupkeeper.storage.backends.kafka_topic.loaded import LoadedShard
+from groupkeeper.storage.backends.kafka_topic.loaded import load_shard
 from groupkeeper.storage.backends.kafka_topic.newest import read_newest
 from groupkeeper.storage.backends.kafka_topic.options import client_options
 from groupkeeper.storage.backends.kafka_topic.shard import HeldShard, ShardLog
@@ -272,7 +272,7 @@ class KafkaTopicStorage:
         for shard in shards:
             topic, partition = self._place(shard)
             newest = await read_newest(self._link, topic, partition)
-            loaded = LoadedShard(newest.values, f"{topic}-{partition}")
+            loaded = await load_shard(newest.values, f"{topic}-{partition}")
             owned = self._shards.get(shard)
             if owned is not None:
                 owned.keys = loaded.keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -110,10 +111,10 @@ async def test_what_is_written_alone_has_an_offset():
     assert await link.write("t", 0, (b"k", b"v")) == 42
 
 
-def test_messages_come_back_from_their_batch():
+async def test_messages_come_back_from_their_batch():
     messages = [(b"a", b"1"), (b"b", None), (b"", b"x")]
     ((batch, count),) = link_module._batches(FENCE, messages, 0)
-    found, position = link_module._unpack(PLACE, 0, batch, [], READ_COMMITTED)
+    found, position = await link_module._unpack(PLACE, 0, batch, [], READ_COMMITTED)
     assert [(each.offset, each.key, each.value) for each in found] == [
         (0, b"a", b"1"),
         (1, b"b", None),
@@ -123,13 +124,13 @@ def test_messages_come_back_from_their_batch():
 
 
 @pytest.mark.parametrize(("level", "count"), [(READ_COMMITTED, 0), (READ_UNCOMMITTED, 1)])
-def test_aborted_messages_are_left_out(level: int, count: int):
+async def test_aborted_messages_are_left_out(level: int, count: int):
     ((batch, _),) = link_module._batches(FENCE, [(b"a", b"1")], 0)
-    found, position = link_module._unpack(PLACE, 0, batch, [(7, 0)], level)
+    found, position = await link_module._unpack(PLACE, 0, batch, [(7, 0)], level)
     assert (len(found), position) == (count, 1)
 
 
-def test_many_messages_are_several_batches_in_order():
+async def test_many_messages_are_several_batches_in_order():
     large = b"x" * (link_module.BATCH_BYTES // 2)
     messages = [(b"%d" % n, large) for n in range(4)] + [(b"huge", large * 5), (b"z", b"")]
     batches = link_module._batches(FENCE, messages, 0)
@@ -137,7 +138,8 @@ def test_many_messages_are_several_batches_in_order():
     assert sum(count for _, count in batches) == len(messages)
     keys = []
     for batch, _ in batches:
-        keys += [each.key for each in link_module._unpack(PLACE, 0, batch, [], 0)[0]]
+        found, _ = await link_module._unpack(PLACE, 0, batch, [], 0)
+        keys += [each.key for each in found]
     assert keys == [key for key, _ in messages]
 
 
@@ -154,5 +156,17 @@ def test_answers_of_all_versions_are_read(answer: tuple[Any, ...]):
     assert link_module._fetched(answer) == (9, [(7, 0)], b"x")
 
 
-def test_an_empty_partition_is_read():
-    assert link_module._unpack(PLACE, 0, b"", None, READ_COMMITTED) == ([], 0)
+async def test_an_empty_partition_is_read():
+    assert await link_module._unpack(PLACE, 0, b"", None, READ_COMMITTED) == ([], 0)
+
+
+async def test_other_work_goes_on_while_messages_are_unpacked():
+    messages = [(b"%d" % n, b"") for n in range(4 * link_module.MESSAGES_A_TURN)]
+    ((batch, _),) = link_module._batches(FENCE, messages, 0)
+    unpacking = asyncio.ensure_future(link_module._unpack(PLACE, 0, batch, [], READ_COMMITTED))
+    turns = 0
+    while not unpacking.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 4
+    assert len((await unpacking)[0]) == len(messages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import pytest
@@ -33,11 +34,12 @@ from groupkeeper.coordinator.core.records import (
     Record,
     SavedGroup,
     SavedOffset,
+    SavedOffsets,
     TopicRecord,
 )
 from groupkeeper.protocol import offsets_topic
 from groupkeeper.storage.backends.kafka_topic import own
-from groupkeeper.storage.backends.kafka_topic.loaded import LoadedShard
+from groupkeeper.storage.backends.kafka_topic.loaded import KEYS_A_TURN, LoadedShard, load_shard
 from groupkeeper.storage.backends.kafka_topic.written import ShardKeys
 from groupkeeper.storage.base import Batch, ShardAppend, StoreRefused
 from tests.helpers.core.record_model import RecordModel
@@ -93,11 +95,15 @@ class Topic:
 
     def reload(self) -> None:
         """Read the partition, as after a failure. It must have everything that was written."""
-        loaded = LoadedShard(self.newest, "t-0")
+        loaded = loaded_of(self.newest)
         found = RecordModel()
         found.apply_all(0, loaded.records())
         assert found.keys == self.model.keys
         self.keys = loaded.keys
+
+
+def loaded_of(newest: dict[bytes, bytes]) -> LoadedShard:
+    return asyncio.run(load_shard(newest, "t-0"))
 
 
 STEPS: list[list[Record]] = [
@@ -173,7 +179,7 @@ def test_a_damaged_value_is_refused_with_its_key(cut):
     topic.append(commit("g", 1))
     ((key, value),) = topic.newest.items()
     with pytest.raises(StoreRefused, match=r"^t-0: .*'g|^t-0: key b.*orders"):
-        [*LoadedShard({key: value[:cut]}, "t-0").records()]
+        [*loaded_of({key: value[:cut]}).records()]
 
 
 def test_a_damaged_group_is_refused_with_its_name():
@@ -181,11 +187,36 @@ def test_a_damaged_group_is_refused_with_its_name():
     topic.append(WHOLE_GROUP)
     newest = {key: value for key, value in topic.newest.items() if key[1] != 6}
     with pytest.raises(StoreRefused, match="t-0: group 'c'"):
-        [*LoadedShard(newest, "t-0").records()]
+        [*loaded_of(newest).records()]
 
 
 def test_the_end_of_the_log_comes_back():
     end = own.ShardLogEnd("log", 5, 6)
-    loaded = LoadedShard({own.LOG_END_KEY: own.encode_end(end)}, "t-0")
+    loaded = loaded_of({own.LOG_END_KEY: own.encode_end(end)})
     assert loaded.log_end == end
     assert [*loaded.records()] == []
+
+
+async def test_other_work_goes_on_while_a_large_shard_is_read():
+    topic = Topic()
+    topic.append(*(commit("g", 1, topic=f"t{n}", partitions=KEYS_A_TURN) for n in range(4)))
+    reading = asyncio.ensure_future(load_shard(topic.newest, "t-0"))
+    turns = 0
+    while not reading.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 4
+
+
+def test_a_group_with_many_offsets_comes_in_parts():
+    topic = Topic()
+    topic.append(
+        group_record("g", members=3),
+        *(commit("g", n, topic=f"t{n}", partitions=5_000) for n in range(3)),
+    )
+    first, *parts = loaded_of(topic.newest).records()
+    assert isinstance(first, SavedGroup)
+    assert first.offsets == {}
+    assert len(parts) > 1
+    assert {type(part) for part in parts} == {SavedOffsets}
+    topic.reload()
