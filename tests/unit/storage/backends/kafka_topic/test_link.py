@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
 from groupkeeper.storage.backends.kafka_topic import link as link_module
 from groupkeeper.storage.backends.kafka_topic.link import Fence, Fenced, KafkaLink
 from groupkeeper.storage.base import StorageError
+from tests.helpers.runtime.virtual_loop import turns
 
 FENCE = Fence("t-0", 7, 3)
 PLACE = TopicPartition("t", 0)
@@ -164,9 +165,9 @@ async def test_other_work_goes_on_while_messages_are_unpacked():
     messages = [(b"%d" % n, b"") for n in range(4 * link_module.MESSAGES_A_TURN)]
     ((batch, _),) = link_module._batches(FENCE, messages, 0)
     unpacking = asyncio.ensure_future(link_module._unpack(PLACE, 0, batch, [], READ_COMMITTED))
-    turns = 0
+    passed = 0
     while not unpacking.done():
-        turns += 1
+        passed += 1
         await turns()
-    assert turns >= 4
+    assert passed >= 4
     assert len((await unpacking)[0]) == len(messages)
