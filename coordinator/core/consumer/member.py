@@ -144,6 +144,8 @@ def current_bytes(current: AssignedFields) -> int:
 
 
 def _sum_bytes(by_topic: Mapping[str, Sized], each_bytes: int) -> int:
+    if not by_topic:
+        return 0
     return _TOPIC_BYTES * len(by_topic) + each_bytes * sum(map(len, by_topic.values()))
 
 

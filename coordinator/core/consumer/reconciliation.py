@@ -80,6 +80,8 @@ def numbers_by_topic(by_topic: PartitionEpochs) -> Partitions:
     """Return the partitions without their epochs. Many topics share one tuple, so its numbers are
     listed once.
     """
+    if not by_topic:  # most members have nothing to give up
+        return {}
     different = {id(parts): parts for parts in by_topic.values()}
     numbers = {key: tuple(map(_NUMBER, parts)) for key, parts in different.items()}
     return {topic: numbers[id(parts)] for topic, parts in by_topic.items()}
