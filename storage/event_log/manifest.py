@@ -13,8 +13,8 @@ replaces it.
 
 from __future__ import annotations
 
-import fcntl
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
@@ -37,9 +37,11 @@ from groupkeeper.storage.event_log.segments import (
     sync_directory,
 )
 from groupkeeper.storage.event_log.snapshot_logs import base_log
+from groupkeeper.storage.file_lock import LockedFile, LockHeld
 
 MANIFEST: Final = "_manifest.jsonl"
 _LOCK = "_manifest.lock"
+_LOCK_POLL_S: Final = 0.01
 
 REWRITE_LINES: Final = 2_000
 """Obsolete lines after which the manifest is rewritten."""
@@ -269,11 +271,18 @@ def _rewrite(directory: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Lock the manifest, because several stores may share a directory."""
+    """Lock the manifest, because several stores may share a directory. Wait for the lock."""
     directory.mkdir(parents=True, exist_ok=True)
-    fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = _wait_for_lock(directory / _LOCK)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(fd)
+        lock.release()
+
+
+def _wait_for_lock(path: Path) -> LockedFile:
+    while True:
+        try:
+            return LockedFile(path)
+        except LockHeld:  # for as long as a few syncs of a small file take
+            time.sleep(_LOCK_POLL_S)

@@ -55,6 +55,24 @@ async def hold():
 asyncio.run(hold())
 """
 
+WRITER_OF_SEGMENTS = """
+import os, sys
+from pathlib import Path
+from groupkeeper.storage.event_log import manifest
+
+def fork(fd):
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+
+os.fsync = fork
+name = manifest.SegmentName("2026-11-28", "a" * 32, 1, 2)
+manifest.add(Path(sys.argv[1]), [manifest.segment_of_name(name)])
+print("written", flush=True)
+sys.stdin.read()
+"""
+"""A host with a thread that seals, and another thread that forks meanwhile."""
+
 LOCKER = """
 import fcntl, sys
 held = [open(name, "a+") for name in sys.argv[1:]]
@@ -203,6 +221,13 @@ def test_a_forked_child_keeps_no_lock(path: Path) -> None:
         assert host.line() == "forked"
         host.process.wait()
         asyncio.run(stored(path))  # while the child lives
+
+
+def test_a_forked_child_keeps_no_lock_of_the_manifest(tmp_path: Path) -> None:
+    """Or no store could seal into this directory until the child ends."""
+    with Other(WRITER_OF_SEGMENTS, tmp_path) as host:
+        assert host.line() == "written"
+        file_lock.LockedFile(tmp_path / "_manifest.lock").release()  # while the child lives
 
 
 def spare_of(path: Path) -> list[int]:
