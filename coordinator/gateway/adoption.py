@@ -32,14 +32,20 @@ from groupkeeper.coordinator.gateway.upstream_groups import (
     UpstreamGroups,
     UpstreamOffset,
 )
-from groupkeeper.coordinator.runtime.line_limit import LineLimit
+from groupkeeper.coordinator.runtime.line_limit import LinesOfMany
 from groupkeeper.coordinator.runtime.tickets import Awaited, Ticket
 
 AGAIN_S: Final = 1.0
 """A group that was refused is looked up again after this time. Clients retry every 100 ms."""
 MAX_SETTLED: Final = 100_000
 """Groups that are remembered as ours. If there are more, each is checked again: that is cheap."""
+MAX_SETTLED_CHARS: Final = 128
+"""Longer ids are not remembered, but looked up each time. A client may send 32,767 bytes, and
+100,000 such ids would need 3 GB."""
 LOG_EVERY_S: Final = 60.0
+LINES_PER_WINDOW: Final = 10
+"""Lines in ``LOG_EVERY_S`` about refused groups. While the upstream is away, every group is
+refused."""
 
 _ABSENT: Final = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})
 
@@ -80,7 +86,7 @@ class Adoption:
         """Group -> until when it is refused without a look."""
         loop = asyncio.get_running_loop()
         self._now_s = loop.time
-        self._lines = LineLimit(loop.time, LOG_EVERY_S, 1)
+        self._lines = LinesOfMany(loop.time, LOG_EVERY_S, LOG_EVERY_S, LINES_PER_WINDOW)
         self.adopted = 0
         """Groups whose offsets came over since the start."""
 
@@ -102,22 +108,26 @@ class Adoption:
         except (BrokerError, GroupsError, _NotNow) as error:
             self._refuse(group_id, str(error))
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if len(self._settled) >= MAX_SETTLED:
-            self._settled.clear()
-        self._settled.add(group_id)
-        self._refused.pop(group_id, None)
+        if len(group_id) <= MAX_SETTLED_CHARS:
+            if len(self._settled) >= MAX_SETTLED:
+                self._settled.clear()
+            self._settled.add(group_id)
+            self._refused.pop(group_id, None)
         return ErrorCode.NONE
 
     def _refuse(self, group_id: str, reason: str) -> None:
-        if len(self._refused) >= MAX_SETTLED:
-            self._refused.clear()
-        self._refused[group_id] = self._now_s() + AGAIN_S
-        if self._lines.allow(group_id) is not None:
+        if len(group_id) <= MAX_SETTLED_CHARS:
+            if len(self._refused) >= MAX_SETTLED:
+                self._refused.clear()
+            self._refused[group_id] = self._now_s() + AGAIN_S
+        left_out = self._lines.allow(group_id)
+        if left_out is not None:
             _log.warning(
                 "group_not_adopted",
-                group=group_id,
+                group=group_id[:MAX_SETTLED_CHARS],
                 reason=reason,
                 consequence="its clients get COORDINATOR_NOT_AVAILABLE here and retry",
+                left_out=left_out,
             )
 
     async def _adopt(self, group_id: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -30,6 +31,8 @@ INTERVAL_S: Final = 1.0
 """The pause between two rounds. Commits within it are merged."""
 OFFSETS_AT_ONCE: Final = 1_000
 """Offsets of one request, and of one turn of the event loop."""
+GROUPS_AT_ONCE: Final = 1_000
+"""Groups of which each round checks whether they still exist."""
 LOG_EVERY_S: Final = 60.0
 _REPEATED: Final = frozenset(
     {
@@ -67,7 +70,8 @@ class UpstreamMirror:
         self._lines = LineLimit(loop.time, LOG_EVERY_S, 1)
         self._task: asyncio.Task[None] | None = None
         self._sent: dict[str, dict[tuple[str, int], tuple[int, int, str]]] = {}
-        """The offsets that the upstream has from us. They are as many as those in the groups."""
+        """The offsets that the upstream has from us. They are as many as those in the groups,
+        because each round forgets some that the groups no longer have."""
         self.refused = 0
         """Offsets that the upstream refused since the start."""
 
@@ -134,6 +138,7 @@ class UpstreamMirror:
                 raise
             if not done:
                 self._changed[group_id] = since_s
+        self._forget_deleted()
 
     async def _send(self, group_id: str) -> bool:
         """Send the offsets of a group that the upstream does not have. Return True if none is left
@@ -174,6 +179,19 @@ class UpstreamMirror:
             for partition, stored in rows.items()
             if sent.get((topic, partition)) != (stored.offset, stored.leader_epoch, stored.metadata)
         ]
+
+    def _forget_deleted(self) -> None:
+        """Forget deleted groups and offsets, among the groups that were checked longest ago."""
+        for group_id in [*islice(self._sent, GROUPS_AT_ONCE)]:
+            sent = self._sent.pop(group_id)
+            if not self._is_loading(group_id):
+                group = self._group(group_id)
+                offsets = {} if group is None else group.offsets
+                for topic, partition in [*sent]:
+                    if partition not in offsets.get(topic, ()):
+                        del sent[topic, partition]
+            if sent:
+                self._sent[group_id] = sent  # behind all others
 
     def _group(self, group_id: str) -> Group | None:
         for groups in self._live_groups():

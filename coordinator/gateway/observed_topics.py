@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 import structlog
 
 from groupkeeper.coordinator.cluster.topics import OURSELVES, Topics, mint_topic_id
+from groupkeeper.coordinator.core.cluster.names import MAX_TOPIC_NAME_LENGTH
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from groupkeeper.coordinator.gateway.client import BrokerError, NoAnswer
@@ -33,7 +34,7 @@ TOPICS_AT_ONCE: Final = 200
 LOOK_UP_S: Final = 1.0
 """How long a request may wait for a look-up, and how long an unknown name is remembered."""
 MAX_REMEMBERED: Final = 10_000
-"""Unknown names, and deleted ids, that are remembered: a megabyte."""
+"""Unknown names, and deleted ids, that are remembered: some megabytes."""
 
 _log = structlog.get_logger("groupkeeper.gateway")
 
@@ -102,10 +103,16 @@ class ObservedTopics:
             await asyncio.wait(tasks, timeout=LOOK_UP_S)
 
     def worth_asking(self, keys: Collection[TopicKey]) -> list[TopicKey]:
-        """Return the unknown topics, except those that the upstream did not know a moment ago."""
+        """Return the unknown topics, except those that the upstream did not know a moment ago, and
+        names that are too long for any topic. A client may send names of 32,767 bytes.
+        """
         now_s = asyncio.get_running_loop().time()
         return [
-            key for key in keys if not self._is_known(key) and self._unknown.get(key, 0.0) <= now_s
+            key
+            for key in keys
+            if len(key[0]) <= MAX_TOPIC_NAME_LENGTH
+            and not self._is_known(key)
+            and self._unknown.get(key, 0.0) <= now_s
         ]
 
     def _is_known(self, key: TopicKey) -> bool:

@@ -11,8 +11,9 @@ from groupkeeper.coordinator.core.requests.client import Client
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal (the name of the user) of a client that has not authenticated itself."""
 
-MAX_SOFTWARE_CHARS: Final = 249
-"""The longest name of a client's software that is kept. A client may send 32,767 characters."""
+MAX_KEPT_CHARS: Final = 249
+"""The longest client id, and the longest name of a client's software, that a connection keeps. A
+client may send 32,767 bytes of each, and no budget counts what an idle connection keeps."""
 
 
 class Session:
@@ -29,7 +30,8 @@ class Session:
         self.client_host = "/" + java_address(address)
         """The address in the form in which Kafka shows it."""
         self.client = Client("", self.client_host, principal)
-        """The sender of the last request: its client id, address and principal."""
+        """The sender of the last request: its client id, address and principal. A long client id is
+        cut."""
         self.software = ""
         """Name and version of the client's library, if the client sent them (ApiVersions 3 and
         later).
@@ -38,15 +40,17 @@ class Session:
         """Called when the connection has ended."""
 
     def named(self, client_id: str | None) -> Client:
-        """Return the sender of a request with this client id. The result is cached, because the
-        next request usually has the same client id.
+        """Return the sender of a request with this client id. The result is cached unless the id is
+        long, because the next request usually has the same client id.
         """
-        self.client = Client(client_id or "", self.client_host, self.principal)
-        return self.client
+        client = self.client = Client(client_id or "", self.client_host, self.principal)
+        if len(client.client_id) > MAX_KEPT_CHARS:
+            self.client = client._replace(client_id=client.client_id[:MAX_KEPT_CHARS])
+        return client
 
     def runs(self, name: str, version: str) -> None:
         """Remember the name and version of the client's software."""
-        self.software = f"{name} {version}"[:MAX_SOFTWARE_CHARS]
+        self.software = f"{name} {version}"[:MAX_KEPT_CHARS]
 
 
 def java_address(address: str) -> str:

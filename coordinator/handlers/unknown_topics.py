@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from groupkeeper.coordinator.core.requests.client import Client
-from groupkeeper.coordinator.runtime.line_limit import LineLimit
+from groupkeeper.coordinator.runtime.line_limit import LinesOfMany
 
 TOPIC_WINDOW_S: Final = 600.0
 """In this time, one topic causes at most one line. Clients ask for their topics again every few
@@ -37,21 +37,16 @@ class UnknownTopicLog:
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         """``clock_s`` returns the seconds of a monotonic clock."""
-        self._topics = LineLimit(clock_s, TOPIC_WINDOW_S, 1)
-        self._all = LineLimit(clock_s, WINDOW_S, LINES_PER_WINDOW)
+        self._lines = LinesOfMany(clock_s, TOPIC_WINDOW_S, WINDOW_S, LINES_PER_WINDOW)
 
     def asked(self, names: Iterable[str], client: Client, known: Collection[str]) -> None:
         """Log those topics that a client has asked for and that do not exist, as far as the rate
         allows.
         """
         for name in islice(names, MAX_NAMES):
-            if self._topics.allow(name) is None:
-                continue
-            left_out = self._all.allow("")
+            left_out = self._lines.allow(name)
             if left_out is None:
-                # Otherwise a flood of other topics would hide this one for ten minutes.
-                self._topics.forget(name)
-                return
+                continue
             _log.warning(
                 "unknown_topic_asked",
                 topic=name,

@@ -45,3 +45,29 @@ class LineLimit:
         written.
         """
         self._windows.pop(key, None)
+
+
+class LinesOfMany:
+    """Allows one line for each key within a window, and so many lines for all keys together."""
+
+    __slots__ = ("_all", "_keys")
+
+    def __init__(
+        self, clock_s: Callable[[], float], key_window_s: float, window_s: float, lines: int
+    ) -> None:
+        """``clock_s`` returns the seconds of a monotonic clock. ``lines`` is the number for all
+        keys together in ``window_s``.
+        """
+        self._keys = LineLimit(clock_s, key_window_s, 1)
+        self._all = LineLimit(clock_s, window_s, lines)
+
+    def allow(self, key: str) -> int | None:
+        """Return None if this line must not be written. Otherwise return how many lines of other
+        keys were left out since the last line.
+        """
+        if self._keys.allow(key) is None:
+            return None
+        left_out = self._all.allow("")
+        if left_out is None:
+            self._keys.forget(key)  # otherwise a flood of other keys would hide this one
+        return left_out

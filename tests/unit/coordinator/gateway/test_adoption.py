@@ -8,12 +8,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
-from groupkeeper.coordinator.gateway.adoption import AGAIN_S, Adoption
+from groupkeeper.coordinator.gateway.adoption import (
+    AGAIN_S,
+    LINES_PER_WINDOW,
+    LOG_EVERY_S,
+    MAX_SETTLED_CHARS,
+    Adoption,
+)
 from groupkeeper.coordinator.gateway.gate import GroupGate
 from groupkeeper.coordinator.gateway.observed_topics import LOOK_UP_S, ObservedTopics
 from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
@@ -223,3 +230,44 @@ async def test_a_group_whose_offsets_cannot_be_stored_is_refused_whole() -> None
         ticket = site.send(a_commit())
         await site.world.until(ticket)
         assert ticket.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@virtual_time
+async def test_long_group_ids_are_served_and_not_remembered() -> None:
+    """A hundred thousand of them would need three gigabytes."""
+    kept, long = "k" * MAX_SETTLED_CHARS, "l" * (MAX_SETTLED_CHARS + 1)
+    async with a_site() as site:
+        for group_id in (kept, long):
+            site.groups.stored[group_id] = {("orders", 0): (7, -1, "")}
+            assert await site.offsets(group_id) == {("orders", 0): 7}
+            assert await site.offsets(group_id) == {("orders", 0): 7}
+        assert [site.adoption.is_settled(group_id) for group_id in (kept, long)] == [True, False]
+        assert site.adoption.adopted == 2
+
+
+@virtual_time
+async def test_the_refusal_of_a_long_group_id_is_not_remembered() -> None:
+    kept, long = "k" * MAX_SETTLED_CHARS, "l" * (MAX_SETTLED_CHARS + 1)
+    async with a_site() as site:
+        site.groups.members = {kept: "classic", long: "classic"}
+        for group_id in (kept, long):
+            assert await site.adoption.settle(group_id) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        site.groups.members.clear()
+        assert await site.adoption.settle(kept) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await site.adoption.settle(long) is ErrorCode.NONE
+
+
+@virtual_time
+async def test_many_groups_that_are_refused_write_few_lines() -> None:
+    async with a_site() as site:
+        site.groups.is_down = True
+        names = [f"{number}-" + "l" * 1_000 for number in range(LINES_PER_WINDOW + 5)]
+        with capture_logs() as logs:
+            for name in names:
+                assert await site.adoption.settle(name) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await asyncio.sleep(LOG_EVERY_S)
+            assert await site.adoption.settle("g") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        lines = [line for line in logs if line["event"] == "group_not_adopted"]
+        logged = [*names[:LINES_PER_WINDOW], "g"]
+        assert [line["group"] for line in lines] == [name[:MAX_SETTLED_CHARS] for name in logged]
+        assert lines[-1]["left_out"] == 5

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from groupkeeper.coordinator.cluster.topics import UNKNOWN_END, mint_topic_id
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from groupkeeper.coordinator.gateway.ends import UpstreamEnds
 from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
@@ -89,6 +91,26 @@ async def test_commits_are_sent_when_their_shard_is_loaded_again() -> None:
         await mirror.round()
         assert upstream.stored["g"]["orders", 0] == (2, -1, "")
         assert mirror.waiting_groups == 0
+
+
+@virtual_time
+async def test_what_was_sent_of_deleted_groups_and_offsets_is_forgotten() -> None:
+    """Otherwise clients that create and delete groups would fill the memory."""
+    async with mirroring() as (world, upstream, mirror):
+        for partition in (0, 1):
+            await commit(world, 7, partition)
+            await commit(world, 7, partition, "gone")
+        await mirror.round()
+        deletions = [DeleteGroup("gone", CLIENT), OffsetDelete("g", (("orders", [1]),), CLIENT)]
+        await world.until(*map(world.send, deletions))
+        await mirror.round()
+        upstream.commits.clear()
+        for partition in (0, 1):
+            await commit(world, 7, partition)
+            await commit(world, 7, partition, "gone")
+        await mirror.round()
+        sent = [(group, each.partition) for group, offsets in upstream.commits for each in offsets]
+        assert sorted(sent) == [("g", 1), ("gone", 0), ("gone", 1)]
 
 
 @virtual_time

@@ -185,6 +185,15 @@ async def test_a_no_is_kept_for_a_second_and_look_ups_at_once_are_one() -> None:
 
 
 @virtual_time
+async def test_a_name_that_is_too_long_for_a_topic_is_not_asked_for() -> None:
+    """Remembered names of 32,767 bytes would need a third of a gigabyte."""
+    upstream = FakeUpstream()
+    async with observing(upstream) as (_, observed):
+        await observed.look_up([("a" * 249, ""), ("a" * 250, "")])
+        assert upstream.asked == [["a" * 249]]
+
+
+@virtual_time
 async def test_a_look_up_ends_after_a_second_if_nobody_answers() -> None:
     async with observing(FakeUpstream()) as (_, observed):
 

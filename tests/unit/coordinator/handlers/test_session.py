@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from groupkeeper.coordinator.handlers.session import MAX_SOFTWARE_CHARS, Session
+from groupkeeper.coordinator.handlers.session import MAX_KEPT_CHARS, Session
 from tests.helpers.wire.handling import begin, make_services
 
 
@@ -10,6 +10,13 @@ def test_a_client_is_who_speaks_under_the_name_of_its_request() -> None:
     assert client == ("app", "/10.0.0.1", "User:alice")
     assert session.client is client
     assert session.named(None).client_id == ""
+
+
+def test_an_idle_connection_keeps_no_long_client_id() -> None:
+    """Ten thousand connections would hold a third of a gigabyte that no budget counts."""
+    session = Session("PLAINTEXT", "10.0.0.1", "User:alice")
+    assert session.named("a" * 32_767) == ("a" * 32_767, "/10.0.0.1", "User:alice")
+    assert session.client == ("a" * MAX_KEPT_CHARS, "/10.0.0.1", "User:alice")
 
 
 def test_an_address_is_shown_as_java_prints_it() -> None:
@@ -25,5 +32,5 @@ def told(name: str, version: str) -> str:
 
 def test_a_session_knows_what_software_its_client_says_it_is() -> None:
     assert told("apache-kafka-java", "4.3.1") == "apache-kafka-java 4.3.1"
-    assert told("a" * 30_000, "1") == "a" * MAX_SOFTWARE_CHARS
+    assert told("a" * 30_000, "1") == "a" * MAX_KEPT_CHARS
     assert told("not a name", "1") == ""

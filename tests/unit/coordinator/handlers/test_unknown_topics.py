@@ -62,7 +62,7 @@ def test_a_flood_of_names_is_no_flood_of_lines_and_none_is_remembered_for_ever()
     asked = Asked()
     lines = sum(len(asked.ask(f"topic-{n}")) for n in range(3 * MAX_KEYS))
     assert lines <= LINES_PER_WINDOW
-    assert len(asked.log._topics._windows) <= MAX_KEYS
+    assert len(asked.log._lines._keys._windows) <= MAX_KEYS
     asked.now_s = WINDOW_S
     (line,) = asked.ask("one-more")
     assert line["left_out"] == 3 * MAX_KEYS - LINES_PER_WINDOW
