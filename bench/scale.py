@@ -177,7 +177,7 @@ def _remark(curve: str, rows: Rows) -> str:
         return ", ".join(f"{key[: -len(unit)]} {t:.2f}" for key, t in times if key.endswith(unit))
 
     facts = (
-        f"Bytecodes of the dearest point, compared with the first: {said(0, '_ops')}. "
+        f"Bytecodes of the most expensive row, compared with the first: {said(0, '_ops')}. "
         f"Time, compared with the first: {said(0, '_us')}; "
         f"compared with {OWN:,}: {said(OWN, '_us')}."
     )

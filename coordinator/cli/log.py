@@ -108,8 +108,8 @@ def tail_command(
 ) -> None:
     """Print the last events, one line each, with or without a running daemon.
 
-    Times are UTC. A commit of a lower offset is red, with the change of each partition in brackets.
-    Exits 4 if there is no event.
+    Times are UTC. The change of each partition is in brackets. If a commit lowers an offset, it is
+    red. Exits 4 if there is no event.
     """
     source = stored_events(store, config, group)
     try:

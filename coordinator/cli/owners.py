@@ -32,9 +32,10 @@ def owners_command(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Show who owned a partition, from when to when, and why it moved.
 
-    WHY is the reason of the rebalance that gave the member this partition, and the member that
-    caused it, if it was another one. If ENDED-BY is target_assignment or assignment, the partition
-    was assigned to another member: the next line has its reason. The owner of today has no UNTIL.
+    WHY is the reason of the rebalance in which the owner got the partition. If another member
+    caused this rebalance, WHY names it. ENDED-BY says why the owner lost the partition. If it is
+    target_assignment or assignment, another member got the partition: see WHY in the next line.
+    The present owner has no UNTIL.
 
     Reads the event log of the store, with or without a running daemon. Times are UTC. In a classic
     group, ownership lasts from one assignment to the next. Exits 4 if no event names an owner.

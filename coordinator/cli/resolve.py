@@ -72,18 +72,22 @@ def resolve_command(  # noqa: PLR0913  the options of a command
         list[int] | None, typer.Option("--producer", metavar="ID", help="Only this producer id.")
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Carry out the decision. Without this, only show.")
+        bool,
+        typer.Option(
+            "--apply", help="Carry out the decision. Without this, only list the offsets."
+        ),
     ] = False,
     output: OutputOption = Output.TABLE,
     timeout: Annotated[
         float, typer.Option("--timeout", min=1.0, metavar="S", help="How long it may take.")
     ] = 60.0,
 ) -> None:
-    """Decide about offsets of transactions whose journal is lost. Stop the daemon first.
+    """Commit or abort pending offsets of transactions whose journal is lost.
 
-    Shows them, and why the journal cannot decide. Ends the transactions about which the journal
-    still decides, as each start of the daemon does. The next start uses the journal that exists
-    then. Exits 4 if there is nothing to decide.
+    Stop the daemon first. Without --apply, lists the pending offsets, and why the journal cannot
+    show whether their transactions have committed. If it can show this for some of them, the
+    command ends these transactions, as each start of the daemon does. The next start uses the
+    journal that exists then. Exits 4 if there is nothing to decide.
     """
     asked = _Asked(group or (), producer or (), decision, apply, timeout)
     if apply and decision is None:

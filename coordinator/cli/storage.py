@@ -53,9 +53,9 @@ def check_command(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Read the whole store and measure it, while a daemon runs or not. Changes no group.
+    """Read the whole store and measure it, with or without a running daemon.
 
-    Exits 1 if the store cannot be opened, or if a value of it cannot be read.
+    Changes no group. Exits 1 if the store cannot be opened, or if one of its values cannot be read.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
     from groupkeeper.storage.password_file import read_password
@@ -169,12 +169,12 @@ def move_command(
 ) -> None:
     """Copy all groups, topics and configs to another store, and compare them at the end.
 
-    Stop the daemon first. The old store stays as it is. The command can be repeated if it was
-    interrupted. Then set storage.url to the new store. It begins a log with numbers of its own.
+    Stop the daemon first. If the command was interrupted, repeat it. Then set storage.url to the
+    new store. The old store is not changed.
 
-    Events are not copied into it. Those that are only in the old store are written into files,
-    beside its earlier ones in log.dir, unless log.sealing is "off". Keep these files: they have
-    the history of the groups until now.
+    The new store begins a log of its own and gets no earlier events. Events that are only in the
+    old store are written to files in log.dir, beside the earlier ones, unless log.sealing is
+    "off". Keep these files: they have the history of the groups up to the move.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
     from groupkeeper.storage.password_file import read_password

@@ -103,14 +103,14 @@ class _Asked(NamedTuple):
 _IMPORT_HELP: Final = """Copy the committed offsets of groups from the upstream to groupkeeper.
 
 Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that have
-members here are refused. It may be repeated: offsets that are already there are left alone. --plan
-FILE --undo --apply undoes it. Exits 1 if a group was refused.
+members here are refused. If you repeat it, it skips offsets that are already there. --plan FILE
+--undo --apply undoes it. Exits 1 if a group was refused.
 """
 _EXPORT_HELP: Final = """Copy the committed offsets of groups from groupkeeper back to the upstream.
 
 Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that have
-members at the upstream are refused. It may be repeated: offsets that are already there are left
-alone. Exits 1 if a group was refused.
+members at the upstream are refused. If you repeat it, it skips offsets that are already there.
+Exits 1 if a group was refused.
 """
 
 

@@ -145,9 +145,9 @@ class KafkaSettings(Section):
         ge=33_554_432,
         description="Bytes held for all connections together: incomplete frames, requests that "
         "wait (parked joins too), and replies that clients have not read. Above three quarters "
-        "of it, the connections that hold the most are not read. Above all of it, the largest "
-        "are closed. The process may hold a quarter more for it, because of gaps between the parts "
-        "of replies, and twice kafka.max_reply_bytes for the reply that is being made. "
+        "of it, we do not read from the connections that hold the most. Above all of it, the "
+        "largest are closed. The process may use a quarter more memory than this, because of gaps "
+        "between the parts of replies, and twice kafka.max_reply_bytes for a reply that it makes. "
         "Every other limit is for one connection, and 10,000 connections can hold "
         "10,000 times as much. Two more things each have a limit of this size: the metadata of "
         "all members together, and the assignments of all groups together. A member with more "
@@ -194,11 +194,11 @@ class StorageSettings(Section):
     )
     password_file: str = Field(
         default="",
-        description="File with the password of the user in url, for PostgreSQL, ZooKeeper and "
-        "Kafka, or with the token for Consul, in its first line. It is read at the start. Without "
-        "it the environment has it (PGPASSWORD, ZOOKEEPER_PASSWORD, KAFKA_PASSWORD, "
-        "CONSUL_HTTP_TOKEN), or the url has the password. Only the user of the daemon "
-        "should be able to read the file.",
+        description="File whose first line is the password of the user in url (PostgreSQL, "
+        "ZooKeeper, Kafka), or the token for Consul. It is read at the start. Without such a file "
+        "the password comes from the environment (PGPASSWORD, ZOOKEEPER_PASSWORD, KAFKA_PASSWORD, "
+        "CONSUL_HTTP_TOKEN) or from the url. Only the user of the daemon should be able to read "
+        "the file.",
     )
     append_timeout_ms: int = coordinators_setting(
         "append_timeout_ms",

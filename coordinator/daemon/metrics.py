@@ -238,8 +238,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "consumer_targets_failed",
         "counter",
         "Target assignments of consumer groups that could not be computed or stored, by reason.",
-        "Alert above 0: the members keep what they have. assignment_failed in the event log has "
-        "the groups and the reasons.",
+        "Alert above 0: the members keep their old partitions. assignment_failed in the event log "
+        "has the groups and the reasons.",
         labels=("reason",),
     ),
     Definition(
@@ -358,12 +358,12 @@ DEFINITIONS: tuple[Definition, ...] = (
         "storage_journal_bytes",
         "gauge",
         "Size of the appends of a shared store that are not folded yet.",
-        "Whoever takes over has to fold them first. It grows while folds fail (fold_failed).",
+        "A process that takes over must fold them first. It grows while folds fail (fold_failed).",
     ),
     Definition(
         "storage_lease_seconds_left",
         "gauge",
-        "How long the shards of a shared store may still answer without a further beat.",
+        "How long the shards of a shared store may answer without another beat (sign of life).",
         "Below a quarter of cluster.lease_ttl_ms the store is slow. At 0 the shards are LOADING.",
     ),
     Definition(
@@ -376,7 +376,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "storage_mirror_lag_seconds",
         "gauge",
         "Age of the oldest change that the mirror in ZooKeeper or Consul does not show yet.",
-        "Below a few seconds. Above: mirror_failed in the log, or another program has nodes there.",
+        "Usually below a few seconds. Above: see mirror_failed in the log, or look for nodes of "
+        "other programs there.",
     ),
     Definition(
         "storage_set_backs",
@@ -474,8 +475,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "upstream_metadata_age_seconds",
         "gauge",
         "Gateway mode: time since a broker last answered with the brokers and topics.",
-        "Above some upstream.metadata_refresh_ms no broker answers. Groups are served; new topics "
-        "are not seen.",
+        "If it is several times upstream.metadata_refresh_ms, no broker answers. Groups are "
+        "served; new topics are not seen.",
     ),
     Definition(
         "upstream_brokers_without_listener",
@@ -527,7 +528,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "upstream_ended_transactions",
         "counter",
         "Gateway mode: transactions with offsets that have ended.",
-        "How much exactly-once work passes.",
+        "For capacity: the rate of transactions with offsets.",
     ),
     Definition(
         "upstream_journal_lag_records",
@@ -538,14 +539,14 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "upstream_adopted_groups",
         "counter",
-        "Gateway mode: groups whose offsets came over from the upstream (upstream.adopt).",
-        "It stands still when all groups are here: set upstream.adopt to false then.",
+        "Gateway mode: groups whose offsets were copied from the upstream (upstream.adopt).",
+        "When all groups are here, it no longer grows: then set upstream.adopt to false.",
     ),
     Definition(
         "upstream_mirror_lag_seconds",
         "gauge",
-        "Gateway mode: age of the oldest commit that upstream.mirror has not sent; 0 if none is.",
-        "Alert above a minute: a way back would lose that much.",
+        "Gateway mode: age of the oldest commit that upstream.mirror has not sent yet; else 0.",
+        "Alert above a minute: if you go back to the upstream, it lacks the newer commits.",
     ),
     Definition(
         "upstream_mirror_refused",

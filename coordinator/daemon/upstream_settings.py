@@ -87,15 +87,15 @@ class UpstreamSettings(Section):
         default=5_000,
         ge=100,
         le=600_000,
-        description="Milliseconds between two looks at the brokers and topics of the upstream.",
+        description="Milliseconds between two requests for the brokers and topics of the upstream.",
     )
     window_bytes: int = Field(
         default=262_144,
         ge=262_144,
         le=67_108_864,
         description="Bytes of one client connection that may wait in each direction, whatever the "
-        "size of a request or reply. Above this the sender is not read. They count towards "
-        "kafka.max_buffered_bytes.",
+        "size of a request or reply. Above this we do not read from the sender. These bytes count "
+        "towards kafka.max_buffered_bytes.",
     )
     max_frame_bytes: int = Field(
         default=104_857_600,
@@ -130,9 +130,8 @@ class UpstreamSettings(Section):
     identity: Literal["ours", "client"] = Field(
         default="ours",
         description="Whose rights clients have at the brokers. ours: those of our own connections. "
-        "client: each client authenticates itself with SASL, and the brokers decide. It needs "
-        "sasl, for our own connections. In both cases the brokers' ACLs about groups have no "
-        "effect.",
+        "client: each client authenticates itself with SASL, and the brokers decide. Our own "
+        "connections still need sasl. In both cases the brokers' ACLs about groups do not apply.",
     )
     user: str = Field(default="", description="The user that our connections log in as.")
     password_file: str = Field(
@@ -143,13 +142,14 @@ class UpstreamSettings(Section):
 
     adopt: bool = Field(
         default=False,
-        description="true: a group that is not known here is looked up in the upstream at its "
-        "first request. It waits as long as it has members there; then its offsets come over.",
+        description="true: at the first request for a group that is not known here, groupkeeper "
+        "looks for it in the upstream, and copies its offsets. While the group has members there, "
+        "its clients here must wait.",
     )
     mirror: bool = Field(
         default=False,
-        description="true: every commit here is also committed in the upstream, merged, within "
-        "about a second, so that there is a way back.",
+        description="true: the newest committed offset of each partition is also committed in the "
+        "upstream, within about a second, so that you can go back to it.",
     )
 
     @model_validator(mode="after")

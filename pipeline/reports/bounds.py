@@ -37,32 +37,33 @@ class IncidentBounds(BaseModel):
     stalled_minutes: int = Field(
         10,
         ge=1,
-        description="A partition is stalled if its offset stands for so long while its group "
-        "commits others. Twice `max.poll.interval.ms` (5 minutes) is longer than any one poll.",
+        description="A partition is stalled if its offset does not move for so long, while its "
+        "group commits other partitions. No poll takes as long: the default is twice "
+        "`max.poll.interval.ms` (5 minutes).",
     )
     stalled_messages: int = Field(
         100,
         ge=1,
-        description="The lag of a stalled partition must have grown by so many messages. A "
+        description="A partition is stalled only if its lag has grown by so many messages. A "
         "smaller growth may be one batch of a slow consumer.",
     )
     storm_rebalances: int = Field(
         10,
         ge=2,
         description="So many rebalances of a group within `storm_minutes` are a storm. A rolling "
-        "restart makes two for each member, and takes longer.",
+        "restart causes two for each member, but takes longer.",
     )
     storm_minutes: int = Field(
         10,
         ge=1,
         description="The time in which `storm_rebalances` are counted. With one rebalance a minute "
-        "a group hardly consumes.",
+        "a group consumes almost nothing.",
     )
     moved_messages: int = Field(
         100_000,
         ge=1,
         description="A rewind or a skip of so many messages is an incident. A smaller one is often "
-        "a retry. Skips of members below 100,000 are not in the tables.",
+        "a retry. The tables have no skips of members below 100,000 messages.",
     )
     refused_commits: int = Field(
         10,
@@ -79,20 +80,21 @@ class IncidentBounds(BaseModel):
     slo_lag: int = Field(
         100_000,
         ge=0,
-        description="The SLO of lag: no partition is further behind than so many messages.",
+        description="The service level objective (SLO): no partition is further behind than so "
+        "many messages.",
     )
     slo_minutes: int = Field(
         15,
         ge=1,
-        description="The SLO is missed if the lag is above it for so long. A shorter time is "
-        "often a deployment.",
+        description="The SLO is missed if the lag is above `slo_lag` for so long. A shorter time "
+        "is often a deployment.",
     )
     quiet_minutes: int = Field(
         60,
         ge=1,
-        description="A rewind, a skip, a storm or refused commits stay open for so long after the "
-        "last one, so that each run of an hourly job sees them. The next one in this time belongs "
-        "to the same incident.",
+        description="An incident about a rewind, a skip, a storm or refused commits ends so long "
+        "after the last of them. So each run of an hourly job sees it. Another rewind, skip, storm "
+        "or refusal in this time belongs to the same incident.",
     )
     groups: tuple[GroupBounds, ...] = Field(
         (),

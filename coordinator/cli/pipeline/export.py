@@ -39,10 +39,10 @@ def export_command(
     ] = Path("groupkeeper-tables"),
     days: DaysOption = None,
 ) -> None:
-    """Copy the days of gold that changed since the last export.
+    """Copy the tables of gold to Delta or Iceberg: the days that changed since the last export.
 
-    The same command again copies nothing. If it was interrupted, run it again. Exits 4 if there
-    are no tables. It needs the extra `export`, and no Java.
+    If you repeat it, it copies nothing. If it was interrupted, run it again. Exits 4 if there are
+    no tables. It needs the extra `export`, and no Java.
     """
     from groupkeeper.pipeline.export.export import NothingToExport, export
     from groupkeeper.pipeline.tables.pointer import UnknownFormat

@@ -44,9 +44,9 @@ def verify_command(  # noqa: PLR0913  the options of a command
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check that silver has what bronze says, and gold what silver says.
+    """Check the tables: silver (sessions, rebalances) against bronze (events), gold against silver.
 
-    Computes each table again from the tables below it, and compares the number of rows and a
+    Computes each table again from the layer below it, and compares the number of rows and a
     checksum of their values. Names missing events and events that are there twice. Changes nothing.
     Exits 1 if anything is wrong, 4 if there are no tables, 5 if another job writes them.
     """

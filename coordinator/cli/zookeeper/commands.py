@@ -299,8 +299,7 @@ def delete_command(  # noqa: PLR0913  the options of a command
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Show the offsets of a group, and with --apply delete the group with its offsets and the
-    other nodes that it lists.
+    """List the offsets and the other nodes of a group. With --apply, delete the group with them.
 
     Exits 1 while instances of the group run, 4 if there is no such group.
     """

@@ -111,10 +111,10 @@ def migrate_command(  # noqa: PLR0913  the options of a command
 ) -> None:
     """Move committed offsets from ZooKeeper to a coordinator (--to), or back (--from).
 
-    By the convention of the classic consumers the stored offset is that of the next message, as in
-    Kafka; --shift is for libraries that stored another. Writes a plan and prints it. --apply
-    carries it out, now or later with --plan FILE. Groups that have members at the target are
-    refused. --plan FILE --undo --apply undoes it. Exits 1 if a group was refused.
+    Classic consumers store the offset of the next message in ZooKeeper, as Kafka does. For
+    libraries that store another offset, use --shift. Writes a plan and prints it. --apply carries
+    it out, now or later with --plan FILE. Groups that have members at the target are refused.
+    --plan FILE --undo --apply undoes it. Exits 1 if a group was refused.
     """
     from groupkeeper.pipeline.restore.cluster import ClusterError
 
