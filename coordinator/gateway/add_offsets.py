@@ -26,7 +26,7 @@ _MAX_ELEMENTS: Final = 100
 
 
 class JournalTopic(NamedTuple):
-    """The journal, as far as clients' transactions must know it."""
+    """The parts of the journal's description that a client's transaction needs."""
 
     name: str
     partitions: int

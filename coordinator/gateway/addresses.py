@@ -14,11 +14,11 @@ from groupkeeper.coordinator.gateway.rewriting import View
 from groupkeeper.coordinator.handlers.services import Endpoint
 
 MAX_VIEWS: Final = 64
-"""The most hosts of ours whose views are kept. A machine has a handful of addresses."""
+"""The most addresses of this machine for which a view is kept. A machine has a handful."""
 
 
 class Addresses:
-    """Our own node, and the brokers that have a listener now."""
+    """The addresses of our own node and of the brokers that have a listener now."""
 
     def __init__(
         self,

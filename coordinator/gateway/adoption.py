@@ -1,8 +1,8 @@
-"""Adoption: a group that we do not know is looked up in the upstream at its first request.
+"""Adoption: at the first request for a group that we do not know, we look for it in the upstream.
 
-If it has members there, its requests are refused until these have left, so no group is in two
-places while clients are switched one by one. Otherwise its offsets are copied, in one commit: after
-a crash we have all of them, or the group is unknown and adopted again.
+If the group has members there, we refuse its requests until they have left. So no group is in two
+places while clients are switched one by one. Otherwise we copy its offsets in one commit. After a
+crash we have all of them, or we have none and adopt the group again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _NotNow(Exception):
 
 
 class Adoption:
-    """Brings groups over, one at a time each."""
+    """Copies groups from the upstream. Each group is looked up by one task at a time."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Adoption:
         """Groups whose offsets came over since the start."""
 
     def is_settled(self, group_id: str) -> bool:
-        """Return True if the group is ours, or is nowhere."""
+        """Return True if the group is here, or if it is in neither place."""
         return group_id in self._settled
 
     async def settle(self, group_id: str) -> ErrorCode:

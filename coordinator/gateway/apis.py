@@ -27,7 +27,7 @@ TXN_OFFSET_COMMIT: Final = 28
 
 
 class Treatment(Enum):
-    """What happens to a request on the listener of a broker."""
+    """Who answers a request that arrives on the listener of a broker."""
 
     OURS = "ours"
     """Answered here. The broker never sees it."""
@@ -38,7 +38,7 @@ class Treatment(Enum):
     SPLIT = "split"
     """Answered here, by the broker, or by both, as its content says (``splitting``)."""
     PASSED = "passed"
-    """Passed to the broker, and its reply passed back, both unread."""
+    """Passed to the broker, and its reply passed back. Nobody here reads them."""
     LOGIN = "login"
     """Passed to the broker whole, and followed: only with ``upstream.identity = "client"``
     (``client_login``)."""

@@ -50,7 +50,7 @@ class UpstreamCluster(NamedTuple):
 
 
 class StoredCluster(Protocol):
-    """What the store knows of the upstream."""
+    """The stored facts about the upstream."""
 
     @property
     def cluster_id(self) -> str:
@@ -134,8 +134,8 @@ class UpstreamBrokers:
         """Send a Metadata request to some broker that is up and belongs to the cluster whose groups
         the store has. Return the version and the frame of the answer. Raises BrokerError.
 
-        If all brokers of our cluster are silent, a bootstrap address is asked. It may have another
-        cluster behind it by now, perhaps since the begin of this poll.
+        If no broker of our cluster answers, a bootstrap address is asked. This address may lead to
+        another cluster, even since the beginning of this poll.
         """
 
         async def ask(client: BrokerClient) -> tuple[int, bytes]:
@@ -172,7 +172,7 @@ class UpstreamBrokers:
                     await self._wanted.wait()
 
     async def poll(self) -> None:
-        """Look at the upstream once. Raises BrokerError if no broker answers."""
+        """Ask once for brokers and topics. Raises BrokerError if no broker answers."""
         answer = await self.ask(
             METADATA,
             METADATA_VERSIONS,
@@ -237,7 +237,7 @@ class UpstreamBrokers:
         raise problem
 
     def _candidates(self) -> Iterator[BrokerClient]:
-        """Yield the clients to ask, the most promising first."""
+        """Yield the clients to ask, first those that are most likely to answer."""
         up: Collection[int] = sorted(self._up & self._clients.keys())
         yield from [self._clients[each] for each in up]
         yield from self._bootstrap

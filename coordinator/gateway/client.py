@@ -1,7 +1,7 @@
 """Our own requests to one broker of the upstream.
 
-One connection, which is opened on first need, kept, and opened again after a failure. Requests may
-overlap: they are sent in the order of the calls, and a broker answers them in this order.
+It is one connection, opened at the first request, kept, and opened again after a failure. Several
+requests may wait for answers: they are sent in the order of the calls, and answered in this order.
 
 The safe reader reads the answers (docs/design.md#codecs), because a broker is another program.
 """
@@ -49,7 +49,7 @@ class UnsupportedApi(BrokerError):
 
 
 class BrokerApis(NamedTuple):
-    """What a broker says of itself (ApiVersions)."""
+    """The versions and features that a broker lists (ApiVersions)."""
 
     ranges: Mapping[int, tuple[int, int]]
     """API key -> the lowest and the highest version."""

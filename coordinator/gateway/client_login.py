@@ -52,7 +52,7 @@ _CLIENT_ID: Final = "groupkeeper"
 
 
 class Permit(Enum):
-    """What happens to the next request of a client."""
+    """Whether the next request of a client may be served."""
 
     GRANTED = 0
     LATER = 1
@@ -187,7 +187,7 @@ class ClientLogin:
     # --- The proof --------------------------------------------------------------------------------
 
     def proof(self, correlation_id: int) -> bytes:
-        """Return the request that only an authenticated client gets an answer to."""
+        """Return a request that a broker answers only for an authenticated client."""
         assert self._stage is _Stage.TOLD
         self._asked = ApiKey.METADATA, self._proof_version, ""
         return write_request(
@@ -239,8 +239,8 @@ def _read_request(key: int, version: int, frame: bytes) -> Any:
 def principal_of(mechanism: str, token: bytes) -> str:
     """Return the principal that a client claims in the first token of a mechanism.
 
-    It is worth nothing before the broker has accepted the token. Kafka makes the same name, unless
-    it has a principal.builder.class of its own. A name that only the broker can know is
+    Use it only after the broker has accepted the token. Kafka makes the same name, unless its
+    config has a principal.builder.class. If only the broker can know the name, the principal is
     ``Unknown:`` and the mechanism.
     """
     read = _NAMES.get(mechanism)

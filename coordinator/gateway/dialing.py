@@ -109,7 +109,7 @@ def _reason(error: BaseException, timeout_s: float) -> str | None:
 
 
 class _LoginFailed(Exception):
-    """The broker refuses the login, or does not answer as one."""
+    """The broker refuses the login, or its answer is not one of a Kafka broker."""
 
 
 async def _log_in(beginning: _Beginning, login: Login) -> int:
@@ -170,7 +170,7 @@ def _check_iterations(token: bytes) -> None:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Let the kernel end the connection if the other machine is gone."""
+    """Let the kernel close the connection if the other machine no longer answers."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE:
         option = getattr(socket, name, None)
@@ -228,7 +228,7 @@ class _Beginning(asyncio.Protocol):
         return read_response(api_key, version, self._correlation_id, await answer)
 
     def hand_over(self, protocol: asyncio.Protocol) -> asyncio.Transport:
-        """Make this the connection of ``protocol``."""
+        """Pass the connection to ``protocol``."""
         if self._lost is not None:
             raise self._lost
         self._transport.set_protocol(protocol)

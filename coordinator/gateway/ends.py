@@ -30,7 +30,7 @@ _log = structlog.get_logger("groupkeeper.gateway")
 
 
 class UpstreamEnds:
-    """Asks the leaders for the ends."""
+    """Asks the leaders of partitions for their ends."""
 
     def __init__(
         self,

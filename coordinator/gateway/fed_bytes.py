@@ -1,4 +1,4 @@
-"""The bytes of a peer that have arrived, to be taken piece by piece. Pure."""
+"""A buffer of bytes from a peer, from which pieces are taken. Pure."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class FedBytes:
         self._data, self._position = data, 0
 
     def _wait(self, wanted: int) -> None:
-        """Keep the bytes that are left until so many have arrived."""
+        """Keep the remaining bytes until this many have arrived."""
         self._waiting += self._data[self._position :]
         self._wanted = wanted
         self._data, self._position = b"", 0
 
     def _view(self, size: int) -> Bytes:
-        """Take bytes that pass: without a copy if they are many."""
+        """Take bytes to pass on. If they are many, they are not copied."""
         data, start = self._data, self._position
         if size < VIEW_BYTES or size == len(data):
             return self._cut(size)

@@ -1,8 +1,8 @@
-"""The gate before the coordinator: here requests of a group wait for an answer of the upstream.
+"""The gate before the coordinator: requests of a group wait here for an answer of the upstream.
 
-A commit or a subscription with a topic that the image lacks waits for one look-up. The first
-request of an unknown group waits until it is adopted. While a request of a group waits, later
-requests of the group wait behind it, so they keep their order, as a broker keeps it.
+A commit or a subscription with an unknown topic waits for one look-up of this topic. The first
+request of an unknown group waits until the group is adopted. While a request of a group waits, its
+later requests wait too, so that they keep their order, as in a broker.
 
 An OffsetFetch that does not require stable offsets waits until the transactions that have ended are
 known (docs/design.md#journal).
@@ -48,12 +48,14 @@ class Admission(Protocol):
         ...
 
     async def settle(self, group_id: str) -> ErrorCode:
-        """Settle the group. Return NONE, or the error for all requests that wait for it."""
+        """Find out whether we may serve the group, and adopt it if it is unknown. Return NONE, or
+        the error for all requests that wait for this.
+        """
         ...
 
 
 class GroupGate:
-    """Passes requests to a coordinator, some of them later."""
+    """Passes requests to a coordinator. Some of them wait before."""
 
     def __init__(
         self,

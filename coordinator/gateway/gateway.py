@@ -1,8 +1,8 @@
-"""Gateway mode put together: the listeners of brokers come and go with the brokers.
+"""Opens and closes the listeners of gateway mode, as brokers of the upstream appear and disappear.
 
-Each upstream broker has a listener, at a port that is durable before anybody listens there. If no
-port is left, the broker that is gone for longest loses its port. If there is no such broker, or a
-port is taken, this is logged and tried again.
+Each upstream broker has a listener. Its port is durable before the listener opens. If no port is
+left, the broker that has been away for longest loses its port. If no broker is away, or another
+program uses the port, we log this and try again.
 
 Long because it connects all parts of a gateway.
 """
@@ -177,7 +177,7 @@ class Gateway:
 
     @property
     def not_ready(self) -> str | None:
-        """The reason why clients are not served, in one line; None if they are."""
+        """Why clients are not served, in one line; None if they are served."""
         if self.problem:
             return self.problem
         if not self._is_listening:
@@ -186,7 +186,7 @@ class Gateway:
 
     @property
     def missing_brokers(self) -> str:
-        """Which brokers clients cannot reach, in one line; "" if they can reach all."""
+        """The brokers that clients cannot reach, in one line; "" if they can reach all."""
         if not self.missing:
             return ""
         numbers = ", ".join(map(str, sorted(self.missing)))
@@ -279,7 +279,7 @@ class Gateway:
         return ""
 
     def _learn(self, cluster: UpstreamCluster) -> None:
-        """Offer on our own node what every broker has."""
+        """Offer on our own node the versions and features that every broker has."""
         common = common_versions(cluster.versions.values())
         follows = self._follows_logins
         self._offer = offer(common, cluster.features, follows_logins=follows)
@@ -333,8 +333,8 @@ class Gateway:
     # --- Ports ------------------------------------------------------------------------------------
 
     async def _bound(self, broker_id: int, cluster: UpstreamCluster) -> socket.socket | None:
-        """Return a socket that listens on the port of a broker, which is durable. None: it is tried
-        again, and ``missing`` says why.
+        """Return a socket that listens on the port of a broker, after the port is durable. Return
+        None if this must be tried again: ``missing`` then says why.
         """
         port = self._record.ports.get(broker_id)
         if port is not None and port in self._settings.ports:
@@ -366,7 +366,7 @@ class Gateway:
         return sock
 
     def _bind_free(self) -> _Found | None:
-        """Return a port that no broker has."""
+        """Listen on a port that no broker has."""
         used = set(self._record.ports.values())
         for port in self._settings.ports:
             if (
@@ -377,8 +377,8 @@ class Gateway:
         return None
 
     def _bind_of_gone(self, cluster: UpstreamCluster) -> _Found | None:
-        """Return the port of the broker that is gone for longest. One that was not seen in this run
-        is gone for longer than any other.
+        """Listen on the port of the broker that has been away for longest. Brokers that were not
+        seen in this run come first.
         """
         ports = self._record.ports
         gone = [broker_id for broker_id in ports if broker_id not in cluster.brokers]
@@ -437,7 +437,7 @@ class Gateway:
         return self._advertised or Endpoint(host, self._own_port)
 
     def _link(self, owner: LinkOwner, failed: frozenset[int]) -> BrokerLink | None:
-        """Begin a link to a broker that has not failed for this request."""
+        """Connect to a broker that has not failed for this request. None if there is no other."""
         first = self._brokers.pick()
         ids = [first] if first is not None else []
         ids += [broker_id for broker_id in self.fronts if broker_id != first]

@@ -1,4 +1,4 @@
-"""The journal of transactions: its topic upstream, its reader and its writer.
+"""The journal of transactions: its topic in the upstream, its reader and its writer.
 
 See docs/design.md#journal.
 """
@@ -43,22 +43,24 @@ T = TypeVar("T")
 
 RETRY_S: Final = 0.2
 REFRESH_S: Final = 30.0
-"""How often the leaders are asked for, if nobody says that they have changed."""
+"""How often we ask for the leaders if no error shows that they have changed."""
 SWEEP_S: Final = 10.0
-"""How often pending offsets are looked for that nobody is writing."""
+"""How often we look for pending offsets of which no record is being written."""
 GO_ON_EVERY_S: Final = 5.0
-"""How often lost shards are looked at: they go on once nothing is pending."""
+"""How often we check whether a lost shard can continue, because no offsets are pending."""
 
 LOG_EVERY_S: Final = 60.0
-"""How often the same problem is logged. It is looked at much more often."""
+"""How often the same problem is logged. It is checked much more often."""
 
 FAILED: Final = "a task of the journal has failed, and begins again"
 
 ANSWER_S: Final = 15.0
-"""After this time a client is told to try again. The record is still written or given up."""
+"""After this time a client gets an error to try again. The record may still be written."""
 
 MAX_IN_FLIGHT: Final = 10_000
-"""TxnOffsetCommits that are being written. More are refused, and clients try again."""
+"""The most TxnOffsetCommits that are written at a time. Above it they are refused, and clients try
+again.
+"""
 
 
 class JournalSettings(NamedTuple):
@@ -103,7 +105,7 @@ class Journal:
 
     @property
     def problem(self) -> str:
-        """Why transactions cannot have offsets now; empty if they can."""
+        """Why offsets in transactions are refused now; empty if they are accepted."""
         return self._problem or (FAILED if self._failed else "")
 
     @property
@@ -144,7 +146,7 @@ class Journal:
             self._leaders_changed.set()  # a reader that failed is started again
 
     async def _again(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do a part of the work, and begin again if it fails."""
+        """Run a task of the journal. If it fails, log this and run it again."""
         while True:
             try:
                 return await work()
@@ -244,14 +246,14 @@ class Journal:
                 self._readers[broker_id] = self._spawn(self._reader.read(broker_id))
 
     async def _sweep(self) -> None:
-        """Look now and then for pending offsets that nobody is writing."""
+        """From time to time look for pending offsets of which no record is being written."""
         while True:
             await self._shards.sweep()
             self._failed.discard("sweep")
             await asyncio.sleep(SWEEP_S)
 
     async def _let_go_on(self) -> None:
-        """Let lost shards continue as soon as they can."""
+        """Let each lost shard continue when it has no pending offsets."""
         while True:
             await asyncio.sleep(GO_ON_EVERY_S)
             if self._shards.lost():

@@ -14,11 +14,11 @@ from typing import Any, Final
 from groupkeeper.coordinator.gateway.journal_shard import JournalLost, JournalShard
 
 LIMIT_S: Final = 5.0
-"""Then a client is told to try again. It would wait 30 s and more for an answer."""
+"""After this time a client gets an error to try again. It would wait for at least 30 s."""
 
 
 class CatchUp:
-    """Reads of one shard share their waits: at most one runs, and one begins after it."""
+    """Waits for one shard. Reads share a wait: at most one wait runs, and one begins after it."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class CatchUp:
         self._next: dict[int, asyncio.Task[None]] = {}
 
     async def wait(self, shard: JournalShard) -> bool:
-        """Wait until the shard has stored what the partition decides now, or is lost. Return False
-        if that takes too long.
+        """Wait until the shard has stored the ends of transactions that its partition has now, or
+        is lost. Return False if that takes too long.
         """
         # One that runs may have asked for the end before the last transaction ended.
         task = self._next.get(shard.shard_id)

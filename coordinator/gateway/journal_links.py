@@ -1,7 +1,7 @@
 """The journal's own connections to brokers.
 
-A broker carries out the requests of one connection one after the other. So reads, which wait for
-new records, and writes have connections of their own.
+A broker carries out the requests of one connection one after the other. Reads wait for new records.
+So reads and writes use different connections.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from groupkeeper.coordinator.gateway.client import BrokerError, NotSent
 from groupkeeper.coordinator.handlers.services import Endpoint
 
 WRITE_LANES: Final = 8
-"""Connections for writes to one broker. So many producers write at the same time."""
+"""Connections for writes to one broker: so many producers can write at the same time."""
 
 READ_LANE: Final = -1
 ADMIN_LANE: Final = -2
 
 
 class BadAnswer(BrokerError):
-    """The answer does not fit the request."""
+    """The answer of a broker does not fit the request."""
 
 
 def only(rows: Any) -> Any:
@@ -42,7 +42,7 @@ class JournalClient(Protocol):
 
 
 class JournalLinks:
-    """Connections by broker and lane."""
+    """The connections to brokers. Each broker has one for reads, and several for writes."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from groupkeeper.coordinator.gateway.journal_records import TransactionEntry
 
 
 class JournalPartition:
-    """The state of one partition of the journal, as far as it is read."""
+    """The state of one partition of the journal, up to the last entry that was read."""
 
     def __init__(self, position: int) -> None:
         """``position`` is the offset of the next entry to read."""
@@ -56,8 +56,8 @@ class JournalPartition:
         return ended
 
     def keep(self, pending: Mapping[str, int], before: int) -> None:
-        """Forget the records before this offset, except those of ``pending``: the producer of each
-        id.
+        """Forget the records before this offset, except those of pending offsets. ``pending`` maps
+        the id of pending offsets to their producer.
         """
         for producer_id, ids in [*self._open.items()]:
             kept = {

@@ -21,14 +21,13 @@ from groupkeeper.protocol.writer import Row
 log = structlog.get_logger(__name__)
 
 FETCH: Final = 1, range(13, 16)
-"""From version 13 on, a fetch names the topic by its id. A new topic of its name is then another
-one."""
+"""From version 13 on, a fetch names the topic by its id, so it never reads a new topic of that name."""
 FETCH_WAIT_MS: Final = 500
 FETCH_BYTES: Final = 8 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
 
 LOG_EVERY_S: Final = 60.0
-"""How often it is logged that a partition is damaged. It is read again much more often."""
+"""How often we log that a partition is damaged. We read it again much more often."""
 
 _OFFSET_OUT_OF_RANGE: Final = 1
 

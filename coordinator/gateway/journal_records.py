@@ -1,4 +1,4 @@
-"""The records of the journal of transactions (docs/design.md#journal): bytes in and out (pure).
+"""Reads and writes the bytes of the journal's records (docs/design.md#journal). Pure.
 
 A record has the id of pending offsets as its key. Its value is for a person who reads the topic.
 """
@@ -24,7 +24,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class TransactionEntry(NamedTuple):
-    """One entry of the journal that matters: a record or a marker of a transaction."""
+    """One entry of the journal: a record of a transaction, or the marker that ends it."""
 
     offset: int
     producer_id: int

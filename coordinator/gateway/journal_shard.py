@@ -1,4 +1,4 @@
-"""One partition of the journal at work: waits for records, and ends transactions in its shard."""
+"""Follows one partition of the journal, and ends the transactions of its shard."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ RETRY_S: Final = 0.2
 """The pause before a shard that is loading is asked again."""
 
 MAX_WAITING: Final = 1_000
-"""Transactions of one shard that have ended and wait for the store. Beyond, its partition is not
-read."""
+"""The most ended transactions of one shard that may wait for the store. Above it, its partition is
+not read."""
 
 MAX_ENDED_AT_ONCE: Final = 200
 """The most transactions in one request to the shard."""
 
 MAX_RECORDS: Final = 10_000
-"""Records of open transactions that are remembered before those without pending offsets are
+"""The most records of open transactions that are kept. Above it, those without pending offsets are
 forgotten. Any client that may write to the topic can write such records."""
 
 MOVE_AFTER: Final = 1_000
-"""Offsets after which the position is stored, if no transaction has ended."""
+"""The position is stored after so many entries if no transaction has ended."""
 
 
 class JournalCoordinator(Protocol):
@@ -53,7 +53,7 @@ class JournalCoordinator(Protocol):
 
 
 async def ask_shard(coordinator: JournalCoordinator, request: Request) -> Any:
-    """Submit a request until its shard answers with something else than that it is loading."""
+    """Submit a request again and again while its shard is loading. Return the answer."""
     while True:
         ticket = Awaited()
         coordinator.submit(request, ticket)
@@ -64,7 +64,7 @@ async def ask_shard(coordinator: JournalCoordinator, request: Request) -> Any:
 
 
 class JournalLost(Exception):
-    """The partition is no longer read, or entries that were not read yet are gone."""
+    """The partition is no longer read, or entries were removed before we read them."""
 
 
 class JournalShard:
@@ -102,12 +102,12 @@ class JournalShard:
 
     @property
     def is_full(self) -> bool:
-        """True if too much waits for the store, so that the partition must not be read now."""
+        """True if too many transactions wait for the store, so the partition must not be read."""
         return len(self._ended) >= MAX_WAITING or self._forgetting is not None
 
     @property
     def lag(self) -> int:
-        """How many entries of the partition are not read yet."""
+        """The number of entries of the partition that are not read yet."""
         return max(0, self.end - self.partition.position)
 
     # --- for the reader ---------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class JournalShard:
         return not self.lost or self.is_cut
 
     def lose(self, reason: str, *, is_gone: bool = False) -> None:
-        """Accept no writes any more, and end all waits."""
+        """Accept no more writes, and end all waits."""
         self.lost, self.is_gone = reason, is_gone
         waiting, self._positions = self._positions, []
         for _, future in waiting:
@@ -212,7 +212,7 @@ class JournalShard:
         return future
 
     def forget(self, pending_id: str) -> None:
-        """Wait no longer for this record."""
+        """Stop to wait for this record."""
         self._records.pop(pending_id, None)
 
     def watch(self, producer_id: int) -> None:
@@ -220,7 +220,7 @@ class JournalShard:
         self._markers.setdefault(producer_id, 0)
 
     def unwatch(self, producer_id: int) -> None:
-        """Count the markers of a producer no longer."""
+        """Stop to count the markers of a producer."""
         del self._markers[producer_id]
 
     def markers(self, producer_id: int) -> int:
@@ -254,8 +254,8 @@ class JournalShard:
         await ask_shard(self._coordinator, DropPending(self.shard_id, tuple(pending_ids)))
 
     async def confirm(self, pending_id: str) -> ErrorCode:
-        """Return NONE if these offsets are still pending, and no other process can have dropped
-        them: the store has confirmed that the shard is ours. Otherwise return the error for the
+        """Return NONE if these offsets are still pending, and the store has confirmed that no other
+        process owns the shard and could have dropped them. Otherwise return the error for the
         client.
         """
         ticket = Awaited()
@@ -266,11 +266,11 @@ class JournalShard:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def unwritten(self, end: Callable[[], Any], in_flight: Collection[str]) -> set[str]:
-        """Return the ids of pending offsets that nobody is writing and that were not read in the
-        journal. Raises JournalLost.
+        """Return the ids of pending offsets that have no record in the journal, and of which none
+        is being written. Raises JournalLost.
 
-        ``end`` returns the end of the partition. A process that died before this one may have left
-        such offsets. Their client was not answered.
+        ``end`` returns the end of the partition. An earlier process that was killed may have left
+        such offsets. Their client got no answer.
         """
         # First the answer: while the shard loads, it takes long, and has offsets of later commits.
         pending = await self.read_pending()

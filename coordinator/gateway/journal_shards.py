@@ -28,14 +28,14 @@ from groupkeeper.coordinator.gateway.journal_writer import JournalWriter
 log = structlog.get_logger(__name__)
 
 LOST_LINE_S: Final = 1.0
-"""Shards that are lost within this time are told in one line."""
+"""If several shards are lost within this time, one log line reports them."""
 
 SWEEP_LIMIT_S: Final = 40.0
-"""The most time for one look at a shard. Its partition may have no leader now. More than a request
-may take: only a request that times out ends a connection whose broker is silent."""
+"""The most time for one check of a shard, because its partition may have no leader now. It is longer
+than a request may take: only a request that times out closes a connection to a silent broker."""
 
 GO_ON_S: Final = 10.0
-"""The most time for one attempt of a shard to go on. Its partition may have no leader now."""
+"""The most time for one attempt of a shard to continue. Its partition may have no leader now."""
 
 
 class JournalShards:
@@ -75,8 +75,8 @@ class JournalShards:
     # --- a shard begins ---------------------------------------------------------------------------
 
     async def open(self, shard_ids: Iterable[int]) -> int:
-        """Begin where the store says. Return how many shards begin a new journal, because their
-        old one is gone and nothing was pending.
+        """Begin to read each shard at its stored position. Return how many shards begin a new
+        journal, because their old one is gone and no offsets were pending.
         """
         async with asyncio.TaskGroup() as opening:
             tasks = [opening.create_task(self._open(each)) for each in shard_ids]
@@ -96,7 +96,7 @@ class JournalShards:
         return False
 
     async def _begin(self, shard_id: int) -> None:
-        """Begin at the end of the topic."""
+        """Begin a shard's journal at the end of the topic."""
         topic_id = self.topic_id
         end = await self._writer.end(self._shard(shard_id, topic_id, 0))
         if topic_id != self.topic_id:
@@ -114,7 +114,7 @@ class JournalShards:
         return JournalShard(shard_id, topic_id, position, self._coordinator)
 
     def _use(self, shard: JournalShard) -> None:
-        """Let a shard take the place of the one before it, whose writers are refused."""
+        """Replace the earlier object of a shard. Writes to that one are refused from now on."""
         before = self.by_id.get(shard.shard_id)
         if before is not None:
             self._ended_before += before.ended_transactions
@@ -125,8 +125,8 @@ class JournalShards:
     # --- a shard is lost --------------------------------------------------------------------------
 
     def lose_others(self, topic_id: str) -> None:
-        """Lose the shards whose topic has another id than this one, which is "" if the topic does
-        not exist.
+        """Mark the shards as lost whose topic has another id than this one. The id is "" if the
+        topic does not exist.
         """
         self.topic_id = topic_id
         others = [
@@ -158,9 +158,9 @@ class JournalShards:
     async def out_of_range(self, shard: JournalShard) -> None:
         """The position is not in the partition. Raises JournalLost.
 
-        Records between the position and the start were removed by the retention, which takes days,
-        or by a person. If something is pending, its record may be one of them, or a later one. So
-        continue at the start. ``sweep`` later decides whether the shard is lost.
+        The retention, which takes days, or a person has removed the records between the position
+        and the start of the partition. The records of pending offsets may be among them, or later
+        ones. So continue at the start. ``sweep`` later decides whether the shard is lost.
         """
         await shard.drained()
         pending = await shard.read_pending()
@@ -181,8 +181,8 @@ class JournalShards:
     # --- what is pending and is nowhere -----------------------------------------------------------
 
     async def sweep(self) -> None:
-        """Drop pending offsets that a process before this one could not write. If records were
-        removed unread, their records may be among these. Then the shard is lost.
+        """Drop pending offsets whose record an earlier process could not write. If records were
+        removed before we read them, theirs may be among these. Then the shard is lost instead.
         """
         shards = [each for each in self.by_id.values() if not each.lost]
         await asyncio.gather(*map(self._sweep_for_a_while, shards))
@@ -228,7 +228,7 @@ class JournalShards:
 
     async def go_on(self) -> bool:
         """Let lost shards continue with the present topic, if they have no pending offsets, or if
-        it is their own topic again. Return True if a shard did.
+        it is again the topic that they used. Return True if a shard continues.
         """
         lost = [each for each in self.by_id.values() if each.lost]
         results = await asyncio.gather(*[self._goes_on(each) for each in lost])

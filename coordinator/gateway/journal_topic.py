@@ -27,7 +27,7 @@ _CREATE_TIMEOUT_MS: Final = 15_000
 
 
 class JournalRefused(Exception):
-    """The topic cannot be the journal, and a person must act. The message says what to do."""
+    """The topic cannot be used as the journal. The message says what a person must do."""
 
 
 class FoundTopic(NamedTuple):
@@ -123,8 +123,8 @@ class TopicFinder:
             )
 
     async def _controller(self) -> int:
-        """Return the broker that creates topics. In a cluster that has ZooKeeper it is the only one
-        that does. In KRaft any broker passes the request on, and Metadata names one of them.
+        """Return the broker that creates topics. With ZooKeeper only this broker creates them. With
+        KRaft every broker passes the request on, and Metadata names one of them.
         """
         answer = await self._links.ask_any(
             *_METADATA,

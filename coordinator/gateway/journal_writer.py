@@ -1,4 +1,4 @@
-"""Writes records of the journal for the producers of clients, until their fate is known.
+"""Writes records of the journal for the producers of clients, until the outcome is known.
 
 The upstream treats such a record as any other record of the producer: it checks the transaction,
 fences old epochs, and writes the marker behind it. An attempt whose outcome is unknown is repeated
@@ -68,7 +68,7 @@ class JournalWrite(NamedTuple):
 
 
 class WriteOutcome(Enum):
-    """What an answer to Produce says about the record."""
+    """Whether a record was written, according to the answer to Produce."""
 
     WRITTEN = "it is in the log"
     UNKNOWN = "it may be in the log"
@@ -144,7 +144,7 @@ class _Attempts:
 
 
 class JournalWriter:
-    """Writes records into one topic. One record of a producer and shard at a time."""
+    """Writes records into one topic, for each producer and shard one at a time."""
 
     def __init__(
         self,
@@ -267,8 +267,8 @@ class JournalWriter:
         return leader
 
     async def _is_read(self, shard: JournalShard, seen: asyncio.Future[bool], offset: int) -> bool:
-        """Wait until an acknowledged record is read. Return False if another one is there. Raises
-        JournalLost.
+        """Wait until we have read an acknowledged record. Return False if another record is at its
+        offset. Raises JournalLost.
         """
         passed = asyncio.ensure_future(shard.reached(offset + 1))
         try:

@@ -1,7 +1,7 @@
 """The connection to a broker that belongs to one client connection.
 
-It is opened on first need. Its owner decides what the bytes mean; the link knows only whether they
-may flow.
+It is opened at the first request that needs it. The link passes bytes to its owner without reading
+them, and pauses if too many wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLOSE_LIMIT_S: Final = 10.0
 
 
 class LinkOwner(Protocol):
-    """The side of the client."""
+    """The object that uses the link, on the side of the client."""
 
     def link_opened(self) -> None:
         """Called once the broker accepts requests."""
@@ -85,7 +85,7 @@ class BrokerLink(asyncio.Protocol):
 
     @property
     def is_over(self) -> bool:
-        """True if new requests need another link, because the session of our login ends soon."""
+        """True if new requests need another link, because our login expires soon."""
         return self._ends_s < math.inf and asyncio.get_running_loop().time() >= self._ends_s
 
     @property

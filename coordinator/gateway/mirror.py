@@ -1,6 +1,6 @@
-"""The mirror: commits here are also committed in the upstream, so there is a way back.
+"""The mirror: commits here are also committed in the upstream, so that groups can move back.
 
-Commits of one partition are merged: only the newest offset is sent. The mirror never delays a
+Only the newest offset of each partition is sent. The mirror never delays a
 commit here. Its lag is the age of the oldest offset that it has not sent yet. After a restart every
 offset is sent again. Deletions are not mirrored.
 """
@@ -28,7 +28,7 @@ from groupkeeper.coordinator.gateway.upstream_groups import (
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
 
 INTERVAL_S: Final = 1.0
-"""The pause between two rounds. Commits within it are merged."""
+"""The pause between two rounds. Of the commits of a partition within it, only the last is sent."""
 OFFSETS_AT_ONCE: Final = 1_000
 """Offsets of one request, and of one turn of the event loop."""
 GROUPS_AT_ONCE: Final = 1_000
@@ -76,7 +76,7 @@ class UpstreamMirror:
         """Offsets that the upstream refused since the start."""
 
     def start(self) -> None:
-        """Begin with all groups."""
+        """Begin to send, first the offsets of all groups."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:

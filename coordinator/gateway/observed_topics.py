@@ -1,9 +1,9 @@
-"""Topics of the upstream become topics of the cluster shard.
+"""Copies the list of topics from the upstream to the cluster shard.
 
-A topic counts as deleted only if two look-ups by its name, a poll apart, say that it is unknown.
-The list of all topics cannot decide this: it leaves out what our user may not see. If its name has
-another id, the old topic is deleted. A broker that is behind may still have the old id; an id that
-was deleted is never taken again.
+A topic counts as deleted only if two look-ups by its name, a poll apart, find nothing. The list of
+all topics cannot decide this, because it leaves out topics that our user may not see. If the name
+has another id, the old topic was deleted. A broker that is behind may still return the old id, so
+the id of a deleted topic is never used again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ObservedTopics:
         self._looked_up: dict[TopicKey, asyncio.Task[None]] = {}
 
     async def refresh(self) -> None:
-        """Look at all topics, and then by name at those that are not among them.
+        """Ask for all topics, and then by name for known topics that were not among them.
 
         Raises BrokerError.
         """

@@ -1,8 +1,8 @@
-"""Our own node in gateway mode: the coordinator of every group, and the leader of nothing.
+"""Our own node in gateway mode: the coordinator of every group, and the leader of no partition.
 
-It answers requests of groups itself. It asks some broker of the upstream whatever else a client
-sends there, and rewrites the answer. Each client connection has a link of its own for this, because
-a broker may know the client by its connection.
+It answers requests about groups itself. It sends other requests to a broker of the upstream, and
+rewrites the answer. Each client connection has its own link to a broker, because a broker may know
+the client by its connection.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _READS: Final = frozenset(
 
 
 class Asking(NamedTuple):
-    """How own-node requests reach the upstream."""
+    """What ``OwnNodeRequests`` need in order to ask a broker."""
 
     link: Callable[[LinkOwner, frozenset[int]], BrokerLink | None]
-    """Begins a link to a broker that is not in the set; None if there is none."""
+    """Connects to a broker that is not in the set. Returns None if there is no other broker."""
     addresses: Addresses
     offline: Callable[[int, int], Handle | None]
     """Returns the handler of a (key, version) that we answer if no broker can be reached."""
@@ -54,11 +54,13 @@ class Asking(NamedTuple):
     """Called with the key of each request that a broker answered."""
     max_reply_bytes: int
     login: Callable[[], ClientLogin | None] = no_login
-    """Returns what follows the authentication of a new connection; None: clients are not asked."""
+    """Returns the object that follows the login of a new client connection. None if clients need
+    not log in.
+    """
 
 
 class OwnNodeRequests:
-    """The requests of one client connection to a broker, one at a time."""
+    """Sends the requests of one client connection to a broker, one at a time."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
@@ -70,15 +72,17 @@ class OwnNodeRequests:
         self._change: Change | None = None
         self._failed: frozenset[int] = frozenset()
         self._was_sent = False
-        """True from the moment at which the request is sent until the next one is asked."""
+        """True after the present request was sent, until the next call of ``ask``."""
         self._login = asking.login()
         self._proven: Handle | None = None
-        """The handler of the request that waits for the proof of who the client is."""
+        """The handler of a request that waits until the broker proves who the client is."""
 
     def ask(
         self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
     ) -> None:
-        """Send a request. Its reply is the answer of the exchange, changed if there is a change."""
+        """Send a request to the broker. Answer the exchange with the reply, after ``change`` has
+        changed it.
+        """
         assert self._exchange is None, "an exchange that did not block"
         self._exchange, self._services = exchange, services
         self._frame, self._change = frame, change
@@ -87,7 +91,7 @@ class OwnNodeRequests:
         self._try()
 
     def admit(self, exchange: Exchange, services: Services, handle: Handle) -> None:
-        """Serve a request of an authenticated client. Raises ProtocolError if it is not one."""
+        """Serve a request if the client is authenticated, otherwise raise ProtocolError."""
         login = self._login
         assert login is not None, "clients are not asked who they are"
         permit = login.permit(exchange.key)
@@ -99,7 +103,9 @@ class OwnNodeRequests:
         self.ask(exchange, services, login.proof(exchange.correlation_id), login.proved)
 
     def log_in(self, exchange: Exchange, services: Services) -> None:
-        """Pass a SaslHandshake or SaslAuthenticate. Raises ProtocolError if it cannot be read."""
+        """Pass a SaslHandshake or SaslAuthenticate to the broker. Raises ProtocolError if it
+        cannot be read.
+        """
         login, version = self._login, exchange.version
         assert login is not None, "clients are not asked who they are"
         assert login.permit(exchange.key) is Permit.GRANTED, "an exchange that did not block"
@@ -239,7 +245,7 @@ def _as_it_is(reply: bytes) -> bytes:
 
 
 def _serve_as(principal: str, exchange: Exchange, services: Services, handle: Handle) -> None:
-    """Begin a request of a client that was unknown when it arrived."""
+    """Begin a request whose client was not authenticated yet when the request arrived."""
     session = exchange.channel.session
     session.principal = principal
     exchange.client = session.named(exchange.client.client_id)
@@ -247,7 +253,7 @@ def _serve_as(principal: str, exchange: Exchange, services: Services, handle: Ha
 
 
 def _serve(exchange: Exchange, services: Services, handle: Handle) -> None:
-    """Begin a request later than its connection did."""
+    """Begin a request that its connection has already accepted."""
     try:
         handle(exchange, services)
     except ProtocolError as error:
@@ -264,7 +270,7 @@ class OwnNode:
         self._asked: dict[object, OwnNodeRequests] = {}
 
     def forward(self, exchange: Exchange, services: Services, frame: bytes | None = None) -> None:
-        """Ask a broker, and answer with its reply. ``frame`` replaces that of the client."""
+        """Answer a request with the reply of a broker. ``frame`` replaces the client's request."""
         host = exchange.channel.local_address()[0]
         view = self._asking.addresses.view(host)
         key, version = exchange.key, exchange.version

@@ -13,7 +13,7 @@ from groupkeeper.protocol.last_requests import LastRequests
 
 
 class PartChannel:
-    """The channel of an exchange for our part: its reply is not for the client yet."""
+    """The channel for our part of a request. Its reply is not sent to the client yet."""
 
     def __init__(self, whole: Exchange, done: Callable[[bytes], None]) -> None:
         self._whole = whole

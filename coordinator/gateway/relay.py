@@ -4,11 +4,11 @@ Requests for us are gathered and begin an ``Exchange``, as on our own node. All 
 broker as their bytes arrive, and its replies come back in the same way. One queue has the exchanges
 and the slots of passed requests, so replies leave in the order of the requests.
 
-Bytes are held only if a peer does not take them. Then the other side is not read until they are
-gone. So one connection holds about ``upstream.window_bytes`` each way, whatever the size of a
-frame. It reports them to the budget of all connections (``server.budget``).
+Bytes are held only if a peer does not read them. Then we stop reading from the other side until
+they are sent. So one connection holds about ``upstream.window_bytes`` each way, whatever the size of
+a frame. It reports these bytes to the budget of all connections (``server.budget``).
 
-Errors end this pair of connections and no other one.
+An error closes these two connections, and no other one.
 
 Long because the order of replies, the flow of bytes and the end of both connections share one
 state.
@@ -218,8 +218,8 @@ class RelayConnection:
         self._balance()
 
     def link_lost(self, error: str) -> None:
-        """End the pair if something was sent without an answer. Otherwise the next request opens a
-        link again.
+        """Close both connections if a reply is missing. Otherwise the next request opens a link
+        again.
         """
         self._link = None
         pending, self._pending = self._pending, []
@@ -350,7 +350,7 @@ class RelayConnection:
         self._release()
 
     def stop_reading(self) -> None:
-        """Begin no more requests. The rest of a request that was passed in part still passes."""
+        """Begin no more requests. If a part of a request was passed on, its rest still passes."""
         if self._doomed is None:
             self._doomed = CloseReason.SHUTDOWN
             self._balance()
@@ -412,8 +412,8 @@ class RelayConnection:
         )
 
     def _waits_for_end_of_link(self) -> bool:
-        """Drop a link whose session ends soon, once nothing is owed on it. The next request opens
-        another one. Return True as long as something is owed.
+        """Close a link whose login expires soon, when no reply is missing on it. The next request
+        opens another one. Return True while a reply is missing.
         """
         link = self._link
         if link is None or not link.is_over or self._requests.is_passing:
@@ -457,7 +457,7 @@ class RelayConnection:
             self._flush_link()
 
     def _flush_link(self) -> None:
-        """Write the bytes for the broker, in one call of the kernel if it takes them."""
+        """Write the bytes for the broker, with one system call if the socket accepts them."""
         if self._unsent:
             unsent, self._unsent = self._unsent, []
             if self._link is not None:
@@ -511,7 +511,7 @@ class RelayConnection:
                 exchange.begun_s = begun_s
 
     def _answer_offline(self, pending: list[tuple[Bytes, ReplySlot | None]]) -> bool:
-        """Answer the request that waits for the link by ourselves, if we can."""
+        """If we can answer the request that waits for the link without a broker, answer it."""
         (frame, slot), *more = pending
         if slot is None or more or self._owed[-1] is not slot:
             return False
@@ -545,14 +545,14 @@ class RelayConnection:
             self._flush()
 
     def _write_ready(self) -> None:
-        """Write the answers of exchanges to which no earlier reply is missing."""
+        """Write the answers of exchanges whose earlier replies are all written."""
         owed = self._owed
         while owed and isinstance(first := owed[0], Exchange) and first.reply is not None:
             owed.popleft()
             self._outgoing.append(first.reply)
 
     def _flush(self) -> None:
-        """Write the bytes for the client, in one call of the kernel if it takes them."""
+        """Write the bytes for the client, with one system call if the socket accepts them."""
         if not self._outgoing:
             return
         outgoing, self._outgoing = self._outgoing, []
@@ -563,7 +563,7 @@ class RelayConnection:
     # --- The flow of bytes ------------------------------------------------------------------------
 
     def _balance(self) -> None:
-        """Read from each side only if the other one takes the bytes and the budget allows it."""
+        """Read from each side only if the other one accepts the bytes and the budget allows it."""
         self._account()
         if self._closed or self._transport.is_closing():
             return
@@ -640,7 +640,7 @@ class RelayConnection:
         self._release()
 
     def _fail_link(self, reason: str, message: str) -> None:
-        """Close both connections at once: a reply that is owed will never come."""
+        """Close both connections at once, because a missing reply will never come."""
         if self._closed:
             return
         self._shared.count_closed(self.session, reason, error=message)

@@ -1,7 +1,7 @@
-"""The authentication of the client of a relay by its broker (``upstream.identity = "client"``).
+"""The broker of a relay authenticates the relay's client (``upstream.identity = "client"``).
 
-Its messages pass as all others do. The first request after them waits for the proof of the broker
-(``client_login``).
+The messages of the login pass to the broker as all others do. The first request after them waits
+until the broker has proved that it accepts the client (``client_login``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the budget of all connections remembers of one relay."""
+"""The data about one relay in the memory budget of all connections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class RelayMemory:
-    """Reported bytes, and whether they stay in use."""
+    """The bytes that a relay has reported, and whether they stay in use."""
 
     __slots__ = ("_requests_seen", "reported_bytes", "stalled_ticks", "waits")
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class RelayRules(NamedTuple):
-    """What the connections of one broker's listener do with requests and replies."""
+    """How the connections of one broker's listener treat requests and replies."""
 
     open_link: OpenLink
     """Begins a connection to the broker."""
     treatments: Callable[[], Mapping[tuple[int, int], Treatment]]
-    """Returns what happens to each (key, version) now."""
+    """Returns the present treatment of each (key, version)."""
     own: Callable[[str], Endpoint]
     """Returns the address of our own node for a client that connected to this host of ours."""
     change: Callable[[str, int, int], Change | None]
@@ -40,4 +40,6 @@ class RelayRules(NamedTuple):
     window_bytes: int
     """Bytes that may wait for one peer before the other one is not read."""
     login: Callable[[], ClientLogin | None] = no_login
-    """Returns what follows the authentication of a new connection; None: clients are not asked."""
+    """Returns the object that follows the login of a new client connection. None if clients need
+    not log in.
+    """

@@ -1,6 +1,7 @@
 """Splits the bytes of a broker into the replies to the requests that were passed to it. Pure.
 
-A reply that nobody changes is handed on as it arrives. One that must be changed is gathered whole.
+A reply that nobody changes is passed on as it arrives. A reply that must be changed is first
+gathered whole.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Piece(NamedTuple):
 
 
 class ReplyStream(FedBytes):
-    """The bytes of one broker. After a ProtocolError no more may be fed or taken."""
+    """The bytes of one broker. After a ProtocolError, do not feed or take any more bytes."""
 
     __slots__ = ("_max_bytes", "_max_passed_bytes", "_slots")
 

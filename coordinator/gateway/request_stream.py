@@ -1,5 +1,5 @@
-"""Splits the bytes of a client into requests: those for us whole, those for a broker as they
-arrive.
+"""Splits the bytes of a client into requests. Requests for us are gathered whole; those for a broker
+pass as they arrive.
 
 Only the first bytes of a passed request are kept until they are complete: its header, and of a
 Produce also its acks. So a Produce of 100 MB takes no more memory than one of 100 bytes. Pure.
@@ -58,7 +58,7 @@ Piece: TypeAlias = Passed | WholeRequest
 
 
 class RequestStream(FedBytes):
-    """The bytes of one client. After a ProtocolError no more may be fed or taken."""
+    """The bytes of one client. After a ProtocolError, do not feed or take any more bytes."""
 
     __slots__ = ("_max_bytes", "_max_passed_bytes", "_treatment")
 

@@ -1,4 +1,4 @@
-"""The sequence numbers of clients' producers in the journal (pure).
+"""The sequence numbers with which we write to the journal for clients' producers (pure).
 
 A producer numbers its batches in each partition from 0 in each epoch, and the broker refuses a gap.
 In the journal's partitions, only we write for the producers.
@@ -12,11 +12,13 @@ from groupkeeper.protocol.record_batches import Sender
 
 _LAST = 2**31 - 1
 MAX_PRODUCERS = 100_000
-"""Producers whose numbers are remembered for one partition. Beyond, the broker is asked again."""
+"""The most producers whose numbers we keep for one partition. If there are more, all are dropped,
+and we ask the broker again.
+"""
 
 
 class Sequences:
-    """The next numbers in one partition."""
+    """The last sequence number of each producer in one partition of the journal."""
 
     def __init__(self) -> None:
         self.is_known = False
@@ -24,7 +26,7 @@ class Sequences:
         self._used: dict[int, tuple[int, int]] = {}
 
     def learn(self, producers: Iterable[tuple[int, int, int]]) -> None:
-        """Replace everything by what the broker knows: (producer id, epoch, last sequence)."""
+        """Replace all numbers by those of the broker: (producer id, epoch, last sequence)."""
         self._used = {producer_id: (epoch, last) for producer_id, epoch, last in producers}
         self.is_known = True
 
@@ -41,7 +43,7 @@ class Sequences:
         return 0 if last == _LAST else last + 1
 
     def used(self, sender: Sender, sequence: int) -> None:
-        """Note that the broker has a batch with this number."""
+        """Record that the broker has a batch with this number."""
         self._used[sender.producer_id] = (sender.producer_epoch, sequence)
         if len(self._used) > MAX_PRODUCERS:
             self.forget()

@@ -14,7 +14,7 @@ DESCRIBE_GROUPS, DESCRIBE_VERSIONS = 15, range(7)
 CONSUMER_GROUP_DESCRIBE, CONSUMER_DESCRIBE_VERSIONS = 69, range(2)
 OFFSET_FETCH, FETCH_VERSIONS = 9, range(2, 10)
 OFFSET_COMMIT, COMMIT_VERSIONS = 8, range(2, 10)
-"""From version 10 on topics are named by id, which a topic of ours may not have."""
+"""From version 10 on, requests name topics by id, and our topics may have none."""
 
 _IDLE: Final = frozenset({"", "Dead", "Empty"})
 _ABSENT: Final = frozenset(
@@ -26,7 +26,7 @@ _ABSENT: Final = frozenset(
 
 
 class GroupsError(Exception):
-    """The upstream refuses, or does not know now. The message is one line for a person."""
+    """The upstream refuses a request, or cannot answer it now. The message is one line."""
 
 
 class UpstreamOffset(NamedTuple):
@@ -113,8 +113,8 @@ class UpstreamGroups:
         return group.group_state not in _IDLE
 
     async def offsets(self, coordinator: AsksBroker, group_id: str) -> list[UpstreamOffset]:
-        """Return all committed offsets. Those of an open transaction are an error: they may still
-        change."""
+        """Return all committed offsets. Raises GroupsError if some are part of an open
+        transaction, because they may still change."""
         row = Row(group_id=group_id, member_id=None, member_epoch=-1, topics=None)
         answer = await coordinator.ask(
             OFFSET_FETCH,

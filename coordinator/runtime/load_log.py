@@ -18,11 +18,11 @@ log = structlog.get_logger(__name__)
 
 LINES: Final = 5
 WINDOW_S: Final = 60.0
-"""In each window of so many seconds, at most ``LINES`` lines have the same event and reason."""
+"""In a window of this length, at most ``LINES`` lines have the same event and reason."""
 
 
 class LoadLog:
-    """The lines of one process about loads."""
+    """Writes the log lines of one process about loads."""
 
     def __init__(self, clock: Clock) -> None:
         self._lines = LineLimit(lambda: clock.now().monotonic_ms / 1000, WINDOW_S, LINES)
@@ -38,7 +38,7 @@ class LoadLog:
             log.error("load_refused", error=reason, retry_ms=retry_ms, left_out=left_out)
 
     def held_by_another(self, shards: int) -> None:
-        """Log that another process has the leases of so many shards."""
+        """Log that another process has leases. ``shards`` is their number."""
         left_out = self._lines.allow("leases_held_by_another")
         if left_out is not None:
             log.warning("leases_held_by_another", shards=shards, left_out=left_out)

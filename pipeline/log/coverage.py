@@ -128,7 +128,7 @@ class Gap(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """Which events of one store bronze has."""
+    """The events of one store that bronze has, and those that it lacks."""
 
     gaps: list[Gap]
     """Its missing events, with or without a snapshot that covers them."""
@@ -179,9 +179,7 @@ class Coverage:
         return limit is not None and seq > limit
 
     def _what_counts(self, segment: HeldSegment) -> HeldSegment | None:
-        """Return a segment without those of its events that were abandoned; None if no event is
-        left.
-        """
+        """Return a segment without its abandoned events; None if no event is left."""
         if not self._is_beyond(segment.log_id, segment.last_seq):
             return segment
         last = self._limits[base_log(segment.log_id)]

@@ -51,7 +51,7 @@ class Span:
         return [(at_ms, self._label(at_ms, step_ms)) for at_ms in moments]
 
     def _label(self, at_ms: int, step_ms: int) -> str:
-        """Format a moment as briefly as the step to the next one allows."""
+        """Format a moment of the axis: as a time, a day or a month, depending on the step."""
         if step_ms < 60_000:
             form = "%H:%M:%S"
         elif step_ms < _DAY_MS:

@@ -14,9 +14,9 @@ from groupkeeper.storage.leases.lives import NodeLife
 
 @asynccontextmanager
 async def short_life(driver: JournalDriver, command: str, lease_ttl_ms: int) -> AsyncIterator[str]:
-    """Begin a life that beats until the end, so that no process can start with the store.
+    """Own the store until the end of the block, so that no other process can open it.
 
-    Raises StoreRefused if a process uses the store.
+    Begins a life and beats. Raises StoreRefused if another process uses the store.
     """
     name = f"groupkeeper storage {command}"
     life = NodeLife(0, f"{command}-{uuid.uuid4().hex}", name, 0)

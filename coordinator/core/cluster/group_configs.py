@@ -179,7 +179,7 @@ def _value_error(key: ConfigKey, value: str, limits: CoreLimits) -> str | None:
 
 
 def value_bounds(key: ConfigKey, limits: CoreLimits) -> tuple[int, int]:
-    """Return the least and the greatest value of a number."""
+    """Return the least and the greatest value of a config that is a number."""
     if key.triple is None:
         return key.least, key.most
     return getattr(limits, key.triple.least), getattr(limits, key.triple.most)
