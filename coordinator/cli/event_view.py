@@ -242,7 +242,7 @@ def _offsets(
 
 
 def _listed(rows: Sequence[tuple[str, str]]) -> str:
-    """List the first texts by topic, and how many there are more."""
+    """Return the first texts, grouped by topic, and the number of the others."""
     named: dict[str, list[str]] = {}
     for topic, text in rows[:MAX_PARTITIONS]:
         named.setdefault(topic, []).append(text)

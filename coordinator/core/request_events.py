@@ -21,7 +21,7 @@ from groupkeeper.coordinator.core.state import ShardState
 def add_created_event(
     shard: ShardState, request: JoinGroup | OffsetCommit | TxnOffsetCommit
 ) -> None:
-    """Add the event that the request created its group."""
+    """Add the event ``group_created`` of the group that the request has created."""
     api = type(request).__name__
     shard.event(GroupCreated(group_id=request.group_id, **of_client(request.client), api=api))
 

@@ -21,7 +21,7 @@ from groupkeeper.protocol.writer import Row
 log = structlog.get_logger(__name__)
 
 FETCH: Final = 1, range(13, 16)
-"""From version 13 on, a fetch names the topic by its id, so it never reads a new topic of that name."""
+"""From version 13 on, a fetch names the topic by id: it never reads a new topic of that name."""
 FETCH_WAIT_MS: Final = 500
 FETCH_BYTES: Final = 8 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024

@@ -31,8 +31,8 @@ LOST_LINE_S: Final = 1.0
 """If several shards are lost within this time, one log line reports them."""
 
 SWEEP_LIMIT_S: Final = 40.0
-"""The most time for one check of a shard, because its partition may have no leader now. It is longer
-than a request may take: only a request that times out closes a connection to a silent broker."""
+"""The most time for one check of a shard, because its partition may have no leader now. A request
+may take less: only a request that times out closes a connection to a silent broker."""
 
 GO_ON_S: Final = 10.0
 """The most time for one attempt of a shard to continue. Its partition may have no leader now."""

@@ -5,8 +5,8 @@ broker as their bytes arrive, and its replies come back in the same way. One que
 and the slots of passed requests, so replies leave in the order of the requests.
 
 Bytes are held only if a peer does not read them. Then we stop reading from the other side until
-they are sent. So one connection holds about ``upstream.window_bytes`` each way, whatever the size of
-a frame. It reports these bytes to the budget of all connections (``server.budget``).
+they are sent. So one connection holds about ``upstream.window_bytes`` each way, whatever the size
+of a frame. It reports these bytes to the budget of all connections (``server.budget``).
 
 An error closes these two connections, and no other one.
 

@@ -1,5 +1,5 @@
-"""Splits the bytes of a client into requests. Requests for us are gathered whole; those for a broker
-pass as they arrive.
+"""Splits the bytes of a client into requests. Requests for us are gathered whole. Requests for a
+broker pass as they arrive.
 
 Only the first bytes of a passed request are kept until they are complete: its header, and of a
 Produce also its acks. So a Produce of 100 MB takes no more memory than one of 100 bytes. Pure.

@@ -60,7 +60,7 @@ class AsksCluster(Protocol):
 
 
 CommitErrors: TypeAlias = Mapping[tuple[str, int], int]
-"""(topic, partition) -> the error with which the upstream refuses it."""
+"""The refused partitions: (topic, partition) -> the error of the upstream."""
 
 
 class UpstreamGroups:

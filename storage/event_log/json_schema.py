@@ -53,7 +53,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _of_kind(kind: Kind) -> dict[str, Any]:
-    """Return a rule: an event of this kind has the fields of this kind."""
+    """Return the rule that says which fields an event of this kind has."""
     return {
         "if": {"properties": {"kind": {"const": kind.name}}, "required": ["kind"]},
         "then": {"description": kind.meaning, **_object(kind.fields)},

@@ -68,8 +68,9 @@ class LogClock:
     ) -> None:
         """Begin a new log after the log ``after``, whose last durable append was at ``ts_ms``.
 
-        ``store`` is the recorded name of the store. "": none is recorded, so the log ``after``
-        names it. The first log of a store names it in any case. None: the name stays.
+        ``store`` is the recorded name of the store. If it is "", no name is recorded, and the store
+        gets the name of the log ``after``. If it is None, the name does not change. If there is no
+        earlier log, the store always gets the name of its first log.
         """
         self._durable_log_id = after
         self._minted.clear()

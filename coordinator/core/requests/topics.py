@@ -136,10 +136,10 @@ class ChangeUpstreamResult(ClusterResult, frozen=True):
 
 
 class ChangeUpstream(ClusterRequest, frozen=True):
-    """Store what must outlive a restart of the upstream cluster (gateway mode): the ports of
-    listeners, and the cluster id.
+    """Store the ports of listeners and the cluster id of the upstream (gateway mode), so that they
+    are known after a restart.
 
-    A port of 0 takes the port of a broker back. The caller chooses the ports. An empty cluster id
+    The caller chooses the ports. A port of 0 removes the port of a broker. An empty cluster id
     changes nothing.
     """
 

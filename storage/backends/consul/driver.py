@@ -622,7 +622,7 @@ class ConsulDriver:
 
 
 async def _found(client: ConsulClient, *operations: Operation) -> dict[str, ConsulEntry]:
-    """Execute operations. Return the entries by their keys. A read comes after a write."""
+    """Execute operations. Return the entries that they read or changed, by their keys."""
     return {entry.key: entry for entry in await client.execute(*operations)}
 
 

@@ -132,7 +132,7 @@ class LogSpan(NamedTuple):
 
 @runtime_checkable
 class HasFigures(Protocol):
-    """A driver with figures of its own for ``stats`` of the store."""
+    """A driver that adds figures to the ``stats`` of the store."""
 
     def figures(self) -> Mapping[str, float]:
         """Return figures by name. Called often, so it must not iterate over groups."""
@@ -150,7 +150,7 @@ class HasLeftovers(Protocol):
         ...
 
     async def remove_leftovers(self, life_id: str) -> None:
-        """Remove all of it under our own life. The journals of ended lives are folded."""
+        """Remove these leftovers under our own life. The journals of ended lives are folded."""
         ...
 
 

@@ -23,7 +23,7 @@ from groupkeeper.storage.event_log.source import Address, LogHead
 
 
 class OwnJournal(Protocol):
-    """The journal of this process, as far as its events matter."""
+    """The part of the journal of this process that its events need."""
 
     def life_id(self) -> str | None:
         """Return the id of our registration with the store; None if it has ended."""
@@ -113,7 +113,7 @@ class JournalEvents:
         self._sealed_seq = seq
 
     async def begin_log(self, life_id: str, end: JournalEnd, reason: LogReason) -> None:
-        """Begin the log of a life, behind the end of its node's log. Record the store's name."""
+        """Begin the log of a life, after the last log of its node. Record the store's name."""
         note = await self.note()
         self.clock.begin(end.log_id, end.ts_ms or None, reason, store=note.store)
         if note.store != self.clock.store:
@@ -146,7 +146,7 @@ class JournalEvents:
 
 
 class _OwnLook:
-    """Looks at the events of this process, until the store loses some."""
+    """Reads the events of this process, until the store loses some."""
 
     def __init__(self, events: JournalEvents, generation: int) -> None:
         self._events = events

@@ -23,7 +23,7 @@ from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote
 
 
 class SealNote(msgspec.Struct, frozen=True):
-    """What a node has recorded about its log, and about its files of events."""
+    """The note of a node about its log and its files of events."""
 
     log_ids: frozenset[str] = frozenset()
     log_dir: str | None = None
@@ -45,7 +45,7 @@ def note_of(data: bytes) -> SealNote:
 
 
 class LogLook(Protocol):
-    """Looks at the events of one node."""
+    """Reads the events of one node."""
 
     async def view(self) -> LogView:
         """Return the events at this moment."""

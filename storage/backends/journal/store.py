@@ -363,7 +363,7 @@ class JournalStorage:
 
     async def _acquire(self, shards: Collection[ShardId]) -> Mapping[ShardId, LeaseEpoch]:
         """Acquire the shards in the present life. Raises StorageError if the leases were lost
-        before the answer came: nothing would show later that they are not valid.
+        before the answer came, because nothing would show later that they are not valid.
         """
         losses = self._losses
         epochs = await self._driver.acquire(str(self._life_id), shards)
@@ -636,7 +636,7 @@ class JournalStorage:
 
 
 class _OwnJournal:
-    """What the event source sees of a storage (``event_source.OwnJournal``)."""
+    """The part of a storage that the event source uses (``event_source.OwnJournal``)."""
 
     def __init__(self, storage: JournalStorage) -> None:
         self._storage = storage
@@ -664,8 +664,8 @@ def _record_of(is_group: bool, key: str, data: bytes) -> Record:
 
 
 def _is_told(failures: int) -> bool:
-    """Return True for the 1st, 2nd, 4th, 8th ... failure in a row. An outage of two minutes would
-    otherwise write hundreds of lines.
+    """Return True if the failure is logged: the 1st, 2nd, 4th, 8th ... in a row. An outage of two
+    minutes would otherwise write hundreds of lines.
     """
     return failures & (failures - 1) == 0
 

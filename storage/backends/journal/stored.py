@@ -1,4 +1,4 @@
-"""What a store of keys and values keeps beside the values of groups, as bytes (pure).
+"""Encodes the data that a store of keys and values keeps beside the values of groups (pure).
 
 ZooKeeper and Consul share this: the identity of the store, lives, the owners of shards, the ends of
 logs, and the entries of journals.
