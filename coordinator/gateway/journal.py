@@ -58,9 +58,7 @@ ANSWER_S: Final = 15.0
 """After this time a client gets an error to try again. The record may still be written."""
 
 MAX_IN_FLIGHT: Final = 10_000
-"""The most TxnOffsetCommits that are written at a time. Above it they are refused, and clients try
-again.
-"""
+"""The most TxnOffsetCommits written at a time. More are refused, and clients try again."""
 
 
 class JournalSettings(NamedTuple):
