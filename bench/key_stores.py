@@ -29,7 +29,7 @@ async def measure_zookeeper(directory: Path, appends: int) -> None:
         for row in range(appends):
             items = load.items()
             await ours.measure(lambda items=items: load.storage.append(items))
-            data = load.storage._entries[-1].payload
+            data = load.storage._journal.entries[-1].payload
             create = partial(client.create, f"/raw-{row}", data)
             await theirs.measure(lambda create=create: asyncio.to_thread(create))
         print_beside(ours, theirs)
@@ -52,7 +52,7 @@ async def measure_consul(directory: Path, appends: int) -> None:
             for row in range(appends):
                 items = load.items()
                 await ours.measure(lambda items=items: load.storage.append(items))
-                data = load.storage._entries[-1].payload
+                data = load.storage._journal.entries[-1].payload
                 put = partial(client.put, f"/v1/kv/raw-{row}", content=data)
                 await theirs.measure(put)
         print_beside(ours, theirs)

@@ -61,7 +61,7 @@ async def measure_appends(server: RealPostgres, directory: Path, appends: int) -
     for row in range(appends):
         items = postgres.items()
         await ours.measure(lambda items=items: postgres.storage.append(items))
-        payload = postgres.storage._entries[-1].payload
+        payload = postgres.storage._journal.entries[-1].payload
         insert = partial(raw.execute, "INSERT INTO raw VALUES ($1, $2)", row, payload)
         await theirs.measure(insert)
         items = sqlite.items()

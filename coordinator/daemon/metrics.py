@@ -361,6 +361,12 @@ DEFINITIONS: tuple[Definition, ...] = (
         "A process that takes over must fold them first. It grows while folds fail (fold_failed).",
     ),
     Definition(
+        "storage_journal_beyond_bound",
+        "gauge",
+        "1 if a shared store refuses all writes because of appends that could not be folded.",
+        "Alert when it is 1. Nothing acknowledged is lost; the log says why (fold_failed).",
+    ),
+    Definition(
         "storage_lease_seconds_left",
         "gauge",
         "How long the shards of a shared store may answer without another beat (sign of life).",

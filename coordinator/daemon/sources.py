@@ -34,6 +34,7 @@ _STORE_GAUGES = {
     "storage_wal_bytes": "wal_bytes",
     "storage_fold_failures": "fold_failures",
     "storage_journal_bytes": "journal_bytes",
+    "storage_journal_beyond_bound": "journal_beyond_bound",
     "storage_lease_seconds_left": "lease_time_left_s",
     "storage_mirror_lag_seconds": "mirror_lag_s",
     "storage_set_backs": "set_backs",

@@ -37,6 +37,7 @@ class Node:
     """One life of one process."""
 
     def __init__(self, world: World, name: str, trouble: float, *, has_topics: bool = True) -> None:
+        self._world = world
         self.name = name
         self.has_topics = has_topics
         self.is_dead = False
@@ -91,19 +92,22 @@ class Node:
 
     async def _start(self) -> None:
         while not self.is_dead:
-            had_trouble = self.fate.trouble > 0  # it may come and go while this takes
+            had_trouble = self._has_trouble()  # it may come and go while this takes
             self.is_lapsed = False
             try:
                 await self.coordinator.start()
             except Exception:
                 if self.is_dead:
                     return
-                if not (had_trouble or self.fate.trouble or self.is_lapsed):
+                if not (had_trouble or self._has_trouble() or self.is_lapsed):
                     raise
                 await asyncio.sleep(1)  # a supervisor starts it again
             else:
                 self.is_ready = True
                 return
+
+    def _has_trouble(self) -> bool:
+        return self.fate.trouble > 0 or self._world.folds_fail()
 
     def check_leftovers(self) -> None:
         """Note what its shards should have deleted by now."""

@@ -27,6 +27,12 @@ def test_world_of_a_journal(seed: int) -> None:
     run_world(seed, "journal")
 
 
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_world_of_a_journal_that_is_not_folded(seed: int) -> None:
+    figures = run_world(seed, "journal that is not folded")
+    assert figures.faults["fold while folds fail"]
+
+
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_a_seed_is_one_world(seed: int) -> None:
     assert run_world(seed) == run_world(seed)

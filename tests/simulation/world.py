@@ -50,10 +50,12 @@ KINDS = ("memory", "owners", "sqlite", "lanes", "owners", "memory")
 """The stores of worlds: memory in one lane, the same with two processes under leases, SQLite, and
 memory with a lane for each shard.
 """
-StoreKind = Literal["", "shared memory", "journal"]
+StoreKind = Literal["", "shared memory", "journal", "journal that is not folded"]
 """What replaces the store of a world: nothing, memory that several processes share (if it is memory
-at all), or a journal.
+at all), a journal, or one whose folds fail for most of the time.
 """
+FOLDS_WORK_S, FOLDS_FAIL_S = 20, 40
+"""In the last of these, folds work for so long, then fail for so long, and so on."""
 ODD = 8
 TOPICS_COME_LATER = 1
 BY_NAME = 4
@@ -120,9 +122,11 @@ class World:
         self.has_few_groups = self.is_odd(FEW_GROUPS)
         kind = "by name" if self.is_odd(BY_NAME) else KINDS[seed % len(KINDS)]
         self.kind = kind
+        self._has_bad_folds = store == "journal that is not folded"
         self.shards = SHARDS
         self.backend = self._backend(kind, store)
-        self.names = ("a", "b") if kind == "owners" and store != "journal" else ("a",)
+        has_two = kind == "owners" and not store.startswith("journal")
+        self.names = ("a", "b") if has_two else ("a",)
         self.share_of_wire = random.choice((0.0, 0.5, 1.0))
         self.retention_ms = random.choice((15_000, 60_000, 600_000))
         self.append_timeout_ms = random.choice((500, 2_000))
@@ -134,8 +138,8 @@ class World:
         )
 
     def _backend(self, kind: str, store: StoreKind) -> Backend:
-        if store == "journal":
-            return JournalBackend(self)
+        if store.startswith("journal"):
+            return JournalBackend(self, folds_fail=self._has_bad_folds)
         if kind == "sqlite":
             return SqliteBackend(self)
         backend = MemoryBackend(self, one_lane=kind != "lanes", by_name=kind == "by name")
@@ -146,6 +150,11 @@ class World:
     def is_odd(self, *oddities: int) -> bool:
         """Return whether the world differs in one of these ways."""
         return self._oddity in oddities
+
+    def folds_fail(self) -> bool:
+        """Return whether no fold of a journal succeeds now."""
+        since_s = self.age_s() % (FOLDS_WORK_S + FOLDS_FAIL_S)
+        return self._has_bad_folds and not self.is_at_peace and since_s >= FOLDS_WORK_S
 
     # --- Time -------------------------------------------------------------------------------------
 

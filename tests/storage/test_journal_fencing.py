@@ -346,9 +346,12 @@ async def test_a_fold_that_fails_is_tried_again_and_no_append_fails() -> None:
         for offset in range(3):
             await asyncio.sleep(1)
             await owner.append(0, [commit("g", offset)])
-        assert owner.storage.unfolded()
+        assert owner.storage.stats()["unfolded"]
+        assert not owner.storage.unfolded(), "an idle owner would try again at once"
     pause.failing.clear()
+    await asyncio.sleep(1)
     await owner.fold_all()
+    assert owner.storage.stats()["unfolded"] == 0
     assert await offset_after_load(owner) == 2
     seqs = [event["seq"] for event in server.events()]
     assert seqs == [*range(1, 7)]

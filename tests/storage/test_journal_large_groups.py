@@ -10,7 +10,8 @@ from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.storage.backends.journal import unfolded
-from groupkeeper.storage.backends.journal.store import FOLD_EVERY_MS, JournalStorage
+from groupkeeper.storage.backends.journal.life_journal import FOLD_EVERY_MS
+from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.journal.unfolded import FoldPortion, Unfolded
 from groupkeeper.storage.base import Batch, ShardAppend
 from groupkeeper.storage.codec import group_pieces

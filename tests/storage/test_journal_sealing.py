@@ -74,7 +74,7 @@ class SealedSite:
         store = sealed.store
         if store._beating is not None:
             store._beating.cancel()
-        await store._end_of_fold()
+        await store._journal.end_of_fold()
         await store._driver.close()
 
     async def read(self, after_seq: int = 0) -> list[EventDict]:

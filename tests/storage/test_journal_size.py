@@ -7,8 +7,9 @@ import itertools
 
 import pytest
 
-from groupkeeper.storage.backends.journal import store
-from groupkeeper.storage.backends.journal.store import MOST_FULL_WAIT_MS, JournalStorage
+from groupkeeper.storage.backends.journal import life_journal
+from groupkeeper.storage.backends.journal.life_journal import MOST_FULL_WAIT_MS
+from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.journal.succession import PORTION_BYTES
 from groupkeeper.storage.base import Batch, ShardId
 from tests.helpers.core.records import commit
@@ -74,7 +75,7 @@ async def test_an_append_to_a_full_journal_waits_for_the_fold(
 ) -> None:
     entry_bytes, metadata = (ENTRY_BYTES, BIG) if limit == "bytes" else (1_000_000, "")
     if limit == "requests":
-        monkeypatch.setattr(store, "MAX_JOURNAL_REQUESTS", 3)
+        monkeypatch.setattr(life_journal, "MAX_JOURNAL_REQUESTS", 3)
     server, held = FakeServer(), HeldFolds()
     owner = await an_owner(server, held, entry_bytes)
     held.gate = Gate()

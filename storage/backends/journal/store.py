@@ -2,10 +2,10 @@
 
 An append is one entry of the journal, written in one round trip. The append succeeds only if the
 registration of this process, its life, has not ended (``storage.leases.lives``). Later a fold
-writes one value for each group that changed, and deletes the entry. See
+writes one value for each group that changed, and deletes the entry (``life_journal``). See
 docs/decisions/0035-journal.md.
 
-Long because the life, the append and the fold change the same few fields.
+Long because the life and the append change the same few fields.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import structlog
 
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.storage.backends.journal.beating import beating
 from groupkeeper.storage.backends.journal.driver import (
-    Fold,
     HasFigures,
     JournalDriver,
     JournalEnd,
@@ -31,8 +30,8 @@ from groupkeeper.storage.backends.journal.driver import (
     StoreLook,
 )
 from groupkeeper.storage.backends.journal.event_source import JournalEvents
-from groupkeeper.storage.backends.journal.succession import event_rows, fold_ended
-from groupkeeper.storage.backends.journal.unfolded import FoldPortion, Unfolded
+from groupkeeper.storage.backends.journal.life_journal import LifeJournal, error_text, is_told
+from groupkeeper.storage.backends.journal.succession import fold_ended
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
     ROUND_TRIPS,
@@ -64,34 +63,6 @@ from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
 from groupkeeper.storage.leases.lives import LifeWatch, NodeLife, ReadTime, beat_interval_ms
 from groupkeeper.storage.segment_lines import EventDict
 
-FOLD_EVERY_MS: Final = 250
-"""The shortest time between the beginnings of two folds. So a group that changes often is saved as
-a whole four times a second, and not with every commit."""
-
-FOLD_PAUSES: Final = 10
-"""A fold that takes long begins that many times as rarely. A large group is written as a whole, so
-small commits to it would otherwise occupy the store all the time."""
-
-MOST_FOLD_PAUSE_MS: Final = 5_000
-"""The longest time between the begins of two folds because of ``FOLD_PAUSES``."""
-
-MAX_JOURNAL_REQUESTS: Final = 5_000
-"""Appends wait while the journal has at least so many requests. If this process dies, another
-process must fold all of them before anyone can load the shards."""
-
-JOURNAL_ENTRIES: Final = 2
-"""Appends also wait while the journal has as many bytes as so many of the largest entries: one that
-is folded, and one that is written meanwhile. Large metadata would otherwise fill the memory of
-ZooKeeper's servers, and that of the process that takes over."""
-
-MOST_FULL_WAIT_MS: Final = 1_000
-"""The longest time that an append waits because the journal is full. If it waited for the end of a
-slow fold, it would fail, and all shards would be loaded again."""
-
-MOST_IDLE_WAIT_MS: Final = 100
-"""The longest time that an append with nothing to write waits for a fold. Meanwhile no shard can
-write."""
-
 CLEAN_EVERY_MS: Final = 60_000
 """The interval at which old events are deleted."""
 
@@ -102,6 +73,13 @@ def boot_time_ms() -> int:
     """Return the time since the machine started. Time in which the machine slept counts too."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1_000_000
+
+
+class Succession(NamedTuple):
+    """A life that has begun, and folds the journals of ended lives before it writes."""
+
+    life_id: str
+    end: JournalEnd
 
 
 class JournalStorage:
@@ -147,6 +125,8 @@ class JournalStorage:
         self._begun: list[str] = []
         """The ids of all lives of this process that may not have ended. A new one may begin while
         the end of an old one is unknown."""
+        self._taking_over: Succession | None = None
+        """A new life that has begun, but has not folded all journals of ended lives."""
         self._is_in_doubt = False
         """True if it is unknown whether the last append was stored: while it is in flight, and
         after an error."""
@@ -156,17 +136,8 @@ class JournalStorage:
         not count."""
         self._end = JournalEnd(None, 1, 0)
         """The last durable event."""
-        self._last_row = 0
-        self._max_bytes = JOURNAL_ENTRIES * driver.max_entry_bytes
-        self._entries: deque[JournalEntry] = deque()
-        """The entries that may still be in the journal."""
-        self._entry_bytes = 0
-        """The size of their payloads."""
-        self._unfolded = Unfolded()
-        self._folding: asyncio.Task[None] | None = None
-        self._folded_ms = 0
-        self._fold_pause_ms = FOLD_EVERY_MS
-        self._fold_failures = 0
+        self._journal = self._new_journal("")
+        """The journal of the present life, or of the last one."""
         self._beat_failures = 0
         self._set_backs = 0
         self._events = JournalEvents(driver, node_id, _OwnJournal(self), self._log_clock)
@@ -201,8 +172,10 @@ class JournalStorage:
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait([self._beating])
-        await self._end_of_fold()
+        await self._journal.end_of_fold()
         life_id, self._life_id = self._life_id, None
+        if self._taking_over is not None:
+            life_id, self._taking_over = self._taking_over.life_id, None
         self._read_time.life_ended()
         try:
             if life_id is not None:
@@ -218,7 +191,43 @@ class JournalStorage:
     async def _begin_life(self) -> None:
         """End the lives of processes that do not beat any more. Then begin a life for this process,
         and fold the journals of ended lives. Raises StoreRefused if another process uses the store.
+
+        If a journal cannot be folded, the next call tries again in the same life. Otherwise hours
+        of failing folds would leave thousands of ended lives.
         """
+        if self._taking_over is None:
+            self._taking_over = await self._register()
+        life_id, end = self._taking_over
+        try:
+            async with beating(self._driver, life_id, self._ttl_ms):  # a large journal takes long
+                await self._fold_ended_lives(life_id)
+        except LifeOver:
+            self._taking_over = None
+            raise
+        self._taking_over = None
+        is_set_back = end.next_seq < self._end.next_seq
+        if is_set_back:
+            _log.error(
+                "store_set_back",
+                store=self._driver.name,
+                last_seq=end.next_seq - 1,
+                expected_seq=self._end.next_seq - 1,
+            )
+            self._set_backs += 1
+        self._end = end
+        self._journal = self._new_journal(life_id)
+        self._epochs.clear()
+        reason = LogReason.OLDER_STORE if is_set_back else LogReason.START
+        await self._events.begin_log(life_id, end, reason)
+        self._is_in_doubt = False
+        self._life_id = life_id
+        await self._beat()
+
+    def _new_journal(self, life_id: str) -> LifeJournal:
+        return LifeJournal(self._driver, life_id, self._timer_ms, partial(self._clean, life_id))
+
+    async def _register(self) -> Succession:
+        """Begin a life of this process, as soon as no other one goes on."""
         for begun_before in self._begun:  # its begin or its end is in doubt
             await self._driver.end_life(begun_before, None)
         self._begun.clear()
@@ -230,30 +239,20 @@ class JournalStorage:
             begun = await self._driver.begin_life(life)
             if begun.others:
                 raise self._in_use(begun.others[0])
-        async with beating(self._driver, life.life_id, self._ttl_ms):  # a large journal takes long
-            for ended in await self._driver.ended_lives():
-                await fold_ended(self._driver, life.life_id, ended)
-                _log.info("life_folded", store=self._driver.name, life=ended)
-        is_set_back = begun.end.next_seq < self._end.next_seq
-        if is_set_back:
-            _log.error(
-                "store_set_back",
-                store=self._driver.name,
-                last_seq=begun.end.next_seq - 1,
-                expected_seq=self._end.next_seq - 1,
-            )
-            self._set_backs += 1
-        self._end = begun.end
-        self._last_row = 0
-        self._entries.clear()
-        self._entry_bytes = 0
-        self._unfolded = Unfolded()
-        self._epochs.clear()
-        reason = LogReason.OLDER_STORE if is_set_back else LogReason.START
-        await self._events.begin_log(life.life_id, begun.end, reason)
-        self._is_in_doubt = False
-        self._life_id = life.life_id
-        await self._beat()
+        return Succession(life.life_id, begun.end)
+
+    async def _fold_ended_lives(self, life_id: str) -> None:
+        for ended in await self._driver.ended_lives():
+            try:
+                await fold_ended(self._driver, life_id, ended)
+            except (LifeOver, StoreRefused):
+                raise
+            except StorageError as error:
+                raise StorageError(
+                    f"the journal of an ended life cannot be folded, and until then nothing can be "
+                    f"written: {error}"
+                ) from error
+            _log.info("life_folded", store=self._driver.name, life=ended)
 
     async def _wait_until_dead(self, others: Sequence[NodeLife]) -> None:
         """Watch the counters of the other lives. End each life whose counter has stood still for
@@ -290,11 +289,11 @@ class JournalStorage:
                 self._beat_failures = 0
             except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may succeed
                 self._beat_failures += 1
-                if _is_told(self._beat_failures):
+                if is_told(self._beat_failures):
                     _log.warning(
                         "beat_failed",
                         store=self._driver.name,
-                        error=_text(error),
+                        error=error_text(error),
                         in_a_row=self._beat_failures,
                     )
             took_ms = self._timer_ms() - began_ms
@@ -376,7 +375,7 @@ class JournalStorage:
         if life_id is not None:
             await self._driver.end_life(life_id, None)
             self._lose_life()
-        await self._end_of_fold()
+        await self._journal.end_of_fold()
         await self._begin_life()
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
@@ -400,7 +399,7 @@ class JournalStorage:
         ours = [lease.shard for lease in leases if self._epochs.get(lease.shard) == lease.epoch]
         for shard in ours:
             del self._epochs[shard]
-        if ours and self._life_id is not None and not self._unfolded.requests:
+        if ours and self._life_id is not None and not self._journal.requests:
             await self._driver.release(self._life_id, ours)
 
     # --- loading ----------------------------------------------------------------------------------
@@ -415,13 +414,13 @@ class JournalStorage:
         loaded, no fold deletes its entries from the journal.
         """
         self._check_open()
-        await self._end_of_fold()
+        await self._journal.end_of_fold()
         async for values in self._driver.read(shards):
             for value in values:
                 if value.data is not None:
                     yield value.shard, [_record_of(value.is_group, value.key, value.data)]
         wanted = frozenset(shards)
-        for entry in [*self._entries]:
+        for entry in [*self._journal.entries]:
             for item in decode_payload(entry.payload).items:
                 if item.shard in wanted:
                     yield item.shard, [r for batch in item.batches for r in batch.records]
@@ -440,15 +439,14 @@ class JournalStorage:
         if self._is_in_doubt:
             raise StorageError(f"{self._driver.name}: an append is refused after one in doubt")
         if not any(item.batches for item in ours):
-            await self._only_fold(ours)
+            await self._journal.only_fold(ours)
             return fenced
+        journal, life_id, losses = self._journal, self._life_id, self._losses
         entry = self._encode(ours)
-        portion = self._portion(ours, entry)
-        life_id, losses = self._life_id, self._losses
+        portion = journal.portion(ours, entry)
         self._is_in_doubt = True
         try:
-            if self._is_filled(1, len(entry.payload)):
-                await self._end_of_fold(MOST_FULL_WAIT_MS / 1000)
+            await journal.wait_for_room(entry)
             await self._driver.append(life_id, entry)
         except LifeOver:
             if self._life_id == life_id:  # otherwise a new life has begun since
@@ -461,12 +459,8 @@ class JournalStorage:
         if entry.event_count:
             next_seq = self._end.next_seq + entry.event_count
             self._end = JournalEnd(entry.log_id, next_seq, entry.ts_ms)
-        self._last_row = entry.row
-        self._entries.append(entry)
-        self._entry_bytes += len(entry.payload)
         self._log_clock.written()
-        if portion is not None:
-            self._begin_fold(portion)
+        journal.appended(entry, portion)
         return fenced
 
     def _encode(self, items: Sequence[ShardAppend]) -> JournalEntry:
@@ -477,101 +471,14 @@ class JournalStorage:
             first = [ShardAppend(CLUSTER_SHARD, fence, [Batch([], [started])], items[0].saved)]
         written = [*first, *items]
         batches = [batch for item in written for batch in item.batches]
-        row = self._last_row + 1
-        self._unfolded.note(row, items)
         return JournalEntry(
-            row,
+            self._journal.note(items),
             self._end.next_seq,
             sum(count_events(batch.records, batch.events) for batch in batches),
             stamp.log_id,
             stamp.ts_ms,
             encode_payload(stamp, 0, written),
         )
-
-    # --- folding ----------------------------------------------------------------------------------
-
-    def _portion(self, items: Sequence[ShardAppend], entry: JournalEntry) -> FoldPortion | None:
-        """Encode the values that are folded with this append. Return None if a fold is in flight or
-        has just begun.
-        """
-        now_ms = self._timer_ms()
-        is_time = now_ms - self._folded_ms >= self._fold_pause_ms
-        is_due = is_time or self._is_filled(0.5, len(entry.payload))
-        if self._folding is not None or not is_due:
-            return None
-        self._folded_ms = now_ms
-        return self._unfolded.take({item.shard: item.saved for item in items}, entry.row)
-
-    def _is_filled(self, share: float, more_bytes: int = 0) -> bool:
-        """Return True if the journal with ``more_bytes`` more is fuller than this share of its
-        limit.
-        """
-        return (
-            self._unfolded.requests > MAX_JOURNAL_REQUESTS * share
-            or self._entry_bytes + more_bytes > self._max_bytes * share
-        )
-
-    def _begin_fold(self, portion: FoldPortion) -> None:
-        self._folding = asyncio.get_running_loop().create_task(self._fold(portion))
-
-    async def _only_fold(self, items: Sequence[ShardAppend]) -> None:
-        if self._folding is None:
-            saved = {item.shard: item.saved for item in items}
-            self._begin_fold(self._unfolded.take(saved, self._last_row))
-        await self._end_of_fold(MOST_IDLE_WAIT_MS / 1000)
-
-    def _leaving(self, trim_row: int) -> list[JournalEntry]:
-        """Return the oldest entries up to a row, but not more bytes than a full journal has.
-
-        While folds fail, the journal grows beyond its limit. To move all its events in one call
-        could take longer than a call may.
-        """
-        leaving: list[JournalEntry] = []
-        size = 0
-        for entry in self._entries:
-            size += len(entry.payload)
-            if entry.row > trim_row or (leaving and size > self._max_bytes):
-                break
-            leaving.append(entry)
-        return leaving
-
-    async def _fold(self, portion: FoldPortion) -> None:
-        """Write the values of one fold, and delete the entries that they replace. If this fails,
-        the values are written again later. No append fails because of a failed fold.
-        """
-        unfolded, life_id = self._unfolded, self._life_id
-        began_ms = self._timer_ms()
-        gone = self._leaving(portion.trim_row)
-        if gone:
-            portion = portion._replace(trim_row=gone[-1].row)
-        try:
-            if life_id is None:
-                raise LifeOver("the life has ended")
-            fold = Fold(await portion.encoded(), portion.trim_row, await event_rows(gone))
-            await self._driver.fold(life_id, life_id, fold)
-            unfolded.succeeded(portion)
-            if unfolded is self._unfolded:
-                for entry in gone:
-                    self._entries.popleft()
-                    self._entry_bytes -= len(entry.payload)
-            self._fold_failures = 0
-            await self._clean(life_id)
-        except LifeOver:
-            pass  # whoever ended this life folds its journal
-        except Exception as error:  # noqa: BLE001 - whatever it is, the journal has the records
-            unfolded.failed(portion)
-            self._fold_failures += 1
-            if _is_told(self._fold_failures):
-                _log.error(
-                    "fold_failed",
-                    path=self._driver.name,
-                    error=_text(error),
-                    in_a_row=self._fold_failures,
-                )
-        finally:
-            took_ms = self._timer_ms() - began_ms
-            self._fold_pause_ms = min(max(FOLD_EVERY_MS, FOLD_PAUSES * took_ms), MOST_FOLD_PAUSE_MS)
-            self._folding = None
 
     async def _clean(self, life_id: str) -> None:
         """Delete old events from the event log, if the last deletion was long enough ago."""
@@ -584,15 +491,10 @@ class JournalStorage:
         except StorageError as error:  # the fold before it has succeeded
             _log.warning("events_not_deleted", path=self._driver.name, error=str(error))
 
-    async def _end_of_fold(self, limit_s: float | None = None) -> None:
-        """Wait until no fold is in flight, or until the time is over."""
-        if self._folding is not None:
-            await asyncio.wait([self._folding], timeout=limit_s)
-
     # --- figures ----------------------------------------------------------------------------------
 
     def unfolded(self) -> int:
-        return self._unfolded.requests
+        return self._journal.unfolded()
 
     def stats(self) -> dict[str, float]:
         figures = self._driver.figures() if isinstance(self._driver, HasFigures) else {}
@@ -600,9 +502,10 @@ class JournalStorage:
             **figures,
             "last_seq": self._end.next_seq - 1,
             "rows": self._end.next_seq - 1,  # a row of the event log ends with this number
-            "unfolded": self._unfolded.requests,
-            "fold_failures": self._fold_failures,
-            "journal_bytes": self._entry_bytes,
+            "unfolded": self._journal.requests,
+            "fold_failures": self._journal.fold_failures,
+            "journal_bytes": self._journal.bytes,
+            "journal_beyond_bound": float(self._journal.is_beyond_bound),
             "lease_time_left_s": self.read_time_left_ms() / 1000,
             "set_backs": self._set_backs,
             **{ROUND_TRIPS + call: count for call, count in self._driver.round_trips.items()},
@@ -614,7 +517,7 @@ class JournalStorage:
 
     async def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
         """Yield the durable events of a group, oldest first, from the time ``since_ms`` on."""
-        entries = [*self._entries]
+        entries = [*self._journal.entries]
         seen: dict[str, int] = {}
         """By log: another node, or a store that was set back, has used the same seqs."""
         async for event in self._driver.history(group_id, since_ms):
@@ -645,7 +548,7 @@ class _OwnJournal:
         return self._storage._life_id
 
     def entries(self) -> Sequence[JournalEntry]:
-        return self._storage._entries
+        return self._storage._journal.entries
 
     def end(self) -> JournalEnd:
         return self._storage._end
@@ -661,14 +564,3 @@ def _record_of(is_group: bool, key: str, data: bytes) -> Record:
     except StorageError as error:
         kind = "group" if is_group else "record"
         raise StoreRefused(f"the value of {kind} {key!r} cannot be read: {error}") from error
-
-
-def _is_told(failures: int) -> bool:
-    """Return True if the failure is logged: the 1st, 2nd, 4th, 8th ... in a row. An outage of two
-    minutes would otherwise write hundreds of lines.
-    """
-    return failures & (failures - 1) == 0
-
-
-def _text(error: BaseException) -> str:
-    return str(error) or repr(error)

@@ -1,0 +1,252 @@
+"""The journal of one life: its entries that are not folded, and the fold that writes their values.
+
+The entries are in the store. They are also kept in memory until a fold has replaced them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import structlog
+
+from groupkeeper.storage.backends.journal.driver import Fold, JournalDriver, JournalEntry, LifeOver
+from groupkeeper.storage.backends.journal.succession import event_rows
+from groupkeeper.storage.backends.journal.unfolded import FoldPortion, Unfolded
+from groupkeeper.storage.base import ShardAppend, StorageError
+
+FOLD_EVERY_MS: Final = 250
+"""The shortest time between the beginnings of two folds. So a group that changes often is saved as
+a whole four times a second, and not with every commit."""
+
+FOLD_PAUSES: Final = 10
+"""A fold that takes long begins that many times as rarely. A large group is written as a whole, so
+small commits to it would otherwise occupy the store all the time."""
+
+MOST_FOLD_PAUSE_MS: Final = 5_000
+"""The longest time between the begins of two folds because of ``FOLD_PAUSES``."""
+
+MAX_JOURNAL_REQUESTS: Final = 5_000
+"""Appends wait while the journal has at least so many requests. If this process dies, another
+process must fold all of them before anyone can load the shards."""
+
+JOURNAL_ENTRIES: Final = 2
+"""Appends also wait while the journal has as many bytes as so many of the largest entries: one that
+is folded, and one that is written meanwhile. Large metadata would otherwise fill the memory of
+ZooKeeper's servers, and that of the process that takes over."""
+
+MOST_JOURNAL_REQUESTS: Final = 100_000
+"""An append fails if the journal has so many requests. While folds fail, the journal would
+otherwise grow without an end, and so would the time of the next start, which folds it: 70 s in
+PostgreSQL and 250 s in ZooKeeper if each append has one request. A fold that takes seconds does not
+bring it here: once the journal is full, one append a second makes it longer."""
+
+MOST_JOURNALS: Final = 4
+"""An append also fails if the journal has as many bytes as so many full ones. They are in our own
+memory, and in ZooKeeper and Consul in that of each server."""
+
+MOST_FULL_WAIT_MS: Final = 1_000
+"""The longest time that an append waits because the journal is full. If it waited for the end of a
+slow fold, it would fail, and all shards would be loaded again."""
+
+MOST_IDLE_WAIT_MS: Final = 100
+"""The longest time that an append with nothing to write waits for a fold. Meanwhile no shard can
+write."""
+
+_log = structlog.get_logger(__name__)
+
+
+class LifeJournal:
+    """The journal of a life of this process."""
+
+    def __init__(
+        self,
+        driver: JournalDriver,
+        life_id: str,
+        timer_ms: Callable[[], int],
+        after_fold: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``after_fold`` is called after each fold that succeeded, and must not fail."""
+        self.entries: deque[JournalEntry] = deque()
+        """The entries that may still be in the journal."""
+        self.bytes = 0
+        """The size of their payloads."""
+        self.fold_failures = 0
+        """The number of failed folds since the last one that succeeded."""
+        self.is_beyond_bound = False
+        """True if an append failed because of the size of the journal. This life then ends, and a
+        new one folds the journal."""
+        self._driver = driver
+        self._life_id = life_id
+        self._timer_ms = timer_ms
+        self._after_fold = after_fold
+        self._max_bytes = JOURNAL_ENTRIES * driver.max_entry_bytes
+        self._last_row = 0
+        self._unfolded = Unfolded()
+        self._folding: asyncio.Task[None] | None = None
+        self._folded_ms = 0
+        self._fold_pause_ms = FOLD_EVERY_MS
+        self._fold_error = ""
+
+    @property
+    def requests(self) -> int:
+        """The number of requests in the journal that may not be part of a saved value yet."""
+        return self._unfolded.requests
+
+    def unfolded(self) -> int:
+        """Return how many written requests a fold could save now. 0 while a fold that failed is not
+        tried again: an idle runtime would otherwise try it thousands of times in a row.
+        """
+        is_too_early = self.fold_failures and not self._is_time_to_fold()
+        return 0 if is_too_early else self.requests
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def note(self, items: Sequence[ShardAppend]) -> int:
+        """Remember the changes of the next entry. Return its number."""
+        row = self._last_row + 1
+        self._unfolded.note(row, items)
+        return row
+
+    async def wait_for_room(self, entry: JournalEntry) -> None:
+        """If the journal is full, wait for the fold that is in flight, but not for long. Raises
+        StorageError if the journal is too large to grow.
+
+        After that error the runtime drops the shards, and the next ``acquire`` begins a new life,
+        which folds the journal. Until that has succeeded, the shards answer as in an outage.
+        """
+        more_bytes = len(entry.payload)
+        if not self._is_filled(1, more_bytes):
+            return
+        await self.end_of_fold(MOST_FULL_WAIT_MS / 1000)
+        is_in_bytes = self.bytes + more_bytes <= MOST_JOURNALS * self._max_bytes
+        if is_in_bytes and self.requests <= MOST_JOURNAL_REQUESTS:
+            return
+        self.is_beyond_bound = True
+        error = self._fold_error or "the last fold has not ended"
+        _log.error(
+            "journal_beyond_bound",
+            path=self._driver.name,
+            requests=self.requests,
+            bytes=self.bytes,
+            error=error,
+        )
+        raise StorageError(
+            f"the journal has {self.requests} requests and {self.bytes} bytes that could not be "
+            f"folded, so nothing more is written: {error}"
+        )
+
+    def appended(self, entry: JournalEntry, portion: FoldPortion | None) -> None:
+        """Add an entry that is durable. Then begin a fold if there is a portion for one."""
+        self._last_row = entry.row
+        self.entries.append(entry)
+        self.bytes += len(entry.payload)
+        if portion is not None:
+            self._begin_fold(portion)
+
+    # --- folding ----------------------------------------------------------------------------------
+
+    def portion(self, items: Sequence[ShardAppend], entry: JournalEntry) -> FoldPortion | None:
+        """Encode the values that are folded with this append. Return None if a fold is in flight or
+        has just begun. A fold that failed is not tried again before its time: it renders the
+        events of a whole journal, which would be done again with each append.
+        """
+        is_urgent = not self.fold_failures and self._is_filled(0.5, len(entry.payload))
+        is_due = is_urgent or self._is_time_to_fold()
+        if self._folding is not None or not is_due:
+            return None
+        self._folded_ms = self._timer_ms()
+        return self._unfolded.take({item.shard: item.saved for item in items}, entry.row)
+
+    async def only_fold(self, items: Sequence[ShardAppend]) -> None:
+        """Begin a fold unless one is in flight, and wait for its end, but not for long."""
+        if self._folding is None:
+            self._folded_ms = self._timer_ms()
+            saved = {item.shard: item.saved for item in items}
+            self._begin_fold(self._unfolded.take(saved, self._last_row))
+        await self.end_of_fold(MOST_IDLE_WAIT_MS / 1000)
+
+    async def end_of_fold(self, limit_s: float | None = None) -> None:
+        """Wait until no fold is in flight, or until the time is over."""
+        if self._folding is not None:
+            await asyncio.wait([self._folding], timeout=limit_s)
+
+    def _is_time_to_fold(self) -> bool:
+        return self._timer_ms() - self._folded_ms >= self._fold_pause_ms
+
+    def _is_filled(self, share: float, more_bytes: int) -> bool:
+        """Return True if the journal with ``more_bytes`` more is fuller than this share of its
+        limit.
+        """
+        return (
+            self.requests > MAX_JOURNAL_REQUESTS * share
+            or self.bytes + more_bytes > self._max_bytes * share
+        )
+
+    def _begin_fold(self, portion: FoldPortion) -> None:
+        self._folding = asyncio.get_running_loop().create_task(self._fold(portion))
+
+    def _leaving(self, trim_row: int) -> list[JournalEntry]:
+        """Return the oldest entries up to a row, but not more bytes than a full journal has.
+
+        While folds fail, the journal grows beyond its limit. To move all its events in one call
+        could take longer than a call may.
+        """
+        leaving: list[JournalEntry] = []
+        size = 0
+        for entry in self.entries:
+            size += len(entry.payload)
+            if entry.row > trim_row or (leaving and size > self._max_bytes):
+                break
+            leaving.append(entry)
+        return leaving
+
+    async def _fold(self, portion: FoldPortion) -> None:
+        """Write the values of one fold, and delete the entries that they replace. If this fails,
+        the values are written again later. No append fails because of one failed fold.
+        """
+        began_ms = self._timer_ms()
+        gone = self._leaving(portion.trim_row)
+        if gone:
+            portion = portion._replace(trim_row=gone[-1].row)
+        try:
+            fold = Fold(await portion.encoded(), portion.trim_row, await event_rows(gone))
+            await self._driver.fold(self._life_id, self._life_id, fold)
+            self._unfolded.succeeded(portion)
+            for entry in gone:
+                self.entries.popleft()
+                self.bytes -= len(entry.payload)
+            self.fold_failures = 0
+            self._fold_error = ""
+            await self._after_fold()
+        except LifeOver:
+            pass  # whoever ended this life folds its journal
+        except Exception as error:  # noqa: BLE001 - whatever it is, the journal has the records
+            self._unfolded.failed(portion)
+            self.fold_failures += 1
+            self._fold_error = error_text(error)
+            if is_told(self.fold_failures):
+                _log.error(
+                    "fold_failed",
+                    path=self._driver.name,
+                    error=self._fold_error,
+                    in_a_row=self.fold_failures,
+                )
+        finally:
+            took_ms = self._timer_ms() - began_ms
+            self._fold_pause_ms = min(max(FOLD_EVERY_MS, FOLD_PAUSES * took_ms), MOST_FOLD_PAUSE_MS)
+            self._folding = None
+
+
+def is_told(failures: int) -> bool:
+    """Return True if the failure is logged: the 1st, 2nd, 4th, 8th ... in a row. An outage of two
+    minutes would otherwise write hundreds of lines.
+    """
+    return failures & (failures - 1) == 0
+
+
+def error_text(error: BaseException) -> str:
+    """Return the message of an error, or its type if it has none."""
+    return str(error) or repr(error)
