@@ -107,6 +107,9 @@ class CurrentBytes(NamedTuple):
     revoking: PartitionEpochs
 
 
+_EMPTY: Final = compact_string("")
+
+
 # --- keys -----------------------------------------------------------------------------------------
 
 
@@ -117,7 +120,12 @@ def key_bytes(record_type: int, *names: str) -> bytes:
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
     """Return the key of an offset."""
-    return key_bytes(OFFSET, group, topic) + _PARTITION.pack(partition)
+    return partition_key(key_bytes(OFFSET, group, topic), partition)
+
+
+def partition_key(topic_key: bytes, partition: int) -> bytes:
+    """Return the key of an offset. ``topic_key`` is what all partitions of the topic share."""
+    return topic_key + _PARTITION.pack(partition)
 
 
 def read_key(data: bytes, with_number: frozenset[int]) -> tuple[int, list[str], int]:
@@ -148,17 +156,18 @@ def is_topic_id(text: str) -> bool:
 # --- values ---------------------------------------------------------------------------------------
 
 
-def offset_value(value: OffsetBytes) -> bytes:
-    """Return the value of an offset, version 4. ``topic_id`` is in Kafka's printed form, or ""."""
-    tags = [(0, raw_topic_id(value.topic_id))] if value.topic_id else []
-    return b"".join(
-        (
-            _OFFSET_HEAD.pack(4, value.offset, value.leader_epoch),
-            compact_string(value.metadata),
-            _INT64.pack(value.commit_time_ms),
-            _tags(tags, value.ours),
-        )
-    )
+def offset_value(offset: int, leader_epoch: int, metadata: str, end: bytes) -> bytes:
+    """Return the value of an offset, version 4. ``end`` is what ``offset_end`` returns."""
+    text = compact_string(metadata) if metadata else _EMPTY
+    return _OFFSET_HEAD.pack(4, offset, leader_epoch) + text + end
+
+
+def offset_end(commit_time_ms: int, topic_id: str, ours: bytes) -> bytes:
+    """Return the end of the value of an offset, which all partitions of a topic share in a commit.
+    ``topic_id`` is in Kafka's printed form, or "".
+    """
+    tags = [(0, raw_topic_id(topic_id))] if topic_id else []
+    return _INT64.pack(commit_time_ms) + _tags(tags, ours)
 
 
 def read_offset(data: bytes) -> OffsetBytes:

@@ -92,30 +92,37 @@ def unsigned(value: int) -> int:
     return value % _UNSIGNED
 
 
+class OffsetValues:
+    """Encodes the offsets that one commit has in one topic. What they share is encoded once: a
+    commit may have 20,000 partitions.
+    """
+
+    def __init__(self, topic_id: str, commit_time_ms: int, expire_time_ms: int) -> None:
+        is_uuid = wire.is_topic_id(topic_id)
+        self._id = topic_id if is_uuid else ""
+        self._other_id = None if is_uuid else topic_id
+        self._commit_time_ms = commit_time_ms
+        self._expire_time_ms = expire_time_ms
+        self._end = self._end_with(None)
+
+    def value(self, offset: int, leader_epoch: int, metadata: str) -> bytes:
+        """Return the value of an offset."""
+        if len(metadata) > _SURE_CHARS and len(metadata.encode()) > wire.MAX_TEXT_BYTES:
+            return wire.offset_value(offset, leader_epoch, "", self._end_with(metadata))
+        return wire.offset_value(offset, leader_epoch, metadata, self._end)
+
+    def _end_with(self, metadata: str | None) -> bytes:
+        """Return the end of a value, with what Kafka has no field for."""
+        ours = b""
+        if self._expire_time_ms >= 0 or metadata is not None or self._other_id is not None:
+            ours = _encode(_MoreOfOffset(self._expire_time_ms, metadata, self._other_id))
+        return wire.offset_end(self._commit_time_ms, self._id, ours)
+
+
 def offset_value(saved: SavedOffset) -> bytes:
     """Return the value of an offset."""
-    is_long = len(saved.metadata) > _SURE_CHARS and (
-        len(saved.metadata.encode()) > wire.MAX_TEXT_BYTES
-    )
-    is_uuid = wire.is_topic_id(saved.topic_id)
-    ours = b""
-    if saved.expire_time_ms >= 0 or is_long or not is_uuid:
-        more = _MoreOfOffset(
-            saved.expire_time_ms,
-            saved.metadata if is_long else None,
-            None if is_uuid else saved.topic_id,
-        )
-        ours = _encode(more)
-    return wire.offset_value(
-        wire.OffsetBytes(
-            saved.offset,
-            saved.leader_epoch,
-            "" if is_long else saved.metadata,
-            saved.commit_time_ms,
-            saved.topic_id if is_uuid else "",
-            ours,
-        )
-    )
+    values = OffsetValues(saved.topic_id, saved.commit_time_ms, saved.expire_time_ms)
+    return values.value(saved.offset, saved.leader_epoch, saved.metadata)
 
 
 def read_offset(data: bytes) -> SavedOffset:

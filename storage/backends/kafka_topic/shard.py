@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from groupkeeper.coordinator.core.events import LogStarted
 from groupkeeper.storage.backends.kafka_topic import own
-from groupkeeper.storage.backends.kafka_topic.link import Fence
-from groupkeeper.storage.backends.kafka_topic.written import Message, ShardKeys
-from groupkeeper.storage.base import ShardAppend, ShardId
-from groupkeeper.storage.codec.events import batch_events, event_dict
+from groupkeeper.storage.backends.kafka_topic.link import MESSAGES_A_TURN, Fence
+from groupkeeper.storage.backends.kafka_topic.written import Message, ShardKeys, reads_groups
+from groupkeeper.storage.base import Batch, ShardAppend, ShardId
+from groupkeeper.storage.codec.events import count_events
+from groupkeeper.storage.codec.records import encode_payload
+from groupkeeper.storage.event_log.lines import row_lines
 from groupkeeper.storage.event_log.log_clock import LogClock
-from groupkeeper.storage.segment_lines import encode_line
 
 _FIRST_SEQ: Final = 1
+_LARGE_LINE_BYTES: Final = 64 * 1024
+"""After a line of this size, other tasks of the loop run. A commit of 20,000 partitions is a line
+of 400 KB."""
 
 
 class ShardLog:
@@ -42,23 +46,21 @@ class ShardLog:
         elif not is_first:
             self._clock.begin(None, store="")
 
-    def messages(self, item: ShardAppend) -> tuple[list[Message], own.ShardLogEnd | None]:
+    async def messages(self, item: ShardAppend) -> tuple[list[Message], own.ShardLogEnd | None]:
         """Return the events of an append as messages, and the end of the log behind them. None
-        means that there are none.
+        means that there are none. Other tasks of the loop run in between.
         """
-        stamp = self._clock.stamp()
-        events: list[object] = []
-        for batch in item.batches:
-            events += batch_events(batch.records, batch.events)
-        if not events:
+        if not any(count_events(batch.records, batch.events) for batch in item.batches):
             return [], None
-        started: LogStarted | None = self._clock.started(self.next_seq - 1)
+        stamp = self._clock.stamp()
+        started = self._clock.started(self.next_seq - 1)
         if started is not None:
-            events.insert(0, started)
+            item = item._replace(batches=[Batch([], [started]), *item.batches])
         messages: list[Message] = []
-        for seq, event in enumerate(events, self.next_seq):
-            row = event_dict(stamp, seq, item.shard, item.fence, event)  # type: ignore[arg-type]
-            messages.append((str(row["group"]).encode(), encode_line(row)))
+        for group_id, line in row_lines(self.next_seq, encode_payload(stamp, 0, [item])).lines:
+            messages.append((group_id.encode(), line))
+            if len(line) > _LARGE_LINE_BYTES:
+                await asyncio.sleep(0)
         next_seq = self.next_seq + len(messages)
         return messages, own.ShardLogEnd(stamp.log_id, next_seq, stamp.ts_ms, self._clock.store)
 
@@ -88,3 +90,29 @@ class HeldShard:
         self.fence = fence
         self.keys = None
         self.sequences = {}
+
+    def begin_write(self, item: ShardAppend) -> Iterable[Message]:
+        """Return the messages of the records of an append. If they depend on the state of groups,
+        they are made now, before the groups change again.
+        """
+        assert self.keys is not None
+        messages = self.keys.messages(item)
+        return [*messages] if reads_groups(item) else messages
+
+    async def messages(
+        self, item: ShardAppend, state: Iterable[Message]
+    ) -> tuple[list[Message], list[Message], own.ShardLogEnd | None]:
+        """Return all messages of an append: its records, which are in ``state``, and its events.
+        Also return the end of the event log behind them; None if there are no events.
+
+        Other tasks of the loop run in between: a client may commit 20,000 partitions.
+        """
+        newest: list[Message] = []
+        for message in state:
+            newest.append(message)
+            if len(newest) % MESSAGES_A_TURN == 0:
+                await asyncio.sleep(0)
+        events, end = await self.log.messages(item)
+        if end is not None:
+            newest.append((own.LOG_END_KEY, own.encode_end(end)))
+        return newest, events, end

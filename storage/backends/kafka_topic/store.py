@@ -20,7 +20,6 @@ from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.storage.backends.journal.driver import LifeOver
 from groupkeeper.storage.backends.journal.store import boot_time_ms
-from groupkeeper.storage.backends.kafka_topic import own
 from groupkeeper.storage.backends.kafka_topic.events import read_events
 from groupkeeper.storage.backends.kafka_topic.link import Fenced, KafkaLink
 from groupkeeper.storage.backends.kafka_topic.lives import TopicLife
@@ -286,10 +285,13 @@ class KafkaTopicStorage:
             return self._url.cluster_topic, CLUSTER_PARTITION
         return self._url.topic, shard
 
-    def _events_partition(self, shard: ShardId) -> int:
-        """Return the partition of a shard's events. The last one has those of the cluster."""
+    def _events_place(self, shard: ShardId) -> tuple[str, int]:
+        """Return the topic and the partition of a shard's events. The last one has those of the
+        cluster.
+        """
         assert self._identity is not None
-        return self._identity.shards if shard == CLUSTER_SHARD else shard
+        partition = self._identity.shards if shard == CLUSTER_SHARD else shard
+        return self._url.events_topic, partition
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -316,26 +318,15 @@ class KafkaTopicStorage:
 
     def _begin_write(self, item: ShardAppend) -> asyncio.Future[None]:
         owned = self._shards[item.shard]
-        assert owned.keys is not None
-        messages = [*owned.keys.messages(item)]
-        events, end = owned.log.messages(item)
-        if end is not None:
-            messages.append((own.LOG_END_KEY, own.encode_end(end)))
-        topic, partition = self._place(item.shard)
-        parts = {topic: (partition, messages)} if messages else {}
-        if events:
-            parts[self._url.events_topic] = (self._events_partition(item.shard), events)
-        return asyncio.ensure_future(self._write(owned, parts, end))
+        return asyncio.ensure_future(self._write(owned, item, owned.begin_write(item)))
 
-    async def _write(
-        self,
-        owned: HeldShard,
-        parts: dict[str, tuple[int, list[Message]]],
-        end: own.ShardLogEnd | None,
-    ) -> None:
-        """Write the parts in one transaction. Until it has succeeded, the shard is in doubt."""
+    async def _write(self, owned: HeldShard, item: ShardAppend, state: Iterable[Message]) -> None:
+        """Write an item in one transaction. Until it has succeeded, the shard is in doubt."""
         fence, owned.fence = owned.fence, None
         assert fence is not None
+        newest, events, end = await owned.messages(item, state)
+        places = {self._place(item.shard): newest, self._events_place(item.shard): events}
+        parts = {place: messages for place, messages in places.items() if messages}
 
         async def send(topic: str, partition: int, messages: list[Message]) -> None:
             sequence = owned.sequences.get(topic, 0)
@@ -344,8 +335,8 @@ class KafkaTopicStorage:
             )
 
         if parts:
-            await self._link.begin(fence, {topic: part[0] for topic, part in parts.items()})
-            await _all(send(topic, *part) for topic, part in parts.items())
+            await self._link.begin(fence, dict(parts.keys()))
+            await _all(send(*place, messages) for place, messages in parts.items())
             await self._link.commit(fence)
         if end is not None:
             owned.log.written(end)

@@ -7,6 +7,7 @@ are set, because the removal of a group has to clear each of them. ``loaded`` do
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from groupkeeper.coordinator.core.consumer_records import (
@@ -50,6 +51,13 @@ Message: TypeAlias = tuple[bytes, bytes | None]
 """The key and the value of a message. None clears the key."""
 
 _MEMBER_TYPES: Final = (wire.CONSUMER_MEMBER, wire.CONSUMER_MEMBER_TARGET, wire.CONSUMER_CURRENT)
+
+
+def reads_groups(item: ShardAppend) -> bool:
+    """Return True if the messages depend on the state of groups at the time of the append."""
+    return any(
+        isinstance(record, OffsetsAdopted) for batch in item.batches for record in batch.records
+    )
 
 
 class _GroupKeys:
@@ -121,24 +129,18 @@ class ShardKeys:
             case _:
                 return self._change(record)
 
-    def _commit(self, record: OffsetsCommitted) -> list[Message]:
+    def _commit(self, record: OffsetsCommitted) -> Iterator[Message]:
         group, group_id = self._of(record.group_id), record.group_id
-        messages: list[Message] = []
         for topic in record.topics:
             known = group.offsets.setdefault(topic.topic, set())
+            to_key = partial(wire.partition_key, wire.key_bytes(wire.OFFSET, group_id, topic.topic))
+            value = own.OffsetValues(
+                topic.topic_id, record.commit_time_ms, record.expire_time_ms
+            ).value
             for partition, offset, _, leader_epoch, metadata in topic.partitions:
                 known.add(partition)
-                saved = SavedOffset(
-                    offset,
-                    leader_epoch,
-                    metadata,
-                    record.commit_time_ms,
-                    record.expire_time_ms,
-                    topic.topic_id,
-                )
-                key = wire.offset_key(group_id, topic.topic, partition)
-                messages.append((key, own.offset_value(saved)))
-        return [*messages, *self._kept(group_id)]
+                yield to_key(partition), value(offset, leader_epoch, metadata)
+        yield from self._kept(group_id)
 
     def _set_offsets(
         self, group_id: str, offsets: dict[str, dict[int, SavedOffset]]

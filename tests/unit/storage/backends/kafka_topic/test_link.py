@@ -134,7 +134,7 @@ async def test_aborted_messages_are_left_out(level: int, count: int):
 async def test_many_messages_are_several_batches_in_order():
     large = b"x" * (link_module.BATCH_BYTES // 2)
     messages = [(b"%d" % n, large) for n in range(4)] + [(b"huge", large * 5), (b"z", b"")]
-    batches = link_module._batches(FENCE, messages, 0)
+    batches = [*link_module._batches(FENCE, messages, 0)]
     assert len(batches) > 2
     assert sum(count for _, count in batches) == len(messages)
     keys = []
