@@ -54,7 +54,7 @@ def run(  # noqa: PLR0913  the options of a command
     saw: Sight | None = None,
     say: Callable[[str], object],
 ) -> bool:
-    """Bring the tables up to date, once or for ever; returns True if there is no problem.
+    """Bring the tables up to date, once or again and again. Return True if there is no problem.
 
     ``saw`` is the log as it was before. With it, the next run can end before Spark starts.
     """

@@ -154,8 +154,8 @@ def _stands(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _days(scope: Scope) -> tuple[Rows, int]:
-    """Return as many rows as a page lists, and the number of all rows. There is a row for each
-    group and day. The last day is first, and its busiest groups, since many may be idle.
+    """Return the rows that a page lists, one for each group and day, and the number of all rows.
+    The last day comes first. Within a day the busiest groups come first, since many may be idle.
     """
     return top_rows(scope.gold("group_daily"), F.desc("dt"), F.desc("commits"), "name")
 

@@ -1,5 +1,5 @@
-"""Writes the events of a store that nobody uses any more into files, for ``groupkeeper storage
-move``.
+"""Writes the events of a store into files before the store is replaced (``groupkeeper storage
+move``).
 
 A move copies groups, not events. Files of events stay where they are. But the newest events are
 only in the store, or all events, if nothing was sealed.

@@ -1,8 +1,8 @@
 """Copy the groups of a store into another store, for ``groupkeeper storage move``.
 
-Both stores are held during the copy, so that no process can start with one of them. The copy can be
-repeated after an interruption: values that the target has already are not written again. At the end
-all values are read back and compared.
+Both stores stay locked during the copy, so that no process can start with one of them. The copy can
+be repeated after an interruption: values that the target has already are not written again. At the
+end all values are read back and compared.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ async def move(
 async def _held(source: OffsetStorage, identity: StoreIdentity) -> AsyncIterator[Values]:
     """Open a store, acquire all its shards and yield their values. Release them at the end.
 
-    Raises StorageError if another process has taken them in between: it may have written.
+    Raises StorageError if another process has acquired them during this time, because it may have
+    written to them.
     """
     shards = all_shards(identity)
     await source.open(identity)

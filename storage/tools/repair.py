@@ -1,8 +1,8 @@
 """Mend a store that several processes share, for ``groupkeeper storage check --repair``.
 
-It removes only nodes and rows that nobody can need: those of interrupted writes and of ended lives.
-It folds the journals of ended lives, as a start does. A value that cannot
-be read stays, and so do nodes of the mirror: they may belong to another program.
+It removes only nodes and rows of interrupted writes and of ended lives, which nobody needs. It
+folds the journals of ended lives, as a start does. It does not remove values that cannot be read, nor
+nodes of the mirror, which may belong to another program.
 """
 
 from __future__ import annotations

@@ -190,7 +190,9 @@ class ConsulDriver:
         await asyncio.gather(*(link.close() for link in self._links))
 
     def _forget(self) -> None:
-        """Read again what only this process changes, because the outcome of a call is unknown."""
+        """Forget the keys that only this process changes, because the outcome of a call is unknown.
+        They are read again.
+        """
         self._chunks = self._parts = None
         if self._own is not None:
             self._own.marks.clear()

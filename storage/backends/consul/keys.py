@@ -155,7 +155,7 @@ def row_of(key: str) -> int:
 
 
 def stored_value(key: str, name: str, data: bytes) -> bytes:
-    """Return what is stored for a value. If its key has no name, the value has it."""
+    """Return the bytes to store for a value. They contain the name if its key does not."""
     if is_hashed(key.rpartition("/")[2]):
         return _NAME + escaped_name(name).encode() + b"\n" + data
     return data

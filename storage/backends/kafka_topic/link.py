@@ -1,8 +1,8 @@
 """The requests of a store in Kafka, over one client of aiokafka.
 
-aiokafka's producer has one transactional id, and a client with connections and tasks of its own.
-A store has a transactional id for each shard. So the requests of a transaction are sent here, and
-all shards share one client.
+A store has a transactional id for each shard. A producer of aiokafka has only one, with its own
+connections and tasks. So this module sends the requests of transactions itself, over one client
+that all shards share.
 
 A request that fails for a temporary reason is sent again. That is safe: the broker knows the number
 of each batch of a producer, and refuses a batch that it has already.
@@ -75,7 +75,7 @@ _ALREADY_THERE: Final = kafka_errors.DuplicateSequenceNumber
 
 
 class Fenced(StorageError):
-    """Another process has begun to write this shard. Nothing of this append was stored."""
+    """Another process has acquired this shard. Nothing of this append was stored."""
 
 
 class Fence(NamedTuple):
@@ -126,8 +126,8 @@ class KafkaLink:
     async def read(
         self, topic: str, partition: int, position: int = _EARLIEST, *, only_committed: bool = True
     ) -> AsyncIterator[tuple[int, list[Read]]]:
-        """Yield what a partition has from a position to its present end, in portions. Each comes
-        with the position behind it.
+        """Yield the messages from a position to the present end of a partition, in portions. Each
+        portion comes with the position after it.
 
         Aborted transactions are left out, and open ones are waited for.
         """
@@ -342,7 +342,7 @@ def _batches(
 async def _unpack(
     place: TopicPartition, position: int, data: bytes, aborted: Any, level: int
 ) -> tuple[list[Read], int]:
-    """Return the messages of fetched bytes, and the position behind them. Other tasks of the loop
+    """Return the messages of fetched bytes, and the position after them. Other tasks of the loop
     run in between.
     """
     records = PartitionRecords(

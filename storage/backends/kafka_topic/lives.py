@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 
 class TopicLife:
-    """Writes the messages of this process, and reads those of all."""
+    """Writes the messages of this process, and reads the messages of all processes."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class TopicLife:
     async def write(self, shards: Collection[int] = ()) -> int:
         """Write a message of our life, and read up to it. Return its offset.
 
-        It is a beat. With ``shards``, it also acquires them. Raises LifeOver if the life had ended
-        before the message.
+        Each such message is a beat. If it names ``shards``, it also acquires them. Raises LifeOver
+        if the life had ended before the message.
         """
         async with self._one_at_a_time:
             if self.life is None:

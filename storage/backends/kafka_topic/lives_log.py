@@ -29,7 +29,7 @@ class StoreNote(msgspec.Struct, frozen=True):
 
 
 class LifeNote(msgspec.Struct, frozen=True):
-    """A message that a life writes about itself: its beginning, a beat, or the shards it takes."""
+    """A message of a life about itself: its beginning, a beat, or the shards that it acquires."""
 
     node_id: int
     life_id: str

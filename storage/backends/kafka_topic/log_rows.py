@@ -121,7 +121,7 @@ class TopicLogs:
         return self._consumer
 
     async def bounds(self, partition: int) -> tuple[int, int]:
-        """Return the first offset of a partition, and the one behind its last durable message."""
+        """Return the first offset of a partition, and the offset after its last durable message."""
         place = self._place(partition)
         try:
             begin = await self._reader().beginning_offsets([place])
@@ -131,8 +131,8 @@ class TopicLogs:
         return begin[place], end[place]
 
     async def read(self, partition: int, offset: int, end: int) -> tuple[list[_Found], int]:
-        """Return some events from an offset on, and the offset behind them. There are none only if
-        the end is reached. Raises EventsMoved if retention has deleted them.
+        """Return some events from an offset on, and the offset after them. Return no event only at
+        the end. Raises EventsMoved if retention has deleted the events.
         """
         place, consumer, first = self._place(partition), self._reader(), offset
         try:
@@ -257,7 +257,7 @@ class ShardLogRows:
         return last_seq
 
     def _offset_of(self, seq: int, begin: int, end: int) -> int:
-        """Return an offset behind which the event with this seq is the next one, or a later one."""
+        """Return an offset after which the next event has this seq, or a later one."""
         known = self._logs.tails.get(self._partition)
         if known is not None and known[1] == seq - 1 and begin <= known[0] <= end:
             return known[0]

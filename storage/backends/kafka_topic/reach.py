@@ -1,4 +1,4 @@
-"""Says why a broker does not do what it is asked: it cannot be reached, or a right is missing.
+"""Finds out why requests to a broker fail: it cannot be reached, or a right is missing.
 
 aiokafka only logs why it cannot reach a broker.
 """
@@ -50,7 +50,7 @@ async def why_unreachable(options: Mapping[str, Any]) -> str:
 
 
 def missing_right(name: str, error: KafkaError | type[KafkaError]) -> str | None:
-    """Return what to do if the error is about a missing right; otherwise None. ``name`` is that of
+    """Return advice if the error is about a missing right, otherwise None. ``name`` is the name of
     the store.
     """
     error_type = error if isinstance(error, type) else type(error)

@@ -33,7 +33,7 @@ class ShardLog:
         self._is_loaded = False
 
     def loaded(self, end: own.ShardLogEnd | None) -> None:
-        """Go on behind what a load found."""
+        """Continue after the last event that a load found."""
         is_first, self._is_loaded = not self._is_loaded, True
         if end == self._end and not is_first:
             return
@@ -47,8 +47,8 @@ class ShardLog:
             self._clock.begin(None, store="")
 
     async def messages(self, item: ShardAppend) -> tuple[list[Message], own.ShardLogEnd | None]:
-        """Return the events of an append as messages, and the end of the log behind them. None
-        means that there are none. Other tasks of the loop run in between.
+        """Return the events of an append as messages, and the end of the log after them. The end
+        is None if the append has no events. Other tasks of the loop run in between.
         """
         if not any(count_events(batch.records, batch.events) for batch in item.batches):
             return [], None
@@ -86,7 +86,7 @@ class HeldShard:
         """The next sequence number of the producer in each topic."""
 
     def fenced(self, fence: Fence) -> None:
-        """Begin to write under a new fence. Its batches count from 0."""
+        """Begin to write under a new fence. The numbers of its batches begin at 0."""
         self.fence = fence
         self.keys = None
         self.sequences = {}

@@ -1,8 +1,8 @@
 """A store in topics of Kafka. A shard is a partition, which compaction keeps small.
 
-An append is one transaction: the messages of its records and of its events. The partition is the
-log and the folded state at once, so there is no journal. The transactional id of a shard is its
-fence: who acquires the shard takes the id, and the brokers refuse all writes of earlier holders.
+An append is one transaction: the messages of its records and of its events. There is no journal,
+because compaction does the work of a fold. The transactional id of a shard is its fence: a process
+that acquires the shard also acquires the id, and the brokers refuse all writes of earlier owners.
 See docs/decisions/0039-kafka-topic.md.
 """
 
@@ -244,7 +244,7 @@ class KafkaTopicStorage:
         owned.fenced(fence)
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Return the shards that are not ours any more, as the last beat found."""
+        """Return the shards that, at the last beat, were not ours any more."""
         self._check_open()
         return self.lost(leases)
 
@@ -321,7 +321,7 @@ class KafkaTopicStorage:
         return asyncio.ensure_future(self._write(owned, item, owned.begin_write(item)))
 
     async def _write(self, owned: HeldShard, item: ShardAppend, state: Iterable[Message]) -> None:
-        """Write an item in one transaction. Until it has succeeded, the shard is in doubt."""
+        """Write an item in one transaction. Until then, the shard needs a new fence."""
         fence, owned.fence = owned.fence, None
         assert fence is not None
         newest, events, end = await owned.messages(item, state)
@@ -343,7 +343,7 @@ class KafkaTopicStorage:
         owned.fence = fence
 
     def unfolded(self) -> int:
-        """Return 0: a partition is its own fold."""
+        """Return 0, because compaction does the work of a fold."""
         return 0
 
     # --- figures ----------------------------------------------------------------------------------
@@ -375,8 +375,8 @@ class KafkaTopicStorage:
 
 
 async def _all(calls: Iterable[Awaitable[None]]) -> None:
-    """Wait for all calls, and raise the first failure. None goes on in the background: it would
-    write what the next acquire has written anew.
+    """Wait for all calls, and raise the first failure. No call continues in the background, because
+    it could overwrite newer values of the next acquire.
     """
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(outcome, BaseException):

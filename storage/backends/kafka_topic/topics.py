@@ -33,14 +33,14 @@ _LAG: Final = "min.compaction.lag.ms"
 
 
 class _Wanted(NamedTuple):
-    """A topic as the store needs it."""
+    """The partitions and configs that the store needs of a topic."""
 
     partitions: int
     settings: Mapping[str, str]
 
 
 class TopicsLook(NamedTuple):
-    """What ``look`` found. Each is a list of lines."""
+    """The findings of ``look``, as lines of text."""
 
     missing: list[str]
     """The topics that do not exist."""
@@ -51,7 +51,7 @@ class TopicsLook(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """A topic as it is."""
+    """The partitions and configs that a topic has."""
 
     partitions: int
     replicas: int
@@ -168,7 +168,7 @@ def _problems(
     wanted_count: int,
     wanted: Mapping[str, str],
 ) -> Iterator[str]:
-    """Yield why a topic would lose or mix up what it stores."""
+    """Yield the reasons why a topic would lose or mix up data."""
     if found.partitions != wanted_count:
         yield (
             f"topic {topic} has {found.partitions} partitions, the store needs {wanted_count}: "
@@ -186,7 +186,7 @@ def _problems(
 
 
 def _advice(topic: str, found: _Topic, settings: Mapping[str, str]) -> Iterator[str]:
-    """Yield how a topic could lose less."""
+    """Yield advice for a topic that could be safer."""
     if found.replicas < _SAFE_REPLICAS:
         yield f"topic {topic} has one replica: with its broker, all of it is lost"
     elif int(settings[_IN_SYNC]) < _SAFE_REPLICAS:

@@ -80,11 +80,11 @@ class ShardKeys:
     # --- what a load found ------------------------------------------------------------------------
 
     def found(self, group_id: str, key: bytes) -> None:
-        """Note a key of a group that is no offset."""
+        """Record a key of a group that is not the key of an offset."""
         self._of(group_id).others.add(key)
 
     def found_offset(self, group_id: str, topic: str, partition: int) -> None:
-        """Note the key of an offset."""
+        """Record the key of an offset."""
         self._of(group_id).offsets.setdefault(topic, set()).add(partition)
 
     # --- what an append writes --------------------------------------------------------------------
@@ -223,7 +223,7 @@ class ShardKeys:
                     yield key, own.offset_value(rows[partition])
 
     def _kept(self, group_id: str) -> list[Message]:
-        """Return a message that only says that the group exists. Empty if another key says so."""
+        """Return a message that shows that the group exists, unless another message shows it."""
         group = self._of(group_id)
         if group.others or any(group.offsets.values()):
             return []

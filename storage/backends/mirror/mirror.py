@@ -61,8 +61,9 @@ class MirrorSession(Protocol):
     async def write(
         self, group_id: str, wanted: MirroredGroup | None, partitions: Mapping[str, int]
     ) -> bool:
-        """Write the changes of one group; ``wanted`` is None if it was deleted. Return False if a
-        part could not be written, because another program or an earlier process of ours owns it.
+        """Write the changes of one group; ``wanted`` is None if the group was deleted. Return False
+        if a node could not be written, because another program, or an earlier process of ours,
+        owns it.
         ``partitions`` has the number of partitions of each topic.
         """
 
