@@ -39,7 +39,7 @@ class Exposition:
     def __init__(
         self, sources: Mapping[str, Source], max_series: int, walk: MetricsWalk | None = None
     ) -> None:
-        """``sources`` maps names of metrics to the sources of their values. ``walk`` reads groups."""
+        """``sources`` maps names of metrics to sources of their values. ``walk`` reads groups."""
         unknown = sources.keys() - {definition.name for definition in DEFINITIONS}
         assert not unknown, f"not defined: {unknown}"
         self._sources = sources

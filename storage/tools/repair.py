@@ -1,8 +1,8 @@
 """Mend a store that several processes share, for ``groupkeeper storage check --repair``.
 
 It removes only nodes and rows of interrupted writes and of ended lives, which nobody needs. It
-folds the journals of ended lives, as a start does. It does not remove values that cannot be read, nor
-nodes of the mirror, which may belong to another program.
+folds the journals of ended lives, as a start does. It keeps values that cannot be read, and nodes
+of the mirror, which may belong to another program.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ async def test_an_append_in_doubt_ends_the_own_life_before_the_next_load() -> No
     with pytest.raises(StorageError, match="append fails"):
         await owner.append(0, [commit("g", 2)])
     pause.failing.clear()
-    with pytest.raises(StorageError, match="refused after one in doubt"):
+    with pytest.raises(StorageError, match="nobody knows whether the last append"):
         await owner.append(0, [commit("g", 3)])
     assert await offset_after_load(owner) == 2
     assert server.lives[life.life_id].is_freed

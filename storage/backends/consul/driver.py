@@ -419,7 +419,9 @@ class ConsulDriver:
                 if is_in_doubt and now is not None and now.value == new_end:
                     return now.at_index
                 if is_in_doubt:
-                    raise StorageError(f"{self.name}: an append is in doubt: {failed}") from failed
+                    raise StorageError(
+                        f"{self.name}: nobody knows whether an append was stored: {failed}"
+                    ) from failed
                 if failed.position == 0:
                     raise self._over(life_id) from None
                 next_seq = 1 if now is None else end_of(now.value).next_seq

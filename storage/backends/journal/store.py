@@ -228,7 +228,7 @@ class JournalStorage:
 
     async def _register(self) -> Succession:
         """Begin a life of this process, as soon as no other one goes on."""
-        for begun_before in self._begun:  # its begin or its end is in doubt
+        for begun_before in self._begun:  # nobody knows whether it began or ended
             await self._driver.end_life(begun_before, None)
         self._begun.clear()
         life = NodeLife(self._node_id, self._new_id(), self._name, counter=0)
@@ -437,7 +437,9 @@ class JournalStorage:
         if not ours or self._life_id is None:
             return fenced
         if self._is_in_doubt:
-            raise StorageError(f"{self._driver.name}: an append is refused after one in doubt")
+            raise StorageError(
+                f"{self._driver.name}: refused, as nobody knows whether the last append was stored"
+            )
         if not any(item.batches for item in ours):
             await self._journal.only_fold(ours)
             return fenced

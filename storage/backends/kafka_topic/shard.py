@@ -79,7 +79,7 @@ class HeldShard:
         self.shard = shard
         self.log = log
         self.fence: Fence | None = None
-        """None until the shard is acquired, and after an append in doubt."""
+        """None until the shard is acquired, and after an append that may or may not be stored."""
         self.keys: ShardKeys | None = None
         """None until the shard is loaded."""
         self.sequences: dict[str, int] = {}

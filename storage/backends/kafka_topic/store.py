@@ -303,7 +303,9 @@ class KafkaTopicStorage:
         for item in ours:
             owned = self._shards.get(item.shard)
             if owned is None or owned.fence is None or owned.keys is None:
-                raise StorageError(f"{self._url.name}: an append is refused after one in doubt")
+                raise StorageError(
+                    f"{self._url.name}: refused, as nobody knows whether the last append was stored"
+                )
         written = [self._begin_write(item) for item in ours]  # before the append first suspends
         outcomes = await asyncio.gather(*written, return_exceptions=True)
         failures = [each for each in outcomes if isinstance(each, BaseException)]

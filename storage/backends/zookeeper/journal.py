@@ -84,7 +84,7 @@ async def append_entry(
                 raise
             if await end_at(session, own.end_path) == (end, own.end_version + 1):
                 break
-            raise StorageError(f"an append is in doubt: {refused}") from refused
+            raise StorageError(f"nobody knows whether an append was stored: {refused}") from refused
     own.end, own.end_version = end, own.end_version + 1
 
 
