@@ -129,7 +129,7 @@ def partition_key(topic_key: bytes, partition: int) -> bytes:
 
 
 def read_key(data: bytes, with_number: frozenset[int]) -> tuple[int, list[str], int]:
-    """Return the type of a key, its names, and the number behind them, if this type has one."""
+    """Return the type of a key, its names, and the number after them, if this type has one."""
 
     def read(source: Input) -> tuple[int, list[str], int]:
         record_type = _fixed(source, _TYPE)

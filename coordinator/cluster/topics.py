@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 OURSELVES = Client("groupkeeper", "", "User:groupkeeper")
 _RETRY_S = 0.2
 UNKNOWN_END: Final = -1
-"""The end of a partition whose records are in an upstream cluster, before that has told it."""
+"""The end of a partition whose records are in an upstream cluster, before we have asked for it."""
 
 PartitionKey: TypeAlias = tuple[str, int]
 """(topic id, partition)."""

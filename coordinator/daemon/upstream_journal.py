@@ -103,8 +103,8 @@ class UpstreamJournal:
         return bool(known) and all(map(has_transactions, known))
 
     def _endpoints(self) -> Mapping[int, Endpoint]:
-        """Return where the brokers are; none while another cluster is behind the addresses: its
-        topics would say that the journal was deleted.
+        """Return the addresses of the brokers. Return none while they belong to another cluster,
+        because the journal would seem to be deleted there.
         """
         cluster = self._brokers.cluster
         return {} if cluster is None or not self._brokers.is_ours else cluster.brokers

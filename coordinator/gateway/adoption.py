@@ -88,7 +88,7 @@ class Adoption:
         self._now_s = loop.time
         self._lines = LinesOfMany(loop.time, LOG_EVERY_S, LOG_EVERY_S, LINES_PER_WINDOW)
         self.adopted = 0
-        """Groups whose offsets came over since the start."""
+        """The number of groups whose offsets were copied since the start."""
 
     def is_settled(self, group_id: str) -> bool:
         """Return True if the group is here, or if it is in neither place."""

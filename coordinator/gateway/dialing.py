@@ -37,9 +37,9 @@ _KEEPALIVE: Final = (
     ("TCP_KEEPCNT", 4),
     ("TCP_USER_TIMEOUT", 120_000),
 )
-"""A machine that is gone without a word is noticed after two minutes, and the two descriptors of a
-client connection are free again. TCP alone would wait for ever if nothing is sent, and 15 minutes
-otherwise. Two minutes, because a broker with quotas may not read for the length of a few windows
+"""If a machine no longer answers, its connection is closed after two minutes, which frees the two
+descriptors of a client connection. TCP alone would wait for ever if nothing is sent, and 15 minutes
+otherwise. The time is not shorter, because a broker with quotas may stop reading for a few windows
 (quota.window.size.seconds), and the last limit also ends a connection that it does not read.
 Systems other than Linux lack some of these options."""
 

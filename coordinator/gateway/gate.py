@@ -73,8 +73,8 @@ class GroupGate:
         """Group -> its requests that wait, in order. The connections limit their number."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.catch_up: Callable[[str], Awaitable[bool]] | None = None
-        """Waits until a group has the offsets of the transactions that have ended by now. Returns
-        False if that takes too long. None if there are no transactions."""
+        """Waits until a group has the offsets of all transactions that have ended before the call.
+        Returns False if that takes too long. None if there are no transactions."""
 
     @property
     def group_configs(self) -> GroupConfigStore:

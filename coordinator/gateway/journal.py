@@ -114,7 +114,7 @@ class Journal:
     # --- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open the journal in the background. Until it is open, clients are told to try again.
+        """Open the journal in the background. Until it is open, clients get an error to try again.
         Later calls do nothing.
         """
         if not self.is_started:

@@ -98,7 +98,7 @@ class JournalShard:
         self._most_records = MAX_RECORDS
         self.ended_transactions = 0
         self.end = 0
-        """The end of the partition, as the last fetch told it."""
+        """The end of the partition at the last fetch."""
 
     @property
     def is_full(self) -> bool:

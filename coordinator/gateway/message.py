@@ -29,7 +29,7 @@ class WireMessage:
     """A whole frame while it is read, field by field."""
 
     def __init__(self, entity_type: EntityClass, frame: bytes, max_elements: int) -> None:
-        """Begin behind the length. The caller skips the header."""
+        """Begin after the length of the frame. The caller skips the header."""
         self.frame = frame
         self.shape = shape(entity_type)
         self.source = Input(frame, PREFIX_BYTES, max_elements)

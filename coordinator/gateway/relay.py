@@ -113,7 +113,9 @@ class RelayConnection:
         login = rules.login()
         self._login = None if login is None else RelayLogin(login, self)
         self._pending: list[tuple[Bytes, ReplySlot | None]] = []
-        """What is sent once the link is open: bytes, and the slot of a request that they begin."""
+        """The bytes to send when the link is open. Each may have the slot of the request that it
+        begins.
+        """
         self._unsent: list[Bytes] = []
         """Bytes for the broker that leave in one write at the end of this turn."""
         self._outgoing: list[Bytes] = []

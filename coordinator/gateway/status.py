@@ -30,7 +30,7 @@ SLICE_MS: Final = 2.0
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """A broker of the upstream, or a port that is kept for one that is gone."""
+    """A broker of the upstream, or a port that is kept for a broker that is away."""
 
     id: int
     address: str
@@ -75,7 +75,7 @@ class JournalStatus(msgspec.Struct, frozen=True):
     not_shown: int
     """How many more are open."""
     silent_shards: int
-    """Shards that did not say what is open in them: they are loading, or the store is slow."""
+    """The number of shards that did not answer: they are loading, or the store is slow."""
 
 
 class MirrorStatus(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ NOT_STARTED: Final = "the upstream has no transactions, or has not answered yet"
 def broker_statuses(
     gateway: Gateway, cluster: UpstreamCluster | None, ports: Mapping[int, int]
 ) -> list[BrokerStatus]:
-    """Return the brokers of the upstream, and the ports that are kept for brokers that are gone."""
+    """Return the brokers of the upstream, and the ports that are kept for brokers that are away."""
     endpoints = {} if cluster is None else cluster.brokers
     found = []
     for broker_id in sorted({*endpoints, *ports}):

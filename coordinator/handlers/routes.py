@@ -129,7 +129,7 @@ def _denying(services: Services, error: ErrorCode) -> Services:
 
 
 class _Denying:
-    """Stands for the coordinator if the client has no permission. It answers every request with the
+    """Replaces the coordinator if the client has no permission. It answers every request with the
     error. A listing gets no groups.
     """
 

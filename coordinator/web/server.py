@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 BACKLOG = 128
 CHEAP = frozenset({"/healthz", "/readyz"})
-"""The pages that are always answered. Of all others few are made at the same time: the router takes
-"/metrics" with a line feed behind it for "/metrics", too.
+"""The pages that are always answered. Of all other pages only a few are made at the same time. We
+do not compare with "/metrics", because the router treats "/metrics" and a line feed as the same
+page.
 """
 
 
@@ -31,7 +32,7 @@ class _Server(uvicorn.Server):
 
 
 def make_server(app: ASGIApp, gate: Gate) -> uvicorn.Server:
-    """Return a server of the application, whose connections are behind the gate."""
+    """Return a server of the application. ``gate`` limits its connections."""
     return _Server(
         uvicorn.Config(
             LimitScrapes(app, CHEAP, gate),

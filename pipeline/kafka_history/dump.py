@@ -2,12 +2,12 @@
 
     DIR/partition-00007.jsonl.gz    {"offset": 12, "ts_ms": …, "key": "base64", "value": "base64",
                                      "is_transactional": false}
-    DIR/dump.json                   what was read; written last, so a dump with it is complete
+    DIR/dump.json                   a summary; written last, so a dump with this file is complete
 
-A record's value is null if the broker deleted something. The lines are in the order in which the
-records took effect. The records of a transaction stand where it was committed, with the time of the
-commit. Aborted and open transactions are left out; ``dump.json`` names the open ones. Keys and
-values are not decoded here, so a later version can decode a dump again.
+A record whose value is null is a deletion. The lines are in the order in which the records took
+effect. The records of a transaction are at the place of its commit, with the time of the commit.
+Aborted and open transactions are left out; ``dump.json`` names the open ones. Keys and values are
+not decoded here, so a later version can decode a dump again.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class HeartbeatRefusal(NamedTuple):
     error: ErrorCode
     message: str | None
     detail: str = ""
-    """What is wrong with the pattern, if that is why."""
+    """The problem with the pattern, if the pattern is the reason."""
 
 
 def refusal(

@@ -90,7 +90,7 @@ class EndTransactions(ShardRequest, frozen=True):
     topic_id: str
     """The id of the journal topic."""
     position: Int64
-    """Where to go on after a restart."""
+    """The offset in the journal at which a restart continues to read."""
 
 
 class DropPending(ShardRequest, frozen=True):

@@ -1,7 +1,7 @@
 """Reads the chunks of events in a store of keys and values (``event_chunks``).
 
 It remembers which events each chunk has, and the events of the newest one. Events are only ever
-added to the newest chunk, behind the others.
+added to the newest chunk, after its other events.
 """
 
 from __future__ import annotations

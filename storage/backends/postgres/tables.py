@@ -137,14 +137,14 @@ class Page(NamedTuple):
 
     first: str
     next: str
-    """Goes on behind a shard and a key."""
+    """Continues after a shard and a key."""
 
 
 _PAGE: Final = """SELECT shard, key, {name} AS name, state FROM {table}
     WHERE (shard, key) {after} ($1, $2) AND shard <= $3 ORDER BY shard, key LIMIT 200"""
-"""One look into the primary key, which goes on where the last portion ended. With a list of shards
-instead of the last one, PostgreSQL before 17 looks up each of them for every portion, also those
-that were read already, and may sort all that is left."""
+"""This needs one look-up in the primary key, and continues where the last portion ended. With a
+list of shards instead of ``shard <= $3``, PostgreSQL before 17 looks up each shard for every
+portion, also those that were read already, and may sort all remaining rows."""
 
 
 def _page(table: str, name: str) -> Page:

@@ -104,7 +104,7 @@ def last_log_id(connection: sqlite3.Connection) -> str | None:
 
 
 def begin_log(connection: sqlite3.Connection, clock: LogClock, ts_ms: int) -> None:
-    """Begin a log behind the last event, which was at ``ts_ms``, and record the store's name."""
+    """Begin a log after the last event, which was at ``ts_ms``, and record the store's name."""
     noted = connection.execute("SELECT value FROM store WHERE key = 'log_store'").fetchall()
     name = str(noted[0][0]) if noted else ""
     clock.begin(after=last_log_id(connection), ts_ms=ts_ms, store=name)
