@@ -94,7 +94,7 @@ class RegistryGroup:
                 await session.delete(self._paths.root)
             except NodeMissing:
                 return
-            except NodeNotEmpty:  # another client has created a node meanwhile
+            except NodeNotEmpty:  # another client has created a node during this
                 continue
             return
 

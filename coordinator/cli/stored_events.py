@@ -77,7 +77,7 @@ class StoredEvents:
             fail(f"{self.store} cannot be read: {error}", FAILED)
 
     def end(self) -> Position:
-        """Return the position behind all events."""
+        """Return the position after all events."""
         from groupkeeper.storage.event_log.several_logs import end_of
 
         return end_of(self.found.logs())

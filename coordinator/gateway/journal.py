@@ -163,14 +163,14 @@ class Journal:
             self._start_readers()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._leaders_changed.wait(), REFRESH_S)
-            await asyncio.sleep(RETRY_S)  # many may say so at once
+            await asyncio.sleep(RETRY_S)  # many may ask for this at once
             self._leaders_changed.clear()
             await self._refresh()
             self._failed.discard("leaders")
 
     async def _open_all(self) -> None:
         while (anew := await self._open_shards(await self._open())) is None:
-            pass  # the topic was deleted meanwhile
+            pass  # the topic was deleted during this
         self._problem = ""
         self._failed.discard("leaders")
         self.opened.set()

@@ -220,7 +220,7 @@ class JournalShards:
                         return
             await asyncio.sleep(RETRY_S)
 
-    # --- a shard goes on --------------------------------------------------------------------------
+    # --- a shard continues ------------------------------------------------------------------------
 
     def lost(self) -> Mapping[int, str]:
         """Return the lost shards, and why."""

@@ -68,7 +68,7 @@ def write_rows(spark: SparkSession, folder: str, rows: pa.Table) -> None:
 def read_days(
     spark: SparkSession, lake: Lake, table: str, folders: Collection[str], schema: StructType
 ) -> DataFrame:
-    """Do the same as ``read_folders``. If the files are few bytes on this machine, this process
+    """Do the same as ``read_folders``. If the files are small and on this machine, this process
     reads them, because a scan by Spark costs several times more.
     """
     if is_small(spark) and folders:

@@ -194,7 +194,7 @@ def take_over(spark: SparkSession, lake: Lake) -> None:
 
 
 def remove_old_layout(spark: SparkSession, lake: Lake) -> None:
-    """Remove the notes and the files of the stream from before 0.2.0.dev5. The pointer replaces
+    """Remove files that versions before 0.2.0.dev5 kept about their runs. The pointer replaces
     them, and they would soon be out of date.
     """
     for folder in (lake.publications, lake.new_publications):

@@ -96,7 +96,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
             try:
                 yield from _read_once(rows, wanted, lost, log_dir, live_only)
             except EventsMoved:
-                # They are in files now, so this goes on behind the last event.
+                # They are in files now, so the read continues after the last event.
                 tries = 0 if wanted.after_seq > began_seq else tries + 1
                 if tries == READ_TRIES:
                     raise

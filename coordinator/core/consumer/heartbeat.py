@@ -237,7 +237,7 @@ def _accept(
     has_target = rebalance.update_target(shard, group)
     owned = None if request.owned is None else owned_set(request.owned)
     moved = rebalance.follow(shard, group, member, owned, subscription_changed=changed)
-    if not has_target:  # what it has acknowledged so far counts: it does not say so again
+    if not has_target:  # what it has acknowledged so far counts: it does not report this again
         member.parked = ticket  # answered by ``work_done``
         return
     is_told = moved or request.member_epoch == JOIN_EPOCH or _is_full(request)

@@ -112,8 +112,8 @@ class Census:
         return False
 
     def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return whether a group may have assignments of ``size_bytes``, ``added_bytes`` more than
-        before. Small ones are not limited: see ``ShardState.admits_assignment``.
+        """Return whether a group may have assignments of ``size_bytes`` if they are ``added_bytes``
+        larger than before. Small ones are not limited: see ``ShardState.admits_assignment``.
         """
         share = 1.0 if size_bytes <= LARGE_ASSIGNMENT_BYTES else LARGE_SHARE
         if self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share:

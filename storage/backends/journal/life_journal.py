@@ -33,9 +33,9 @@ MAX_JOURNAL_REQUESTS: Final = 5_000
 process must fold all of them before anyone can load the shards."""
 
 JOURNAL_ENTRIES: Final = 2
-"""Appends also wait while the journal has as many bytes as so many of the largest entries: one that
-is folded, and one that is written meanwhile. Large metadata would otherwise fill the memory of
-ZooKeeper's servers, and that of the process that takes over."""
+"""Appends also wait while the journal has as many bytes as two of the largest entries: one that
+is folded, and one that is written during the fold. Large metadata would otherwise fill the memory
+of ZooKeeper's servers, and that of the process that takes over."""
 
 MOST_JOURNAL_REQUESTS: Final = 100_000
 """An append fails if the journal has so many requests. While folds fail, the journal would
@@ -52,8 +52,8 @@ MOST_FULL_WAIT_MS: Final = 1_000
 slow fold, it would fail, and all shards would be loaded again."""
 
 MOST_IDLE_WAIT_MS: Final = 100
-"""The longest time that an append with nothing to write waits for a fold. Meanwhile no shard can
-write."""
+"""The longest time that an append with nothing to write waits for a fold. During this time no shard
+can write."""
 
 _log = structlog.get_logger(__name__)
 

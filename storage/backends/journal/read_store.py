@@ -85,7 +85,7 @@ class _NodeLook:
 
     async def _entries(self) -> list[JournalEntry]:
         going_on = [life.life_id for life in await self._driver.lives()]
-        ended = await self._driver.ended_lives()  # later: a life may end meanwhile
+        ended = await self._driver.ended_lives()  # later: a life may end during this
         return [
             entry
             for life_id in dict.fromkeys([*ended, *going_on])

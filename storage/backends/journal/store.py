@@ -227,7 +227,7 @@ class JournalStorage:
         return LifeJournal(self._driver, life_id, self._timer_ms, partial(self._clean, life_id))
 
     async def _register(self) -> Succession:
-        """Begin a life of this process, as soon as no other one goes on."""
+        """Begin a life of this process, as soon as the lives of all other processes have ended."""
         for begun_before in self._begun:  # nobody knows whether it began or ended
             await self._driver.end_life(begun_before, None)
         self._begun.clear()

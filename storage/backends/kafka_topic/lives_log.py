@@ -105,7 +105,7 @@ class LivesLog:
             del self._ended[life_id]  # it had written before that end; compaction removed it
         is_first = note.counter == 1
         if is_first and life_id not in self._lives and self._lives:
-            self._ended[life_id] = offset  # only one life goes on at a time
+            self._ended[life_id] = offset  # only one life has not ended at a time
             return
         self._lives[life_id] = NodeLife(note.node_id, life_id, note.name, note.counter)
         for shard in note.shards:

@@ -151,7 +151,7 @@ class TopicLogs:
                     return found, min(offset, end)
         except KafkaError as error:
             raise self._failure(error) from error
-        # A consumer whose offset is deleted goes on at the end of the partition, without an error.
+        # A consumer whose offset is deleted continues at the end of the partition, with no error.
         if first < end and (await self.bounds(partition))[0] > first:
             raise EventsMoved(
                 f"{self.name}: events of partition {partition} were deleted while they were read: "

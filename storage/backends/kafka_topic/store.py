@@ -323,7 +323,7 @@ class KafkaTopicStorage:
         return asyncio.ensure_future(self._write(owned, item, owned.begin_write(item)))
 
     async def _write(self, owned: HeldShard, item: ShardAppend, state: Iterable[Message]) -> None:
-        """Write an item in one transaction. Until then, the shard needs a new fence."""
+        """Write an item in one transaction. If this fails, the shard needs a new fence."""
         fence, owned.fence = owned.fence, None
         assert fence is not None
         newest, events, end = await owned.messages(item, state)

@@ -24,7 +24,7 @@ TABLES: Final = (
         is_over boolean NOT NULL DEFAULT false,
         is_freed boolean NOT NULL DEFAULT false
     ) WITH (fillfactor = 20)""",
-    # The lives that go on. The counter is not in ``lives``: no beat waits for an append.
+    # The lives that have not ended. The counter is not in ``lives``: no beat waits for an append.
     """CREATE TABLE nodes (
         life_id text PRIMARY KEY REFERENCES lives,
         node_id integer NOT NULL,

@@ -110,7 +110,7 @@ async def _delete(batch: FencedBatch, paths: Iterable[str]) -> None:
 
 
 async def _delete_value(batch: FencedBatch, path: str, parts: Sequence[str]) -> None:
-    if parts:  # whoever reads the node after some of them are deleted must not ask for the others
+    if parts:  # a reader of the node must not ask for the others after some of them are deleted
         await batch.add(SetNode(path, NO_VALUE))
     await _delete(batch, [*parts, path])
 
