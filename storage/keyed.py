@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from groupkeeper.coordinator.core.consumer_records import ConsumerChange, ConsumerGroupRecord
 from groupkeeper.coordinator.core.records import (
+    AdoptionMark,
     CommittedRow,
     GroupConfigs,
     GroupRecord,
@@ -62,9 +63,10 @@ class KeyedRecords:
         self._ports: dict[int, ListenerPort] = {}
         self._pendings: dict[str, PendingOffsets] = {}
         self._journal: JournalPosition | None = None
+        self._adoptions: dict[str, AdoptionMark] = {}
         self._upstream: list[UpstreamId] = []
 
-    def apply(self, record: Record) -> None:  # noqa: C901, PLR0912 - one case a type
+    def apply(self, record: Record) -> None:  # noqa: C901, PLR0912, PLR0915 - one case a type
         """Set or clear the keys of a record."""
         match record:
             case OffsetsCommitted():
@@ -100,6 +102,8 @@ class KeyedRecords:
                 self._pendings.pop(record.pending_id, None)
             case JournalPosition():
                 self._journal = record
+            case AdoptionMark():
+                _set(self._adoptions, record.group_id, record if record.state else None)
             case UpstreamId():
                 self._upstream = [record]
             case GroupRecord() | ConsumerGroupRecord():
@@ -115,6 +119,7 @@ class KeyedRecords:
         yield from self._upstream
         yield from self._ends.values()
         yield from self._pendings.values()
+        yield from self._adoptions.values()
         if self._journal is not None:
             yield self._journal
         for group_id in self._groups:

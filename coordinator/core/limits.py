@@ -84,6 +84,13 @@ class CoreLimits:
     All are read at every start, and one ListConfigResources lists them all. For more groups than
     this, change the daemon's default instead.
     """
+    max_remembered_groups: int = number(0, least=0)
+    """Deleted groups of one shard that are remembered, so that they are not adopted again from the
+    upstream (docs/design.md#adoption). If there are more, the oldest is forgotten. An id of more
+    than 128 characters counts as several. 0 except in gateway mode.
+
+    One costs about 200 bytes of memory and is read at every start.
+    """
     max_group_bytes: int = number(64 * 1024 * 1024, least=1)
     """Saved size of one group: its offsets with their metadata, and its members.
 

@@ -313,6 +313,24 @@ PENDING_RECORDS: Final = (PendingOffsets, PendingEnded, JournalPosition)
 """The records about open transactions."""
 
 
+ADOPTION_BEGUN: Final = "begun"
+"""Some of the group's offsets in the upstream may be here, and not all."""
+GROUP_REMOVED: Final = "removed"
+"""The group was deleted here, so its offsets in the upstream are never adopted again."""
+
+
+class AdoptionMark(msgspec.Struct, frozen=True, gc=False, tag="adoption_mark", tag_field="record"):
+    """Sets what decides whether a group is adopted from the upstream. Key: group id.
+
+    Only gateway mode writes it. It outlives its group.
+    """
+
+    group_id: str
+    state: str
+    """``ADOPTION_BEGUN`` or ``GROUP_REMOVED``. Empty: it clears the key."""
+    since_ms: int
+
+
 class UpstreamId(msgspec.Struct, frozen=True, gc=False, tag="upstream_id", tag_field="record"):
     """Sets the cluster id of the upstream in gateway mode, which never changes. There is one key.
 
@@ -339,6 +357,7 @@ OtherRecord: TypeAlias = (
     | PendingOffsets
     | PendingEnded
     | JournalPosition
+    | AdoptionMark
     | UpstreamId
 )
 """All records except commits, which have an encoding of their own (``storage.event_log.lines``)."""

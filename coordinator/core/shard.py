@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from groupkeeper.coordinator.core import conversion, listing
+from groupkeeper.coordinator.core import adoption, conversion, listing
 from groupkeeper.coordinator.core.behaviour import Behaviour
 from groupkeeper.coordinator.core.classic import description, group_view, joining, membership
 from groupkeeper.coordinator.core.classic.behaviour import CLASSIC
@@ -44,6 +44,7 @@ MAX_ITEMS_PER_STEP = 50_000
 has more. 50,000 take 40 ms."""
 
 HANDLED_IN: Final = (
+    adoption,
     classic_members,
     commit,
     consumer_description,
@@ -190,6 +191,7 @@ class Shard(ShardState):
         self.step = step = Step()
         for group in list(self.groups.values()):
             self._restore(group)
+        self.adoptions.sort()
         self.census.count(self.shard_id, self.tally)
         retention.arm(self)
         topic_sweep.start_sweep(self)

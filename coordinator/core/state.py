@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadl
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.groups.adoptions import Adoptions
 from groupkeeper.coordinator.core.groups.census import (
     SMALL_ASSIGNMENT_BYTES,
     SMALL_METADATA_BYTES,
@@ -36,6 +37,7 @@ from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import (
     PENDING_RECORDS,
     AdoptedTopic,
+    AdoptionMark,
     CommittedRow,
     GroupRecord,
     GroupRemoved,
@@ -86,6 +88,8 @@ class ShardState:
         self.groups: dict[str, Group] = {}
         self.pendings = Pendings()
         """The offsets of open transactions. Always empty in static mode."""
+        self.adoptions = Adoptions()
+        """Which groups are not adopted, or not completely. Always empty in static mode."""
         self.offsets_held = 0
         """Committed offsets of all groups, counted in ``apply`` so that a scrape need not iterate
         over them.
@@ -178,6 +182,9 @@ class ShardState:
         for pending in self.pendings.of_group(group.group_id):
             self.record(PendingEnded(pending.pending_id))
         self.record(GroupRemoved(group.group_id))
+        most = self.limits.max_remembered_groups
+        for mark in self.adoptions.removal(group.group_id, self.now.wall_ms, most):
+            self.record(mark)
 
     def record_removed(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
         gone = [(topic, partition) for topic, partition, _ in offsets]
@@ -259,6 +266,8 @@ class ShardState:
     def _apply_other(self, record: Record) -> None:
         if isinstance(record, PENDING_RECORDS):
             self.pendings.apply(record)
+        elif isinstance(record, AdoptionMark):
+            self.adoptions.apply(record)
         elif isinstance(record, ConsumerGroupRecord):
             self._group_of_type(record.group_id, GroupType.CONSUMER).save(record)
         elif isinstance(record, CONSUMER_CHANGES):

@@ -124,10 +124,13 @@ def _log_no_descriptors() -> None:
 def coordinator_config(settings: Settings) -> CoordinatorConfig:
     """Return the coordinator's config for these settings."""
     config = {theirs: _value(settings, name) for name, theirs in coordinators_names().items()}
+    upstream, shards = settings.upstream, settings.offsets.topic_num_partitions
+    remembered = -(-upstream.max_remembered_groups // shards) if upstream.bootstrap else 0
     config["drain_timeout_ms"] = int(config["drain_timeout_ms"] * STOP_SHARE)
     return CoordinatorConfig(
         **config,
         cluster_id=settings.kafka.cluster_id,
+        max_remembered_groups=remembered,
         max_metadata_bytes=settings.kafka.max_buffered_bytes,
         offsets_retention_ms=settings.offsets.retention_minutes * 60_000,
         owner=f"{socket.gethostname()}:{os.getpid()}",

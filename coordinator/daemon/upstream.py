@@ -98,11 +98,16 @@ class Upstream:
         self.brokers = brokers = UpstreamBrokers(config, observed, record)
         groups = UpstreamGroups(brokers)
         live_groups, is_ours = coordinator.live_groups, lambda: brokers.is_ours
-        self.adoption: Adoption | None = None
-        if settings.upstream.adopt:
-            self.adoption = Adoption(
-                coordinator, groups, observed, lambda: topics.image, coordinator.add_cluster_events
-            )
+        self._adopts = settings.upstream.adopt
+        self.adoption = Adoption(
+            coordinator,
+            groups,
+            observed,
+            lambda: topics.image,
+            coordinator.add_cluster_events,
+            coordinator.config.max_group_bytes,
+            adopts=self._adopts,
+        )
         self.mirror: UpstreamMirror | None = None
         if settings.upstream.mirror:
             self.mirror = UpstreamMirror(groups, live_groups, is_ours, coordinator.is_loading)
@@ -165,7 +170,7 @@ class Upstream:
             answered_s=self.gateway.age_s,
             brokers=broker_statuses(self.gateway, self.brokers.cluster, record.ports),
             journal=await journal_status(self._journal.journal, self._coordinator),
-            adopted_groups=None if self.adoption is None else self.adoption.adopted,
+            adopted_groups=self.adoption.adopted if self._adopts else None,
             mirror=None if mirror is None else _mirror_status(mirror),
         )
         return msgspec.json.encode(status)
@@ -188,7 +193,7 @@ class Upstream:
             "upstream_open_transactions": self._journal.journal.open_transactions,
             "upstream_ended_transactions": self._journal.journal.ended_transactions,
             "upstream_journal_lag_records": self._journal.journal.lag,
-            "upstream_adopted_groups": lambda: adoption.adopted if adoption else 0,
+            "upstream_adopted_groups": lambda: adoption.adopted,
             "upstream_mirror_lag_seconds": lambda: mirror.lag_s if mirror else 0.0,
             "upstream_mirror_refused": lambda: mirror.refused if mirror else 0,
         }

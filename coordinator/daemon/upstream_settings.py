@@ -146,6 +146,15 @@ class UpstreamSettings(Section):
         "looks for it in the upstream, and copies its offsets. While the group has members there, "
         "its clients here must wait.",
     )
+    max_remembered_groups: int = Field(
+        default=100_000,
+        ge=0,
+        le=1_000_000,
+        description="Groups that were deleted here, or have expired, and are remembered, so that "
+        "adopt does not bring them back. If there are more, the oldest are forgotten. An id of "
+        "more than 128 characters counts as several. 100,000 need about 20 MB of memory. The "
+        "upstream forgets them, too, after its offsets.retention.minutes.",
+    )
     mirror: bool = Field(
         default=False,
         description="true: the newest committed offset of each partition is also committed in the "

@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from groupkeeper.coordinator.core.records import (
+    AdoptionMark,
     GroupConfigs,
     JournalPosition,
     ListenerPort,
@@ -202,10 +203,11 @@ WITH_OWN_KEY = frozenset(
         PendingOffsets,
         PendingEnded,
         JournalPosition,
+        AdoptionMark,
     }
 )
-"""The types of keyed records: topics, configs, ports, ends and open transactions. All other records
-change a group."""
+"""The types of keyed records: topics, configs, ports, ends, open transactions and marks of
+adoption. All other records change a group."""
 
 
 def group_of(record: Record) -> str | None:
@@ -213,7 +215,7 @@ def group_of(record: Record) -> str | None:
     return None if type(record) in WITH_OWN_KEY else record.group_id  # type: ignore[union-attr]
 
 
-def own_key(record: Record) -> tuple[str, bool]:
+def own_key(record: Record) -> tuple[str, bool]:  # noqa: C901 - one case a type
     """Return the key of a keyed record. Also return True if the record sets the key, False if it
     clears it.
     """
@@ -234,6 +236,8 @@ def own_key(record: Record) -> tuple[str, bool]:
             return f"pending/{record.pending_id}", False
         case JournalPosition():
             return "journal", True
+        case AdoptionMark():
+            return f"adoption/{record.group_id}", bool(record.state)
         case UpstreamId():
             return "upstream", True
         case _:

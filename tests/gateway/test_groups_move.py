@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
@@ -44,11 +44,11 @@ def at(port: int) -> str:
     return f"127.0.0.1:{port}"
 
 
-def a_topic(kafka: RealKafka) -> str:
+def a_topic(kafka: RealKafka, partitions: int = 1) -> str:
     """Create a topic with records, upstream."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(LIMIT_S)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(LIMIT_S)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for n in range(RECORDS):
         producer.produce(name, value=str(n))
@@ -117,6 +117,38 @@ def test_a_group_goes_on_where_it_was_and_may_go_back(
     back.subscribe([topic])
     assert read(back, 30) == [*range(70, 100)]
     back.close()
+
+
+def test_a_group_that_was_deleted_here_does_not_come_back(
+    kafka: RealKafka, moving: Groupkeeper
+) -> None:
+    topic, group = a_topic(kafka), f"g-{uuid.uuid4().hex[:8]}"
+    there = a_consumer(kafka.bootstrap, group)
+    there.commit(offsets=[TopicPartition(topic, 0, 12)], asynchronous=False)
+    there.close()
+    assert committed(at(moving.port), group, topic) == 12
+    admin = AdminClient({"bootstrap.servers": at(moving.port)})
+    admin.delete_consumer_groups([group])[group].result(LIMIT_S)
+    moving.kill()
+    moving.start()
+    assert committed(at(moving.port), group, topic) == OFFSET_INVALID
+    assert committed(kafka.bootstrap, group, topic) == 12
+
+
+def test_a_large_group_comes_over_in_portions(kafka: RealKafka, moving: Groupkeeper) -> None:
+    """A third of a megabyte of metadata needs several commits here."""
+    partitions = 100
+    topic, group = a_topic(kafka, partitions), f"g-{uuid.uuid4().hex[:8]}"
+    wanted = {number: 1_000 + number for number in range(partitions)}
+    there = a_consumer(kafka.bootstrap, group)
+    for number, offset in wanted.items():
+        place = TopicPartition(topic, number, offset, metadata="m" * 4_000)
+        there.commit(offsets=[place], asynchronous=False)
+    there.close()
+    here = a_consumer(at(moving.port), group)
+    places = here.committed([TopicPartition(topic, number) for number in wanted], timeout=LIMIT_S)
+    here.close()
+    assert {place.partition: place.offset for place in places} == wanted
 
 
 def test_a_commit_for_a_topic_that_was_just_created_is_stored(

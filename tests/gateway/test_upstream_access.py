@@ -120,6 +120,7 @@ class Site:
             self.observed,
             lambda: self.topics.image,
             lambda events: bool(events),
+            self.coordinator.config.max_group_bytes,
         )
 
     async def offsets(self, group_id: str) -> dict[tuple[str, int], int]:

@@ -31,6 +31,7 @@ from groupkeeper.coordinator.core.consumer_records import (
 )
 from groupkeeper.coordinator.core.records import (
     AdoptedTopic,
+    AdoptionMark,
     CommittedTopic,
     GroupConfigs,
     GroupRecord,
@@ -145,6 +146,7 @@ group_changes: st.SearchStrategy[Record] = st.one_of(
     st.builds(pending, st.sampled_from(["p1", "p2"]), offset=offsets, metadata=text),
     st.builds(PendingEnded, st.sampled_from(["p1", "p2"])),
     st.builds(JournalPosition, topic_ids, offsets),
+    st.builds(AdoptionMark, group_ids, st.sampled_from(["", "begun", "removed"]), times),
 )
 topic_sets = st.lists(text, max_size=2, unique=True).map(lambda names: tuple(sorted(names)))
 ids_of_members = st.sampled_from(["a", "b"])

@@ -18,6 +18,7 @@ from groupkeeper.coordinator.core.consumer_records import (
 )
 from groupkeeper.coordinator.core.events import GroupCreated, MemberJoin, RebalanceStart
 from groupkeeper.coordinator.core.records import (
+    AdoptionMark,
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
@@ -86,6 +87,8 @@ EVERY_KIND_OF_RECORD: list[tuple[int, list[Record]]] = [
     (2, [pending("p1"), pending("p2", metadata="\u00e9"), JournalPosition(TOPIC_ID, 7)]),
     (2, [pending("p2", offset=8), PendingEnded("p1"), PendingEnded("never set")]),
     (1, [pending("p1"), JournalPosition(TOPIC_ID, 9), JournalPosition("another", 0)]),
+    (1, [AdoptionMark("doomed", "removed", 5), AdoptionMark("\x00", "begun", 6)]),
+    (1, [AdoptionMark("\x00", "", 7), AdoptionMark("other", "begun", 8)]),
 ]
 
 
@@ -101,7 +104,7 @@ async def test_every_kind_of_record_comes_back_after_a_restart(store: Store) -> 
         await owner.append(shard, records)
     again = await store.restarted(owner)
     assert again.model.keys == owner.model.keys
-    assert len(again.model.keys) == 32
+    assert len(again.model.keys) == 34
 
 
 async def test_a_load_of_some_shards_yields_no_others(store: Store) -> None:

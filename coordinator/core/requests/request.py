@@ -10,6 +10,7 @@ from groupkeeper.coordinator.core.requests.admin import (
     ListGroups,
     ReadGroup,
 )
+from groupkeeper.coordinator.core.requests.adoption import MarkAdoption, ReadAdoption
 from groupkeeper.coordinator.core.requests.consumer import (
     ConsumerGroupDescribe,
     ConsumerGroupHeartbeat,
@@ -60,6 +61,8 @@ Request: TypeAlias = (
     | DropPending
     | MoveJournal
     | ReadPending
+    | ReadAdoption
+    | MarkAdoption
 )
 
 PARKED_RESULTS: Final = frozenset(kind.result for kind in get_args(Request) if kind.parks)

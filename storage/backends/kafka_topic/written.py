@@ -22,6 +22,7 @@ from groupkeeper.coordinator.core.consumer_records import (
     ResolvedPattern,
 )
 from groupkeeper.coordinator.core.records import (
+    AdoptionMark,
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
@@ -122,6 +123,7 @@ class ShardKeys:
                 | PendingOffsets()
                 | PendingEnded()
                 | JournalPosition()
+                | AdoptionMark()
                 | UpstreamId()
             ):
                 name, is_set = own_key(record)

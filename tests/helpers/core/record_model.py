@@ -22,6 +22,7 @@ from groupkeeper.coordinator.core.consumer_records import (
     SavedConsumerMember,
 )
 from groupkeeper.coordinator.core.records import (
+    AdoptionMark,
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
@@ -110,6 +111,10 @@ class RecordModel:
                 self.keys["pending", shard, record.pending_id] = record
             case PendingEnded():
                 self.keys.pop(("pending", shard, record.pending_id), None)
+            case AdoptionMark():
+                self.keys["adoption", shard, record.group_id] = record
+                if not record.state:
+                    del self.keys["adoption", shard, record.group_id]
             case JournalPosition():
                 self.keys["journal", shard] = record
             case _:

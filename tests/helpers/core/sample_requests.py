@@ -8,6 +8,7 @@ from groupkeeper.coordinator.core.requests.admin import (
     ListGroups,
     ReadGroup,
 )
+from groupkeeper.coordinator.core.requests.adoption import MarkAdoption, ReadAdoption
 from groupkeeper.coordinator.core.requests.consumer import (
     ConsumerGroupDescribe,
     ConsumerGroupHeartbeat,
@@ -69,4 +70,6 @@ REQUESTS: dict[type, Request] = {
     DropPending: DropPending(0, ("pending-1",)),
     MoveJournal: MoveJournal(0, "journal-id", 5),
     ReadPending: ReadPending(0),
+    ReadAdoption: ReadAdoption("g"),
+    MarkAdoption: MarkAdoption("g", True),
 }

@@ -446,11 +446,11 @@ class ShardDriver:
         return replay(self.records, self.limits, self.image)
 
     def folded(self) -> Shard:
-        """A shard made from what a fold writes: saved groups, and beside them partition ends and
-        pending offsets.
+        """A shard made from what a fold writes: saved groups, and beside them partition ends,
+        pending offsets and marks of adoption.
         """
         ends = [record for record in self.records if isinstance(record, PartitionEnd)]
-        beside = [*ends, *self.shard.pendings.records()]
+        beside = [*ends, *self.shard.pendings.records(), *self.shard.adoptions.records()]
         return replay([*beside, *self.shard.saved_groups()], self.limits, self.image)
 
     def check_replay(self) -> None:
@@ -464,6 +464,9 @@ class ShardDriver:
         pendings = set_of_pendings(self.shard)
         assert set_of_pendings(replayed) == pendings
         assert set_of_pendings(folded) == pendings
+        marks = {*self.shard.adoptions.records()}
+        assert {*replayed.adoptions.records()} == marks
+        assert {*folded.adoptions.records()} == marks
         assert self._ends(replayed) == self._ends(self.shard)
         assert self._ends(folded) == self._ends(self.shard)
         assert replayed.group_count() == self.shard.group_count()

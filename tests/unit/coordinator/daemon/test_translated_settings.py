@@ -73,7 +73,13 @@ def test_what_a_host_may_not_set_the_daemon_refuses_as_well(section, key, name):
         Settings(**{section: {key: bounds_of(CoordinatorConfig)[name].least - 1}})
 
 
-ITS_OWN = {"cluster_id", "max_metadata_bytes", "offsets_retention_ms", "owner"}
+ITS_OWN = {
+    "cluster_id",
+    "max_metadata_bytes",
+    "max_remembered_groups",
+    "offsets_retention_ms",
+    "owner",
+}
 """What ``coordinator_config`` makes of other settings."""
 A_HOSTS_ALONE = {
     "default_rebalance_timeout_ms",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,33 +13,50 @@ from structlog.testing import capture_logs
 from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import Event
-from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
+from groupkeeper.coordinator.core.records import OffsetsCommitted
+from groupkeeper.coordinator.core.requests.admin import DeleteGroup
+from groupkeeper.coordinator.core.requests.adoption import MarkAdoption
+from groupkeeper.coordinator.core.requests.offsets import OffsetDelete, OffsetFetch
 from groupkeeper.coordinator.gateway.adoption import (
     AGAIN_S,
+    FAILED_AGAIN_S,
     LINES_PER_WINDOW,
     LOG_EVERY_S,
     MAX_SETTLED_CHARS,
     Adoption,
+    import_request,
 )
 from groupkeeper.coordinator.gateway.gate import GroupGate
 from groupkeeper.coordinator.gateway.observed_topics import LOOK_UP_S, ObservedTopics
-from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
-from tests.helpers.runtime.coordinator import RecordingTicket, World, a_commit, a_coordinator
+from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups, UpstreamOffset
+from tests.helpers.runtime.coordinator import (
+    CLIENT,
+    RecordingTicket,
+    World,
+    a_commit,
+    a_coordinator,
+)
 from tests.helpers.runtime.virtual_loop import turns, virtual_time
-from tests.helpers.storage.faulty_storage import FaultyStorage
+from tests.helpers.storage.faulty_storage import FaultyStorage, fail
 from tests.helpers.wire.fake_groups import FIND_COORDINATOR, FakeGroups
 from tests.helpers.wire.fake_upstream import FakeUpstream
+
+RETENTION_S = 600
+LARGE = 1_200
+"""So many partitions with some metadata need several commits."""
 
 
 class Site:
     """A coordinator behind a gate, and the upstream of both."""
 
-    def __init__(self, world: World, upstream: FakeUpstream, *, adopts: bool) -> None:
+    def __init__(
+        self, world: World, upstream: FakeUpstream, groups: FakeGroups, *, adopts: bool
+    ) -> None:
         topics = world.coordinator.topics
         assert topics is not None
         self.world = world
         self.upstream = upstream
-        self.groups = FakeGroups()
+        self.groups = groups
         self.observed = ObservedTopics(topics)
         self.observed.ask = upstream.ask_frame
         self.events: list[Event] = []
@@ -49,9 +66,10 @@ class Site:
             self.observed,
             lambda: topics.image,
             self._write,
+            world.coordinator.config.max_group_bytes,
+            adopts=adopts,
         )
-        admission = self.adoption if adopts else None
-        self.gate = GroupGate(world.coordinator, lambda: topics.image, self.observed, admission)
+        self.gate = GroupGate(world.coordinator, lambda: topics.image, self.observed, self.adoption)
 
     def _write(self, events: list[Event]) -> bool:
         self.events += events
@@ -62,6 +80,16 @@ class Site:
         self.world.tickets.append(ticket)
         self.gate.submit(request, ticket)
         return ticket
+
+    async def ask(self, request: Any) -> Any:
+        """Ask the coordinator behind the gate."""
+        ticket = self.world.send(request)
+        await self.world.until(ticket)
+        return ticket.result
+
+    async def listed(self) -> list[str]:
+        """The groups that are here. A list waits for no adoption."""
+        return [group.group_id for group in await self.world.coordinator.list_groups()]
 
     async def offsets(self, group_id: str = "g") -> dict[tuple[str, int], int]:
         fetched = self.send(OffsetFetch(group_id, None, False, False))
@@ -75,10 +103,12 @@ async def a_site(
     adopts: bool = True,
     storage: FaultyStorage | None = None,
     upstream: FakeUpstream | None = None,
+    groups: FakeGroups | None = None,
+    **config: Any,
 ) -> AsyncIterator[Site]:
     upstream = upstream or FakeUpstream(orders=3)
-    async with a_coordinator(storage, Topics()) as world:
-        site = Site(world, upstream, adopts=adopts)
+    async with a_coordinator(storage, Topics(), max_remembered_groups=10, **config) as world:
+        site = Site(world, upstream, groups or FakeGroups(), adopts=adopts)
         await site.observed.refresh()
         upstream.asked.clear()
         yield site
@@ -230,6 +260,7 @@ async def test_a_group_whose_offsets_cannot_be_stored_is_refused_whole() -> None
         ticket = site.send(a_commit())
         await site.world.until(ticket)
         assert ticket.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "g" not in await site.listed(), "no part of it is left"
 
 
 @virtual_time
@@ -271,3 +302,137 @@ async def test_many_groups_that_are_refused_write_few_lines() -> None:
         logged = [*names[:LINES_PER_WINDOW], "g"]
         assert [line["group"] for line in lines] == [name[:MAX_SETTLED_CHARS] for name in logged]
         assert lines[-1]["left_out"] == 5
+
+
+async def removed_by_request(site: Site) -> None:
+    deleted = site.send(DeleteGroup("g", CLIENT))
+    await site.world.until(deleted)
+    assert deleted.error is ErrorCode.NONE
+
+
+async def removed_one_by_one(site: Site) -> None:
+    deleted = site.send(OffsetDelete("g", (("orders", (0, 1)),), CLIENT))
+    await site.world.until(deleted)
+    assert deleted.error is ErrorCode.NONE
+    await asyncio.sleep(RETENTION_S)  # the next pass deletes the empty group
+
+
+async def removed_by_age(site: Site) -> None:
+    await asyncio.sleep(2 * RETENTION_S)
+
+
+@pytest.mark.parametrize("remove", [removed_by_request, removed_one_by_one, removed_by_age])
+@virtual_time
+async def test_a_group_that_is_gone_here_does_not_come_back_after_a_restart(
+    remove: Callable[[Site], Awaitable[None]],
+) -> None:
+    storage, groups = FaultyStorage(), FakeGroups()
+    groups.stored["g"] = {("orders", 0): (41, -1, ""), ("orders", 1): (7, -1, "")}
+    config = {
+        "offsets_retention_ms": RETENTION_S * 1000,
+        "retention_check_interval_ms": RETENTION_S * 500,
+    }
+    async with a_site(storage=storage, groups=groups, **config) as site:
+        assert await site.offsets() == {("orders", 0): 41, ("orders", 1): 7}
+        await remove(site)
+        assert "g" not in await site.listed()
+    async with a_site(storage=storage, groups=groups, **config) as site:
+        assert await site.offsets() == {}
+        await site.world.until(site.send(a_commit(offset=3)))
+        assert await site.offsets() == {("orders", 0): 3}, "a new group of that name"
+        assert site.adoption.adopted == 0
+
+
+@virtual_time
+async def test_a_group_that_was_created_and_mirrored_here_does_not_come_back() -> None:
+    storage, groups = FaultyStorage(), FakeGroups()
+    async with a_site(storage=storage, groups=groups) as site:
+        await site.world.until(site.send(a_commit(offset=50)))
+        groups.stored["g"] = {("orders", 0): (50, -1, "")}
+        await removed_by_request(site)
+    async with a_site(storage=storage, groups=groups) as site:
+        assert await site.offsets() == {}
+
+
+def many(count: int) -> dict[tuple[str, int], tuple[int, int, str]]:
+    return {("large", partition): (partition + 1, -1, "m" * 200) for partition in range(count)}
+
+
+def commits_of(storage: FaultyStorage) -> list[OffsetsCommitted]:
+    batches = [batch for append in storage.appends for item in append for batch in item.batches]
+    records = [record for batch in batches for record in batch.records]
+    return [record for record in records if isinstance(record, OffsetsCommitted)]
+
+
+@virtual_time
+async def test_a_large_group_comes_over_in_several_commits() -> None:
+    storage, stored = FaultyStorage(), many(LARGE)
+    async with a_site(storage=storage, upstream=FakeUpstream(large=LARGE)) as site:
+        site.groups.stored["g"] = stored
+        assert await site.offsets() == {key: offset for key, (offset, _, _) in stored.items()}
+        assert len(commits_of(storage)) > 2
+        assert site.adoption.adopted == 1
+        assert len(site.events) == 1
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+@virtual_time
+async def test_half_of_a_group_is_never_seen_after_a_crash(adopts: bool) -> None:
+    storage, groups, upstream = FaultyStorage(), FakeGroups(), FakeUpstream(large=LARGE)
+    groups.stored["g"] = stored = many(LARGE)
+    async with a_site(storage=storage, groups=groups, upstream=upstream) as site:
+        fetched = site.send(OffsetFetch("g", None, False, False))
+        while not commits_of(storage):
+            await turns(1)
+        storage.script("append", fail())
+        await site.world.until(fetched)
+        assert fetched.error is not ErrorCode.NONE
+    del stored["large", 0]
+    async with a_site(storage=storage, groups=groups, upstream=upstream, adopts=adopts) as site:
+        assert "g" in await site.listed(), "there is nothing to clean up"
+        groups.is_down = True
+        fetched = site.send(OffsetFetch("g", None, False, False))
+        await site.world.until(fetched)
+        assert fetched.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        groups.is_down = False
+        await asyncio.sleep(AGAIN_S)
+        assert await site.offsets() == {key: offset for key, (offset, _, _) in stored.items()}
+    async with a_site(storage=storage, groups=groups, upstream=upstream) as site:
+        asked = len(groups.asked)
+        assert len(await site.offsets()) == LARGE - 1
+        assert len(groups.asked) == asked, "its adoption is complete"
+
+
+@virtual_time
+async def test_a_group_that_is_gone_upstream_after_a_crash_is_deleted_here() -> None:
+    storage, groups, upstream = FaultyStorage(), FakeGroups(), FakeUpstream(large=LARGE)
+    groups.stored["g"] = many(LARGE)
+    async with a_site(storage=storage, groups=groups, upstream=upstream) as site:
+        await site.ask(MarkAdoption("g", True))
+        await site.ask(import_request("g", [UpstreamOffset("large", 0, 1, -1, "")]))
+    groups.stored.clear()
+    async with a_site(storage=storage, groups=groups, upstream=upstream) as site:
+        assert await site.offsets() == {}
+        assert "g" not in await site.listed()
+        await site.world.until(site.send(a_commit(topics=[("large", "", [(0, 3, -1, "")])])))
+        assert await site.offsets() == {("large", 0): 3}
+
+
+@virtual_time
+async def test_a_group_beyond_the_limit_of_a_group_is_refused_and_says_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage, upstream = FaultyStorage(), FakeUpstream(large=LARGE)
+    async with a_site(storage=storage, upstream=upstream, max_group_bytes=100_000) as site:
+        site.groups.stored["g"] = many(LARGE)
+        for _ in range(2):
+            fetched = site.send(OffsetFetch("g", None, False, False))
+            await site.world.until(fetched)
+            assert fetched.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await asyncio.sleep(AGAIN_S)
+        assert site.groups.asked.count(FIND_COORDINATOR) == 1, "it is not tried every second"
+        assert not commits_of(storage)
+        assert "storage.max_group_bytes is 100000: raise it" in caplog.text
+        site.groups.stored["g"] = many(10)
+        await asyncio.sleep(FAILED_AGAIN_S)
+        assert len(await site.offsets()) == 10

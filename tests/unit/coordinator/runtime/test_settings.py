@@ -15,6 +15,7 @@ MAY_BE_NOTHING = (
     "offset_metadata_max_bytes",
     "max_partitions",
     "max_configured_groups",
+    "max_remembered_groups",
     "drain_timeout_ms",
     "events_delay_ms",
     "merge_window_ms",

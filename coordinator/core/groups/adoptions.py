@@ -1,0 +1,62 @@
+"""What a shard knows about the adoption of its groups from the upstream (gateway mode).
+
+See docs/design.md#adoption and docs/design.md#hard-state: only ``ShardState.apply`` changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from groupkeeper.coordinator.core.records import ADOPTION_BEGUN, GROUP_REMOVED, AdoptionMark
+
+CHARS_PER_PLACE: Final = 128
+"""A longer id takes several places among the groups that are remembered. Otherwise 100,000 ids of
+32,767 bytes would need 3 GB."""
+
+
+class Adoptions:
+    """The mark of each group that has one, the oldest first."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, AdoptionMark] = {}
+        self._places = 0
+
+    def apply(self, record: AdoptionMark) -> None:
+        """Set or clear the mark of a group."""
+        places = 1 + len(record.group_id) // CHARS_PER_PLACE
+        if self._marks.pop(record.group_id, None) is not None:
+            self._places -= places
+        if record.state:
+            self._marks[record.group_id] = record
+            self._places += places
+
+    def sort(self) -> None:
+        """Restore the order after a load, because a store may return the records in any order."""
+        by_age = sorted(self._marks.values(), key=lambda mark: mark.since_ms)
+        self._marks = {mark.group_id: mark for mark in by_age}
+
+    def state(self, group_id: str) -> str:
+        """Return the state of a group's mark; "" if it has none."""
+        mark = self._marks.get(group_id)
+        return "" if mark is None else mark.state
+
+    def removal(self, group_id: str, now_ms: int, most: int) -> Iterator[AdoptionMark]:
+        """Yield the records that remember the removal of a group, and forget the oldest ones if
+        all need more than ``most`` places. The caller applies each before the next.
+
+        If the adoption of the group has begun, it is only cleared for another attempt.
+        """
+        if most == 0 or self.state(group_id) == ADOPTION_BEGUN:
+            return
+        yield AdoptionMark(group_id, GROUP_REMOVED, now_ms)
+        while self._places > most:
+            removed = (mark for mark in self._marks.values() if mark.state == GROUP_REMOVED)
+            oldest = next(removed, None)
+            if oldest is None:
+                return
+            yield AdoptionMark(oldest.group_id, "", now_ms)
+
+    def records(self) -> Iterator[AdoptionMark]:
+        """Yield the records that lead to this state."""
+        yield from self._marks.values()

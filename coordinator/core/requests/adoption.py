@@ -1,0 +1,30 @@
+"""Requests about the adoption of a group from the upstream (gateway mode)."""
+
+# A class attribute that overrides a declaration is never assigned again.
+# mypy: disable-error-code="mutable-override"
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.declarations import AnyResult, GroupRead, GroupWrite
+from groupkeeper.coordinator.core.errors import ErrorCode
+
+
+class ReadAdoptionResult(AnyResult, frozen=True):
+    """The answer to a ReadAdoption."""
+
+    exists: bool = False
+    """The group is here, at least a part of it."""
+    state: str = ""
+    """``records.ADOPTION_BEGUN``, ``records.GROUP_REMOVED`` or empty."""
+
+
+class ReadAdoption(GroupRead, frozen=True):
+    """Read what decides whether a group is adopted."""
+
+    result = ReadAdoptionResult
+
+
+class MarkAdoption(GroupWrite, frozen=True):
+    """Record that the adoption of a group begins, or that all of the group is here."""
+
+    begins: bool
+    result = ErrorCode
