@@ -59,6 +59,7 @@ class _Found:
         self.shards = [(each, [p for p in each.pending if asked.wants(p)]) for each in lost]
         self.chosen = sum(len(some) for _, some in self.shards)
         self.others = sum(len(each.pending) for each in lost) - self.chosen
+        self.open = sum(each.open for each in lost)
 
 
 def resolve_command(  # noqa: PLR0913  the options of a command
@@ -132,6 +133,8 @@ def _print_table(found: _Found) -> None:
     print_table(COLUMNS.split(), rows)
     if found.others:
         print(f"commits of transactions that are pending too, and were not chosen: {found.others}")
+    if found.open:
+        print(f"commits of open transactions, about which the journal will decide: {found.open}")
     if found.asked.apply:
         done = "committed" if found.asked.decision is Decision.COMMIT else "aborted"
         print(f"commits of transactions that are {done} now: {found.chosen}")
@@ -161,6 +164,7 @@ def _as_json(found: _Found) -> dict[str, Any]:
         "applied": found.asked.apply,
         "decision": None if decision is None else decision.value,
         "not_chosen": found.others,
+        "open": found.open,
         "shards": [
             {
                 "shard": shard.shard_id,

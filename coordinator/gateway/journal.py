@@ -93,7 +93,7 @@ class Journal:
         self._writer = JournalWriter(
             links, settings.topic, self._leader_of, self._leaders_changed.set
         )
-        self._shards = shards = JournalShards(
+        self.shards = shards = JournalShards(
             settings.topic, coordinator, self._writer, self._in_flight
         )
         self._catch_up = CatchUp(self._writer.end, self._spawn)
@@ -109,7 +109,7 @@ class Journal:
     @property
     def topic_id(self) -> str:
         """The id of the topic that is read; "" if there is none."""
-        return self._shards.topic_id
+        return self.shards.topic_id
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Journal:
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
-        self._shards.stop()
+        self.shards.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._links.close()
 
@@ -174,9 +174,9 @@ class Journal:
         self._problem = ""
         self._failed.discard("leaders")
         self.opened.set()
-        log.info("journal_open", topic=self.topic.name, topic_id=self._shards.topic_id)
+        log.info("journal_open", topic=self.topic.name, topic_id=self.shards.topic_id)
         if anew:
-            log.info("journal_goes_on", shards=anew, topic_id=self._shards.topic_id)
+            log.info("journal_goes_on", shards=anew, topic_id=self.shards.topic_id)
         self._spawn(self._again("sweep", self._sweep))
         self._spawn(self._again("lost", self._let_go_on))
 
@@ -184,7 +184,7 @@ class Journal:
         """Open all shards. Return how many of them begin a new journal; None if the topic was
         replaced by another one.
         """
-        opening = self._spawn(self._shards.open(range(self.topic.partitions)))
+        opening = self._spawn(self.shards.open(range(self.topic.partitions)))
         try:
             while not opening.done():
                 await asyncio.wait([opening], timeout=5 * RETRY_S)
@@ -228,13 +228,13 @@ class Journal:
             self._leaders_changed.set()
             return
         if found is None:
-            self._shards.lose_others("")
+            self.shards.lose_others("")
         else:
             self._use(found)
 
     def _use(self, found: FoundTopic) -> None:
         self._found = self._reader.topic = found
-        self._shards.lose_others(found.topic_id)
+        self.shards.lose_others(found.topic_id)
 
     def _start_readers(self) -> None:
         assert self._found is not None
@@ -246,7 +246,7 @@ class Journal:
     async def _sweep(self) -> None:
         """From time to time look for pending offsets of which no record is being written."""
         while True:
-            await self._shards.sweep()
+            await self.shards.sweep()
             self._failed.discard("sweep")
             await asyncio.sleep(SWEEP_S)
 
@@ -254,10 +254,10 @@ class Journal:
         """Let each lost shard continue when it has no pending offsets."""
         while True:
             await asyncio.sleep(GO_ON_EVERY_S)
-            if self._shards.lost():
+            if self.shards.lost():
                 try:
                     self._use(await self._finder.found_or_created())
-                    if await self._shards.go_on():
+                    if await self.shards.go_on():
                         self._leaders_changed.set()
                 except (BrokerError, JournalRefused) as error:
                     if self._lines.allow("lost") is not None:
@@ -267,7 +267,7 @@ class Journal:
     async def settle(self) -> None:
         """Wait until all entries that the journal has now are read. Then ``lost`` is complete."""
         await self.opened.wait()
-        await asyncio.gather(*map(self._shards.settle, range(self.topic.partitions)))
+        await asyncio.gather(*map(self.shards.settle, range(self.topic.partitions)))
 
     async def catch_up(self, group_id: str) -> bool:
         """Wait until the group has the offsets of all transactions that have ended by now, or its
@@ -275,7 +275,7 @@ class Journal:
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self.opened.wait(), LIMIT_S)
-            shard = self._shards.by_id[shard_of(group_id, self.topic.partitions)]
+            shard = self.shards.by_id[shard_of(group_id, self.topic.partitions)]
             return await self._catch_up.wait(shard)
         return False
 
@@ -291,7 +291,7 @@ class Journal:
         """Carry out a TxnOffsetCommit of this version. ``done`` gets the answer once, when the
         offsets are pending and their record is in the journal.
         """
-        shard = self._shards.by_id.get(shard_of(request.group_id, self.topic.partitions))
+        shard = self.shards.by_id.get(shard_of(request.group_id, self.topic.partitions))
         if self.problem or shard is None or len(self._in_flight) >= MAX_IN_FLIGHT:
             done(TxnOffsetCommitResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
             return
@@ -351,19 +351,19 @@ class Journal:
 
     def open_transactions(self) -> int:
         """Return the number of open transactions with offsets."""
-        return sum([each.partition.open_transactions() for each in self._shards.by_id.values()])
+        return sum([each.partition.open_transactions() for each in self.shards.by_id.values()])
 
     def ended_transactions(self) -> int:
         """Return how many transactions with offsets have ended since the start."""
-        return self._shards.ended_transactions()
+        return self.shards.ended_transactions()
 
     def lag(self) -> int:
         """Return how many entries of the partitions are not read yet."""
-        return sum([each.lag for each in self._shards.by_id.values()])
+        return sum([each.lag for each in self.shards.by_id.values()])
 
     def lost(self) -> Mapping[int, str]:
         """Return the lost shards, and why."""
-        return self._shards.lost()
+        return self.shards.lost()
 
 
 class _Pending:

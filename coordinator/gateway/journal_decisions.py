@@ -26,6 +26,9 @@ class LostShard(NamedTuple):
     shard_id: int
     reason: str
     pending: tuple[PendingView, ...]
+    open: int = 0
+    """Further pending offsets, whose record is in the rest of the journal. Their transaction is
+    open, so the journal will still decide about them, and nobody else may."""
 
 
 async def lost_shards(journal: Journal, coordinator: JournalCoordinator) -> list[LostShard]:
@@ -36,8 +39,13 @@ async def lost_shards(journal: Journal, coordinator: JournalCoordinator) -> list
     found: list[LostShard] = []
     for shard_id, reason in sorted(journal.lost().items()):
         result: ReadPendingResult = await ask_shard(coordinator, ReadPending(shard_id))
-        if result.pending:
-            found.append(LostShard(shard_id, reason, result.pending))
+        has = journal.shards.by_id[shard_id].partition.has
+        undecidable = tuple(
+            each for each in result.pending if not has(each.producer_id, each.pending_id)
+        )
+        if undecidable:
+            is_open = len(result.pending) - len(undecidable)
+            found.append(LostShard(shard_id, reason, undecidable, is_open))
     return found
 
 

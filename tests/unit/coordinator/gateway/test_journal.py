@@ -328,7 +328,7 @@ async def test_records_that_belong_to_no_commit_are_not_remembered(monkeypatch) 
         log.add(encode_batch("x" * 100_000, "g", Sender(2, 0), 40, 1))
         await site.journal.settle()
         await turns(50)
-        partition = site.journal._shards.by_id[number].partition
+        partition = site.journal.shards.by_id[number].partition
         assert partition.records < 24, "four of a commit, and at most twice as many as are allowed"
         assert all(partition.has(1, f"p{each}") for each in range(1, 5))
         site.broker.end(1, commit=True)

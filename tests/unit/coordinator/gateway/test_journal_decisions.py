@@ -118,6 +118,24 @@ async def test_what_the_journal_can_decide_is_nobodys_decision() -> None:
 
 
 @virtual_time
+async def test_an_open_transaction_in_the_rest_of_the_journal_is_nobodys_decision() -> None:
+    async with a_journal() as site:
+        site.broker.add_producer(1)
+        site.broker.add_producer(2)
+        await site.commit(1, 10, group_id=OLD)
+        site.broker.cut(site.partition(OLD))
+        await site.commit(2, 20, group_id=NEW)
+        await site.restart()
+        (lost,) = await lost_shards(site.journal, site.coordinator)
+        assert ([each.group_id for each in lost.pending], lost.open) == ([OLD], 1)
+        await decide(site.coordinator, lost.shard_id, lost.pending, commit=True)
+        assert await site.offset(OLD) == 10
+        assert await site.offset(NEW) is UNSTABLE
+        site.broker.end(2, commit=False)
+        assert await site.stable_offset(NEW) == -1, "the producer has aborted it"
+
+
+@virtual_time
 async def test_nothing_is_lost_while_a_transaction_is_only_open() -> None:
     async with a_journal() as site:
         site.broker.add_producer(1)
