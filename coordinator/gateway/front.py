@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from groupkeeper.coordinator.gateway.addresses import Addresses
 from groupkeeper.coordinator.gateway.apis import Treatment, features, offered, treatments
+from groupkeeper.coordinator.gateway.awaited_versions import AwaitedVersions
 from groupkeeper.coordinator.gateway.client_login import ClientLogin, no_login
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkTarget
 from groupkeeper.coordinator.gateway.relay import RelayConnection
@@ -80,6 +81,7 @@ class Front:
         self._follows_logins = settings.identity == "client"
         self._treatments: Mapping[tuple[int, int], Treatment] = {}
         self._offer: Offer
+        self._versions = AwaitedVersions(target.connect_timeout_s)
         self.learn({}, {})
         self._services = replace(
             services,
@@ -100,14 +102,22 @@ class Front:
             window_bytes=settings.window_bytes,
             login=self._login if self._follows_logins else no_login,
         )
-        routes = {**served, ApiKey.LIST_GROUPS: Route(list_no_groups)}
+        routes = {
+            **served,
+            ApiKey.LIST_GROUPS: Route(list_no_groups),
+            ApiKey.API_VERSIONS: Route(self._versions.handle),
+        }
         self.listener = Listener(f"BROKER-{target.broker_id}", Routes(routes), self._services)
 
     def learn(self, versions: Versions, upstream: Mapping[str, int]) -> None:
-        """Use the versions and features that the broker has now."""
+        """Use the versions and features that the broker has now. Without versions the broker has
+        not answered yet, and its clients wait for them.
+        """
         follows = self._follows_logins
         self._treatments = treatments(versions, follows_logins=follows)
         self._offer = offer(versions, upstream, follows_logins=follows)
+        if versions:
+            self._versions.known()
 
     def connection(self, shared: Shared, listener: Listener) -> RelayConnection:
         """Return a new connection of the listener."""

@@ -2,7 +2,9 @@
 
 Each upstream broker has a listener. Its port is durable before the listener opens. If no port is
 left, the broker that has been away for longest loses its port. If no broker is away, or another
-program uses the port, we log this and try again.
+program uses the port, we log this and try again. After a restart the listeners of known brokers
+open before that of our own node, so that no client that comes back is refused. Metadata shows them
+only when the upstream has the broker.
 
 Long because it connects all parts of a gateway.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
 RETRY_S: Final = 5.0
 """The time until a listener that could not be opened is tried again."""
 LOG_EVERY_S: Final = 60.0
+
+NOT_KNOWN: Final = Endpoint("", 0)
+"""The address of a broker that has not been in the metadata in this run. Nobody connects to it."""
 
 NO_ROUTES: Final[Mapping[ApiKey, Route]] = {}
 
@@ -106,6 +112,8 @@ class Gateway:
         """The reason why the upstream is not served until a person acts; otherwise empty."""
         self.fronts: dict[int, Front] = {}
         """The brokers that have a listener now."""
+        self._remembered: dict[int, Front] = {}
+        """The brokers of earlier runs that have a listener, before the first metadata."""
         self.missing: dict[int, str] = {}
         """The brokers that have no listener, and why."""
         self._seen_s: dict[int, float] = {}
@@ -134,7 +142,6 @@ class Gateway:
             other_brokers=self.addresses.brokers,
             auto_create_topics=False,
         )
-        """``start`` adds the cluster id."""
         self._own_node = OwnNode(
             Asking(
                 link=self._link,
@@ -205,6 +212,7 @@ class Gateway:
 
     async def _run(self, own_sock: socket.socket) -> None:
         if self._record.cluster_id:
+            await self._open_remembered()
             await self._listen(own_sock)
         retry = False
         while True:
@@ -227,11 +235,15 @@ class Gateway:
 
     async def _listen(self, own_sock: socket.socket) -> None:
         """Let clients connect to our own node."""
-        self._services = replace(self._services, cluster_id=self._record.cluster_id)
         own_sock.listen()
         name = "SASL_PLAINTEXT" if self._follows_logins else "PLAINTEXT"
-        await self._server.start(own_sock, Listener(name, self._own_routes, self._services))
+        listener = Listener(name, self._own_routes, self._known_services())
+        await self._server.start(own_sock, listener)
         self._is_listening = True
+
+    def _known_services(self) -> Services:
+        """Return the services of a listener. The cluster id is durable before the first one."""
+        return replace(self._services, cluster_id=self._record.cluster_id)
 
     # --- Listeners --------------------------------------------------------------------------------
 
@@ -245,6 +257,9 @@ class Gateway:
         self._learn(cluster)
         for broker_id in self.fronts.keys() - cluster.brokers.keys():
             self._close(broker_id)
+        for broker_id in self._remembered.keys() - cluster.brokers.keys():
+            self._server.end(self._remembered.pop(broker_id).listener)
+            del self.targets[broker_id]
         for broker_id in self.missing.keys() - cluster.brokers.keys():
             del self.missing[broker_id]
         now_s = asyncio.get_running_loop().time()
@@ -286,15 +301,15 @@ class Gateway:
         self._treatments = treatments(common, follows_logins=follows)
 
     async def _open(self, broker_id: int, endpoint: Endpoint, cluster: UpstreamCluster) -> bool:
-        sock = await self._bound(broker_id, cluster)
-        if sock is None:
-            return False
-        try:
-            front = self._front(broker_id, endpoint, cluster)
-            await self._server.start(sock, front.listener, front.connection)
-        except BaseException:
-            sock.close()
-            raise
+        front = self._remembered.pop(broker_id, None)
+        if front is None:
+            sock = await self._bound(broker_id, cluster)
+            if sock is None:
+                return False
+            front = self._front(broker_id)
+            await self._listen_for(sock, front)
+        front.target.endpoint = endpoint
+        front.learn(cluster.versions.get(broker_id, {}), cluster.features)
         port = self._record.ports[broker_id]
         self.fronts[broker_id] = front
         self.missing.pop(broker_id, None)
@@ -302,27 +317,45 @@ class Gateway:
         _log.info("listener_opened", broker=broker_id, upstream=_text(endpoint), port=port)
         return True
 
-    def _front(self, broker_id: int, endpoint: Endpoint, cluster: UpstreamCluster) -> Front:
+    async def _open_remembered(self) -> None:
+        """Listen for the brokers of earlier runs. What fails here is tried again, and told, after
+        the first metadata.
+        """
+        for broker_id, port in self._record.ports.items():
+            in_range = port in self._settings.ports
+            sock = self._bind(self._settings.listen_host, port) if in_range else None
+            if sock is None:
+                continue
+            front = self._front(broker_id)
+            with suppress(OSError):
+                await self._listen_for(sock, front)
+                self._remembered[broker_id] = front
+
+    async def _listen_for(self, sock: socket.socket, front: Front) -> None:
+        try:
+            await self._server.start(sock, front.listener, front.connection)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _front(self, broker_id: int) -> Front:
         target = self.targets.get(broker_id)
         if target is None:
             target = self.targets[broker_id] = LinkTarget(
                 broker_id,
-                endpoint,
+                NOT_KNOWN,
                 self._settings.client_security,
                 self._settings.connect_timeout_ms / 1000,
             )
-        target.endpoint = endpoint
-        front = Front(
+        return Front(
             target,
-            self._services,
+            self._known_services(),
             self.addresses,
             self._settings,
             self._divide,
             self._passed,
             self._served,
         )
-        front.learn(cluster.versions.get(broker_id, {}), cluster.features)
-        return front
 
     def _close(self, broker_id: int) -> None:
         front = self.fronts.pop(broker_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -71,8 +71,11 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.open: dict[str, int] = {}
+        self.refused: set[int] = set()
 
     async def start(self, sock: FakeSocket, listener: Listener, make: Any = None) -> None:
+        if sock.port in self.refused:
+            raise OSError("no descriptors")
         self.open[listener.name] = sock.port
 
     def end(self, listener: Listener) -> None:
@@ -115,10 +118,14 @@ class Site:
 
 @asynccontextmanager
 async def a_site(
-    storage: FaultyStorage | None = None, ports: range = range(9100, 9103), node_id: int = 1_000_000
+    storage: FaultyStorage | None = None,
+    ports: range = range(9100, 9103),
+    node_id: int = 1_000_000,
+    taken: Collection[int] = (),
 ) -> AsyncIterator[Site]:
     async with a_coordinator(storage or FaultyStorage()) as world:
         site = Site(world, ports, node_id)
+        site.taken |= {*taken}
         await site.settle()
         yield site
         await site.gateway.stop()
@@ -147,11 +154,50 @@ async def test_brokers_keep_their_ports_over_a_restart_and_come_and_go() -> None
         assert site.shown() == {2: 9101}
         assert site.server.open == {"PLAINTEXT": OWN_PORT, "BROKER-2": 9101}
     async with a_site(storage) as site:
-        assert site.server.open == {"PLAINTEXT": OWN_PORT}, "groups are served without a broker"
+        assert "PLAINTEXT" in site.server.open, "groups are served without a broker"
+        assert site.shown() == {}
         assert site.gateway.not_ready is None
         site.brokers.set(3, 2, 1)
         await site.settle()
         assert site.shown() == {1: 9100, 2: 9101, 3: 9102}
+
+
+@virtual_time
+async def test_known_brokers_listen_before_our_own_node_and_without_the_upstream() -> None:
+    storage = FaultyStorage()
+    async with a_site(storage) as site:
+        site.brokers.set(1, 2)
+        await site.settle()
+    async with a_site(storage) as site:
+        assert [*site.server.open] == ["BROKER-1", "BROKER-2", "PLAINTEXT"]
+        assert site.server.open["BROKER-2"] == 9101
+        assert site.shown() == {}, "the upstream may have it no longer"
+        site.brokers.set(2, 3)
+        await site.settle()
+        assert site.server.open == {"PLAINTEXT": OWN_PORT, "BROKER-2": 9101, "BROKER-3": 9102}
+        assert site.shown() == {2: 9101, 3: 9102}
+        assert site.gateway.targets.keys() == {2, 3}
+        assert site.gateway.targets[2].endpoint == Endpoint("b2", 9092)
+        services = {front.listener.services for front in site.gateway.fronts.values()}
+        assert {each.cluster_id for each in services if each} == {"upstream"}
+
+
+@virtual_time
+async def test_our_own_node_listens_although_a_known_broker_cannot() -> None:
+    storage = FaultyStorage()
+    async with a_site(storage) as site:
+        site.brokers.set(1, 2)
+        await site.settle()
+    async with a_coordinator(storage) as world:
+        site = Site(world, range(9100, 9103), 1_000_000)
+        site.taken, site.server.refused = {9100}, {9101}
+        await site.settle()
+        assert site.server.open == {"PLAINTEXT": OWN_PORT}
+        site.taken, site.server.refused = set(), set()
+        site.brokers.set(1, 2)
+        await site.settle()
+        assert site.shown() == {1: 9100, 2: 9101}
+        await site.gateway.stop()
 
 
 @virtual_time
@@ -255,8 +301,7 @@ async def test_a_port_that_another_program_has_is_left_out_and_a_durable_one_is_
         site.brokers.set(1)
         await site.settle()
         assert site.shown() == {1: 9101}
-    async with a_site(storage) as site:
-        site.taken = {9101}
+    async with a_site(storage, taken={9101}) as site:
         site.brokers.set(1)
         await site.settle()
         assert site.shown() == {}, "clients know it at 9101"

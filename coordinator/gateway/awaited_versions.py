@@ -1,0 +1,57 @@
+"""ApiVersions on the listener of a broker whose versions are not known yet.
+
+Its listener may be open before the broker has answered in this run, so that clients that come back
+after a restart are not refused. An answer without the broker's APIs would make them give up, so
+they wait for the versions. If these do not come in time, their connections end, as with a broker
+that cannot be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from groupkeeper.coordinator.handlers import api_versions
+from groupkeeper.coordinator.handlers.exchange import Exchange
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.server.stats import UPSTREAM_LOST
+from groupkeeper.protocol.errors import ProtocolError
+
+
+class AwaitedVersions:
+    """Answers ApiVersions as soon as the versions are known."""
+
+    def __init__(self, limit_s: float) -> None:
+        """``limit_s`` is how long a request waits."""
+        self._limit_s = limit_s
+        self._is_known = False
+        self._waiting: dict[Exchange, tuple[Services, Callable[[], None]]] = {}
+        """The requests that wait, each with the function that cancels its timer. The limits of
+        connections limit their number."""
+
+    def handle(self, exchange: Exchange, services: Services) -> None:
+        """Answer now, or once ``known`` is called."""
+        if self._is_known:
+            api_versions.handle(exchange, services)
+            return
+        cancel = exchange.channel.later(self._limit_s, lambda: self._give_up(exchange))
+        self._waiting[exchange] = services, cancel
+        exchange.on_closed = lambda: self._forget(exchange)
+
+    def known(self) -> None:
+        """Answer the requests that wait, and all later ones at once."""
+        self._is_known = True
+        for exchange, (services, _) in [*self._waiting.items()]:
+            self._forget(exchange)
+            try:
+                api_versions.handle(exchange, services)
+            except ProtocolError as error:
+                exchange.channel.refused(exchange, error.reason)
+
+    def _give_up(self, exchange: Exchange) -> None:
+        self._forget(exchange)
+        exchange.channel.refused(exchange, UPSTREAM_LOST)
+
+    def _forget(self, exchange: Exchange) -> None:
+        exchange.on_closed = None
+        _, cancel = self._waiting.pop(exchange)
+        cancel()
