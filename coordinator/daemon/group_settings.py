@@ -33,9 +33,10 @@ class GroupSettings(Section):
     max_groups: int = coordinators_setting(
         "max_groups",
         description="Groups that may exist. Any client can create new ones, and each costs about "
-        "2 KB of memory: 1,000,000 are 2 GB. At the limit, a join or commit that would create a "
-        "group is answered with COORDINATOR_NOT_AVAILABLE. Existing groups are always served, "
-        "even if a store has more of them.",
+        "2 KB of memory: 1,000,000 are 2 GB. Each 512 characters of its id count as one group "
+        "more. At the limit, a join or commit that would create a group is answered with "
+        "COORDINATOR_NOT_AVAILABLE. Existing groups are always served, even if a store has more "
+        "of them.",
     )
     rebalance_protocols: tuple[Literal["classic", "consumer"], ...] = coordinators_setting(
         "rebalance_protocols",

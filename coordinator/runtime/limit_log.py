@@ -35,6 +35,7 @@ class LimitLog:
             log.warning(
                 "group_limit_reached",
                 groups=census.groups,
+                for_long_ids=census.for_long_ids,
                 max_groups=census.max_groups,
                 refused=census.refused,
                 advice="delete groups that nobody needs, or raise group.max_groups (2 KB a group)",

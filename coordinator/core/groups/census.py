@@ -12,6 +12,10 @@ from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
 
+CHARS_OF_A_GROUP: Final = 512
+"""For each so many characters of its id, a group counts as one group more. With up to 4 bytes for a
+character, this is what a group costs. An id may have 32,767 bytes."""
+
 SMALL_METADATA_BYTES: Final = 1_024
 """Metadata of one member up to this size is never refused because of other members.
 
@@ -38,8 +42,8 @@ Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
 class Tally:
     """The counts of one shard, which its groups report.
 
-    They are: the groups, also by state, the members, the bytes of their metadata and assignments,
-    and the topics that they subscribe to.
+    They are: the groups, also by state, their long ids, the members, the bytes of their metadata
+    and assignments, and the topics that they subscribe to.
     """
 
     def __init__(self) -> None:
@@ -47,6 +51,8 @@ class Tally:
             [(group_type, state) for group_type, states in STATES_OF.items() for state in states], 0
         )
         self.groups = 0
+        self.for_long_ids = 0
+        """The groups that long ids count as, beside the groups themselves."""
         self.members = 0
         self.metadata_bytes = 0
         self.assigned_bytes = 0
@@ -92,6 +98,11 @@ class Census:
         return sum([tally.groups for tally in self.tallies.values()])
 
     @property
+    def for_long_ids(self) -> int:
+        """The groups that long ids count as, beside the groups themselves."""
+        return sum([tally.for_long_ids for tally in self.tallies.values()])
+
+    @property
     def metadata_bytes(self) -> int:
         """The size of the metadata of all members."""
         return sum([tally.metadata_bytes for tally in self.tallies.values()])
@@ -123,7 +134,7 @@ class Census:
 
     def admits(self) -> bool:
         """Return whether one more group may be created; count the refusal if not."""
-        if self.groups < self.max_groups:
+        if self.groups + self.for_long_ids < self.max_groups:
             return True
         self.refused += 1
         self._on_refusal(self, "groups", 0)

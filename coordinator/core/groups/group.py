@@ -19,7 +19,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFields
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
-from groupkeeper.coordinator.core.groups.census import Tally
+from groupkeeper.coordinator.core.groups.census import CHARS_OF_A_GROUP, Tally
 from groupkeeper.coordinator.core.records import GroupMetadata, SavedGroup, SavedOffset
 from groupkeeper.coordinator.core.requests.admin import ListedGroup
 from groupkeeper.coordinator.core.requests.client import Client
@@ -173,12 +173,14 @@ class Group(ABC):
     def count(self) -> None:
         """Add the group to the tally."""
         self.tally.groups += 1
+        self.tally.for_long_ids += len(self.group_id) // CHARS_OF_A_GROUP
         self.tally.by_state[self.group_type, self.state_name()] += 1
 
     def uncount(self) -> None:
         """Remove the group from the tally. The group must not be used any more."""
         tally = self.tally
         tally.groups -= 1
+        tally.for_long_ids -= len(self.group_id) // CHARS_OF_A_GROUP
         tally.by_state[self.group_type, self.state_name()] -= 1
         tally.assigned_bytes -= self.assigned_bytes
         tally.members -= len(self.members)

@@ -14,6 +14,7 @@ from groupkeeper.coordinator.core.classic.member import encoded_bytes, metadata_
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.deadlines import Deadline
 from groupkeeper.coordinator.core.group_state import STATES_OF, GroupState
+from groupkeeper.coordinator.core.groups.census import CHARS_OF_A_GROUP
 from groupkeeper.coordinator.core.groups.group import (
     SAVED_OFFSET_BYTES,
     Group,
@@ -95,6 +96,8 @@ def _check_counts(shard: ShardState) -> None:
     }, f"{where}: {shard.tally.by_state} is counted, {states} are held"
     known = shard.tally.groups
     assert known == len(shard.groups), f"{where}: {known} of {len(shard.groups)} groups are counted"
+    long_ids = sum(len(group_id) // CHARS_OF_A_GROUP for group_id in shard.groups)
+    assert shard.tally.for_long_ids == long_ids, where
     assert shard.census.tallies[shard.shard_id] is shard.tally, f"{where}: another tally counts"
     members = sum(len(group.members) for group in shard.groups.values())
     assert shard.tally.members == members, (

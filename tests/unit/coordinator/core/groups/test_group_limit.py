@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.groups.census import Census
+from groupkeeper.coordinator.core.groups.census import CHARS_OF_A_GROUP, Census
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import SavedGroup
@@ -62,6 +62,21 @@ def test_a_deleted_group_makes_room(full: ShardDriver) -> None:
     assert full.send(DeleteGroup("a", CLIENT)).result is ErrorCode.NONE
     assert full.commit("c", {"orders": {0: 5}}).error is ErrorCode.NONE
     assert full.commit("d", {"orders": {0: 5}}).error is FULL
+
+
+def test_a_long_id_counts_as_several_groups() -> None:
+    """A million groups with ids of 32 KB would need 34 GB."""
+    driver = ShardDriver(max_groups=4)
+    long = "l" * (2 * CHARS_OF_A_GROUP)
+    assert driver.commit(long, {"orders": {0: 5}}).error is ErrorCode.NONE
+    assert driver.commit("a", {"orders": {0: 5}}).error is ErrorCode.NONE
+    assert driver.commit("b", {"orders": {0: 5}}).error is FULL
+    check(driver.shard)
+    assert driver.send(DeleteGroup(long, CLIENT)).result is ErrorCode.NONE
+    for group_id in ("b", "c", "d"):
+        assert driver.commit(group_id, {"orders": {0: 5}}).error is ErrorCode.NONE
+    assert driver.commit("e", {"orders": {0: 5}}).error is FULL
+    check(driver.shard)
 
 
 def test_an_expired_group_makes_room() -> None:
