@@ -25,6 +25,7 @@ from groupkeeper.storage.base import OffsetStorage, StorageError, StoreRefused
 from groupkeeper.storage.event_log.log_clock import wall_clock_ms
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, SealSettings
 from groupkeeper.storage.event_log.source import OpenRows, SealableStorage
+from groupkeeper.storage.installing import how_to_install
 from groupkeeper.storage.leases.lives import DEFAULT_LEASE_TTL_MS
 from groupkeeper.storage.segment_lines import EventDict
 
@@ -190,7 +191,7 @@ def _consul_driver(
 
 def _require(package: str, extra: str) -> None:
     if find_spec(package) is None:
-        raise StoreRefused(f"storage.url: {package} is not installed: install groupkeeper[{extra}]")
+        raise StoreRefused(f"storage.url: {package} is not installed; run: {how_to_install(extra)}")
 
 
 def _journal_store(
