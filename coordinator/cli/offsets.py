@@ -168,7 +168,8 @@ def _of_log(log: Path, history: History) -> Standing:
     if needed.gaps() and (missing := needed.gaps_as_of(segments.last_seqs(history.as_of_ms))):
         accept(IncompleteHistory(missing, history), history)
         found.lacks_events = True
-    stores = coverage.stores()
+    stores, chains = coverage.stores(), coverage.chains()
     for event in segments.events(history.group):
-        found.add(stores[event["log_id"]], event)
+        log_id = event["log_id"]
+        found.add(stores[log_id], event, chains[log_id])
     return found.standing(segments.last_ts_ms, history.topics)

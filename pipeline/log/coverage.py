@@ -29,12 +29,15 @@ from typing import Final, NamedTuple
 
 from groupkeeper.pipeline.log.branches import Before, Branches, PutBack
 from groupkeeper.storage.event_log.event_kinds import DATA_LOG_PREFIX
+from groupkeeper.storage.event_log.store_names import StoreName, parse_store_name
 
 IN_NO_SNAPSHOT: Final = "no snapshot knows what it told"
 """Part of the problem of a segment that retention could not read.
 
 Its events are missing, although a later snapshot covers their seqs.
 """
+
+_UNNAMED: Final = StoreName("", "")
 
 NAMED_FILES: Final = 3
 """Number of files that the message of a gap names."""
@@ -65,8 +68,9 @@ class HeldSegment(NamedTuple):
     with_rest: int = 0
     """How many of its events have fields that were unknown when it was read."""
     store: str = ""
-    """The name of the store that wrote its log; "" if neither the manifest nor ``log_started`` says
-    it. Logs with different names are of different stores, unless one names the other."""
+    """The name of the store that wrote its log, with the node (``event_log.store_names``); "" if
+    neither the manifest nor ``log_started`` says it. Logs with different names are of different
+    stores, unless one names the other."""
 
     @property
     def number(self) -> int:
@@ -153,11 +157,22 @@ class Coverage:
         self._by_base = _by_base(self._counting)
 
     def stores(self) -> dict[str, str]:
-        """Map each log to the first log of its store.
+        """Map each log to the first log of its store. If several nodes used the store, that is the
+        first log of the lowest of them.
 
         The log of a snapshot (``<log_id>.<seq>``) belongs to the log that it was taken from.
         """
-        return {log_id: self._branches.path(base_log(log_id))[-1] for log_id in self._by_log}
+        return {log_id: self._first_of_store[chain] for log_id, chain in self._chains.items()}
+
+    def chains(self) -> dict[str, str]:
+        """Map each log to the first log of its chain. Each node that used a store has a chain, with
+        seqs of its own.
+        """
+        return self._chains
+
+    def several_nodes(self) -> bool:
+        """Return True if a store has several chains, so that seqs alone do not order its events."""
+        return any(chain != first for chain, first in self._first_of_store.items())
 
     def limits(self) -> dict[str, int]:
         """Map each log with abandoned events to its last valid seq.
@@ -193,11 +208,11 @@ class Coverage:
 
         Events at the beginning of a store are not missing if a snapshot covers them.
         """
-        by_store = self._by_store()
+        by_chain = self._by_chain()
         return [
             self._explained(gap)
-            for store in sorted(by_store)
-            for gap in _gaps_of(self._events(by_store[store]), self._through(by_store[store]))
+            for chain in sorted(by_chain)
+            for gap in _gaps_of(self._events(by_chain[chain]), self._through(by_chain[chain]))
         ]
 
     def _explained(self, gap: Gap) -> Gap:
@@ -208,7 +223,7 @@ class Coverage:
             return gap
         names = self._names
         for log_id, (first, last) in self._branches.spans.items():
-            if not _may_be_one(names.get(gap.log_id, ""), names[log_id]):
+            if not names.get(gap.log_id, _UNNAMED).may_be_one_chain(names[log_id]):
                 continue
             if log_id != gap.log_id and first <= gap.last_seq < last:
                 return gap._replace(in_log=log_id)
@@ -226,7 +241,7 @@ class Coverage:
           any case
         """
         missing = []
-        for _, logs in sorted(self._by_store().items()):
+        for _, logs in sorted(self._by_chain().items()):
             seen = {log_id: seq for log_id, seq in last_seqs.items() if base_log(log_id) in logs}
             known = max(seen.values(), default=0)
             through = max((seq for log_id, seq in seen.items() if log_id not in logs), default=0)
@@ -239,11 +254,11 @@ class Coverage:
                     missing.append(self._explained(gap._replace(first_seq=first_seq)))
         return missing
 
-    def _by_store(self) -> dict[str, set[str]]:
-        """Return the logs of each store, without those of snapshots."""
+    def _by_chain(self) -> dict[str, set[str]]:
+        """Return the logs of each chain, without those of snapshots."""
         logs: dict[str, set[str]] = defaultdict(set)
-        for log_id, store in self._stores.items():
-            logs[store].add(base_log(log_id))
+        for log_id, chain in self._chains.items():
+            logs[chain].add(base_log(log_id))
         return logs
 
     def _events(self, logs: Collection[str]) -> list[HeldSegment]:
@@ -297,23 +312,36 @@ class Coverage:
         """
         if base_log(segment.log_id) == segment.log_id:
             return False
-        held, through = self._held[self._stores[segment.log_id]], segment.last_seq
+        held, through = self._held[self._chains[segment.log_id]], segment.last_seq
         earlier = max((seq for seq in held.snapshots if seq < through), default=0)
         return held.last_seq >= through and not any(
             gap.first_seq <= through and gap.last_seq > earlier for gap in held.gaps
         )
 
     @cached_property
-    def _stores(self) -> dict[str, str]:
-        return self.stores()
+    def _chains(self) -> dict[str, str]:
+        return {log_id: self._branches.path(base_log(log_id))[-1] for log_id in self._by_log}
+
+    @cached_property
+    def _first_of_store(self) -> dict[str, str]:
+        """For each chain the first log of the lowest node of its store."""
+        nodes: dict[str, list[tuple[tuple[int, str], str]]] = defaultdict(list)
+        for log_id, chain in self._chains.items():
+            name = self._names[base_log(log_id)]
+            if name.node:
+                nodes[name.store].append((name.place(), chain))
+        first = {chain: chain for chain in self._chains.values()}
+        for store in sorted(nodes):
+            first |= dict.fromkeys((chain for _, chain in nodes[store]), min(nodes[store])[1])
+        return first
 
     @cached_property
     def _held(self) -> dict[str, _Held]:
         held = {}
-        for store, logs in self._by_store().items():
+        for chain, logs in self._by_chain().items():
             events = self._events(logs)
             last_seq = max((part.last_seq for part in events), default=0)
-            held[store] = _Held(_gaps_of(events, 0), last_seq, self._snapshots(logs))
+            held[chain] = _Held(_gaps_of(events, 0), last_seq, self._snapshots(logs))
         return held
 
     def events(self, day: date) -> int:
@@ -365,14 +393,16 @@ def _by_base(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
     return found
 
 
-def _branches(by_base: Mapping[str, Sequence[HeldSegment]], names: Mapping[str, str]) -> Branches:
+def _branches(
+    by_base: Mapping[str, Sequence[HeldSegment]], names: Mapping[str, StoreName]
+) -> Branches:
     """Find the log that each log continues.
 
     A log that names its predecessor continues that one. Other logs are from before 0.2.0, or lack
     their beginning. Such a log continues the log that ends just before it, unless it begins with 1.
     If there is none, it continues the last log that ends below it, unless a snapshot of its own
     covers the events before it. A log of a named store continues one of the same name rather than
-    one without a name, and never one of another name.
+    one without a name, and never one of another name or node.
     """
     spans = {log_id: _span(log_id, parts) for log_id, parts in by_base.items()}
     befores: dict[str, Before] = {}
@@ -388,11 +418,11 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]], names: Mapping[str, 
             continue
         if log_id not in befores:
             below = [
-                (names[other] == names[log_id] != "", end, other)
+                (names[other] == names[log_id] != _UNNAMED, end, other)
                 for other, end in ends.items()
                 if end < first
                 and log_id not in branches.path(other)
-                and _may_be_one(names[other], names[log_id])
+                and names[other].may_be_one_chain(names[log_id])
             ]
             _, end, previous = max(below, default=(False, 0, log_id))
             has_own = end + 1 != first and _through_own(log_id, by_base[log_id]) + 1 >= first
@@ -404,14 +434,12 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]], names: Mapping[str, 
     return branches
 
 
-def _names(by_base: Mapping[str, Sequence[HeldSegment]]) -> dict[str, str]:
-    """Return the name of each log's store; "" if nothing names it."""
-    return {log_id: max(part.store for part in parts) for log_id, parts in by_base.items()}
-
-
-def _may_be_one(name: str, other: str) -> bool:
-    """Return True unless two names are those of different stores. "" is an unknown name."""
-    return name == other or not (name and other)
+def _names(by_base: Mapping[str, Sequence[HeldSegment]]) -> dict[str, StoreName]:
+    """Return the name of each log's store, and the node."""
+    return {
+        log_id: parse_store_name(max(part.store for part in parts))
+        for log_id, parts in by_base.items()
+    }
 
 
 def _span(log_id: str, parts: Iterable[HeldSegment]) -> tuple[int, int]:

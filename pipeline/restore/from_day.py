@@ -77,10 +77,11 @@ def base_day(coverage: Coverage, pointer: Pointer, day: date) -> date | None:
     """Return the last day before ``day`` whose offsets can be used instead of the history (pure).
 
     Return None in these cases: events are missing, something was imported, old tables were removed,
-    the tables are older than bronze, or the clock was set back over the end of that day.
+    the tables are older than bronze, the clock was set back over the end of that day, or several
+    nodes used a store: the clocks of two nodes do not order their events.
     """
     has_import = any(part.events and part.number < 0 for part in coverage.segments)
-    if has_import or GOLD in pointer.since or coverage.gaps():
+    if has_import or GOLD in pointer.since or coverage.gaps() or coverage.several_nodes():
         return None
     base = None
     for each in sorted({*pointer.days, *coverage.days()}):

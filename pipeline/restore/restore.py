@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +20,8 @@ from groupkeeper.pipeline.restore.standing import (
     KnownChanges,
     RestoreError,
     Standing,
+    log_snapshot,
+    unknown_between_logs,
     why_nothing,
 )
 from groupkeeper.pipeline.tables.bronze import (
@@ -31,6 +34,8 @@ from groupkeeper.pipeline.tables.bronze import (
 )
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.offsets import offset_changes, standing
+
+NO_CHAINS: Final[Mapping[str, str]] = {}
 
 
 def events_of_log(
@@ -77,12 +82,14 @@ def group_as_of(
     topics: Collection[str] = (),
     *,
     lacks_events: bool = False,
+    chains: Mapping[str, str] = NO_CHAINS,
 ) -> Standing:
     """Return the offsets that a group had at a moment, of all topics or of the given ones.
 
     The group may be in several stores, for example because it was imported from Kafka. Then the
     store with its last change before the moment counts. ``lacks_events`` is True if events are
-    missing that may have changed the group. Raises RestoreError if no store has the group.
+    missing that may have changed the group. ``chains`` maps each log to its chain, if several nodes
+    used a store (``Coverage.chains``). Raises RestoreError if no store has the group.
     """
     changes = offset_changes(events.where(F.col("group") == group))
     is_before = F.col("ts_ms") <= as_of_ms
@@ -106,12 +113,40 @@ def group_as_of(
         for row in rows
         if not topics or row["topic"] in topics
     }
-    unknown = frozenset(Partition(*each) for each in at["unknown"])
+    of_group = events.where((F.col("group") == group) & (F.col("store") == store))
+    of_store = before.where(F.col("store") == store)
+    between = _between_chains(of_group, of_store, chains, as_of_ms)
+    offsets = {each: offsets[each] for each in offsets if each not in between}
+    unknown = between.union(Partition(*each) for each in at["unknown"])
     named = None
     if lacks_events or len(newest) > 1:
         changed = before.where(F.col("store") == store).select("topic", "partition").distinct()
         named = frozenset(Partition(*each) for each in changed.collect())
     return Standing(offsets, store, last[0]["at"], unknown, named, len(newest) - 1)
+
+
+def _between_chains(
+    events: DataFrame, before: DataFrame, chains: Mapping[str, str], as_of_ms: int
+) -> frozenset[Partition]:
+    """Return the partitions of a group that are unknown because a snapshot of one node does not
+    tell whether another node's change came before it or after it. ``events`` are those of the group
+    in one store, ``before`` its changes before the moment.
+    """
+    if len(set(chains.values())) < 2:
+        return frozenset()
+    snapshots = events.where(F.col("kind") == SNAPSHOT_KIND)
+    rows = snapshots.select("log_id", "ts_ms", "lease_epoch", "topics", "lost").collect()
+    if not rows:
+        return frozenset()
+    which = ("topic", "partition", "log_id")
+    changed = before.where(F.col("kind") != SNAPSHOT_KIND).groupBy(*which)
+    epochs: dict[Partition, dict[str, int]] = {}
+    for row in changed.agg(F.max("lease_epoch").alias("epoch")).collect():
+        of_partition = epochs.setdefault(Partition(row["topic"], row["partition"]), {})
+        chain = chains.get(row["log_id"], row["log_id"])
+        of_partition[chain] = max(row["epoch"], of_partition.get(chain, -1))
+    told = [log_snapshot(chains.get(row["log_id"], row["log_id"]), row) for row in rows]
+    return frozenset(unknown_between_logs(told, epochs, as_of_ms))
 
 
 def _is_cut_off() -> Column:

@@ -7,9 +7,9 @@ tables and for many groups at once. A test checks that both give the same result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from groupkeeper.pipeline.log.kinds import REMOVES_OFFSETS, SETS_OFFSETS, SNAPSHOT_KIND
 from groupkeeper.pipeline.restore.plan import Committed, Partition
@@ -105,7 +105,7 @@ _Order = tuple[int, int, int, int]
 and the partition in the event."""
 
 
-class _Snapshot(NamedTuple):
+class LogSnapshot(NamedTuple):
     """The offsets of one log after events that are deleted.
 
     It has the epoch of the last of these events. That of each offset may be lower.
@@ -117,6 +117,40 @@ class _Snapshot(NamedTuple):
     partitions: Collection[Partition]
 
 
+def log_snapshot(log: str, event: Mapping[str, Any]) -> LogSnapshot:
+    """Return what an ``offset_snapshot`` of a log means for other logs."""
+    named = [*(event["topics"] or ()), *(event["lost"] or ())]
+    partitions = frozenset(
+        Partition(each["topic"], row["partition"]) for each in named for row in each["partitions"]
+    )
+    return LogSnapshot(log, event["ts_ms"], event["lease_epoch"], partitions)
+
+
+EpochsByLog: TypeAlias = Mapping[Partition, Mapping[str, int]]
+"""For each partition the epoch of its last change in each log, without snapshots."""
+
+
+def unknown_between_logs(
+    snapshots: Sequence[LogSnapshot], changes: EpochsByLog, as_of_ms: int
+) -> Iterator[Partition]:
+    """Yield the partitions of which nobody knows whether the change in a snapshot of one log was
+    before or after a change in another log of the same store.
+    """
+    logs = {each for epochs in changes.values() for each in epochs}
+    logs |= {each.log for each in snapshots}
+    for snapshot in snapshots:
+        others = [each for each in snapshots if each.log != snapshot.log]
+        is_later = snapshot.ts_ms > as_of_ms and bool(logs - {snapshot.log})
+        for partition in snapshot.partitions:
+            epochs = changes.get(partition, {})
+            elsewhere = [epoch for log, epoch in epochs.items() if log != snapshot.log]
+            is_elsewhere = elsewhere or any(partition in each.partitions for each in others)
+            last = max(epochs.values(), default=-1)
+            is_sure = last > snapshot.epoch or last == epochs.get(snapshot.log)
+            if (is_later or is_elsewhere) and not is_sure:
+                yield partition
+
+
 class _OfStore:
     """The changes of the group in one store, up to the moment."""
 
@@ -126,28 +160,7 @@ class _OfStore:
         self.unknown: set[Partition] = set()
         self.changes: dict[Partition, dict[str, int]] = {}
         """For each partition the epoch of its last change in each log, without snapshots."""
-        self.snapshots: list[_Snapshot] = []
-
-    def between_logs(self, as_of_ms: int) -> Iterator[Partition]:
-        """Yield the partitions of which nobody knows whether the change in a snapshot of one log
-        was before or after a change in another log.
-        """
-        for snapshot in self.snapshots:
-            others = [each for each in self.snapshots if each.log != snapshot.log]
-            is_later = snapshot.ts_ms > as_of_ms and self.has_other_log(snapshot.log)
-            for partition in snapshot.partitions:
-                changes = self.changes.get(partition, {})
-                elsewhere = [epoch for log, epoch in changes.items() if log != snapshot.log]
-                is_elsewhere = elsewhere or any(partition in each.partitions for each in others)
-                last = max(changes.values(), default=-1)
-                is_sure = last > snapshot.epoch or last == changes.get(snapshot.log)
-                if (is_later or is_elsewhere) and not is_sure:
-                    yield partition
-
-    def has_other_log(self, log: str) -> bool:
-        """Return True if a log other than this one has changes of the group."""
-        logs = {each for changes in self.changes.values() for each in changes}
-        return bool((logs | {each.log for each in self.snapshots}) - {log})
+        self.snapshots: list[LogSnapshot] = []
 
 
 class GroupHistory:
@@ -177,13 +190,7 @@ class GroupHistory:
         of_store = self._stores.setdefault(store, _OfStore())
         is_before = ts_ms <= self._as_of_ms
         if kind == SNAPSHOT_KIND:
-            named = [*(event["topics"] or ()), *(event.get("lost") or ())]
-            partitions = frozenset(
-                Partition(each["topic"], row["partition"])
-                for each in named
-                for row in each["partitions"]
-            )
-            of_store.snapshots.append(_Snapshot(log, ts_ms, event["lease_epoch"], partitions))
+            of_store.snapshots.append(log_snapshot(log, {"lost": None, **event}))
         for order, key, row in _changes(event):
             self._first_ms = _earlier(ts_ms, self._first_ms)
             is_cut_off = _is_cut_off(kind, row)
@@ -219,7 +226,7 @@ class GroupHistory:
             raise RestoreError(why_nothing(changes, self._group, self._as_of_ms))
         _, store = max(knowing)
         found = self._stores[store]
-        between = {*found.between_logs(self._as_of_ms)}
+        between = {*unknown_between_logs(found.snapshots, found.changes, self._as_of_ms)}
         offsets = {
             key: committed
             for key, (_, committed) in found.last.items()

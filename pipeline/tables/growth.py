@@ -2,7 +2,8 @@
 
 Such a day is not computed from its beginning (``pipeline.tables.compute``). After any other change
 of bronze, a day is computed from all of its events. Such changes are: a file was replaced, events
-are there twice, an older copy replaced a store, or an earlier log gives a store another name.
+are there twice, an older copy replaced a store, or an earlier log gives a store another name. If
+several nodes used a store, new events may be earlier than known ones.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Growth:
         """Return True if the day was computed by this version of the computation, and only new
         events have come since.
         """
-        if note is None or not note.is_whole:
+        if note is None or not note.is_whole or self._now.several_nodes():
             return False
         if note.computation != computation or self._now.has_overlaps([day]):
             return False

@@ -94,9 +94,9 @@ def publish(  # noqa: PLR0913  the options of a run
     write_view_files(spark, lake, found)  # the old files may name removed folders
     valid = sweep(spark, lake, found, keep_versions_hours, _ms(clock))
     noted = valid.days
-    stores = coverage.stores()
-    accepted, unknown = _judged(coverage.gaps(), stores, valid.accepted, accept_gaps)
-    known = frozenset((stores[gap.log_id], gap.first_seq, gap.last_seq) for gap in accepted)
+    chains = coverage.chains()
+    accepted, unknown = _judged(coverage.gaps(), chains, valid.accepted, accept_gaps)
+    known = frozenset((chains[gap.log_id], gap.first_seq, gap.last_seq) for gap in accepted)
     there = [day for day in coverage.days() if day >= valid.bronze_since]
     removed = {day: note for day, note in noted.items() if day < valid.bronze_since}
     wanted = removed | {
@@ -160,7 +160,7 @@ def _say_outdated(
 
 def _judged(
     gaps: Sequence[Gap],
-    stores: Mapping[str, str],
+    chains: Mapping[str, str],
     before: Collection[Span],
     accept_gaps: Collection[date],
 ) -> tuple[list[Gap], list[Gap]]:
@@ -171,8 +171,8 @@ def _judged(
     unknown: list[Gap] = []
     for gap in gaps:
         was_accepted = any(
-            (store == stores[gap.log_id] and first <= gap.first_seq and gap.last_seq <= last)
-            for store, first, last in before
+            (chain == chains[gap.log_id] and first <= gap.first_seq and gap.last_seq <= last)
+            for chain, first, last in before
         )
         is_accepted = was_accepted or any(map(gap.touches, accept_gaps))
         (accepted if is_accepted else unknown).append(gap)

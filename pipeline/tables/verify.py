@@ -140,11 +140,11 @@ class _Verification:
         }
 
     def _gaps(self) -> Iterator[Check]:
-        stores = self._coverage.stores()
+        chains = self._coverage.chains()
         for gap in self._coverage.gaps():
-            store = stores[gap.log_id]
+            chain = chains[gap.log_id]
             is_accepted = any(
-                store == each and first <= gap.first_seq and gap.last_seq <= last
+                chain == each and first <= gap.first_seq and gap.last_seq <= last
                 for each, first, last in self._pointer.accepted
             )
             for day in self._days:

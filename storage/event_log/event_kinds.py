@@ -464,7 +464,8 @@ KINDS: Final = (
                 "store",
                 _STRING,
                 "The name of the store: all its logs share it. It is the id of the first log, or "
-                'of the last one that an older version wrote. "" if an older version wrote this.',
+                "of the last one that an older version wrote. In a shared database `/` and the "
+                'node (`kafka.node_id`) follow. "" if an older version wrote this.',
             ),
         ),
     ),

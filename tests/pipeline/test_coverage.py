@@ -434,3 +434,40 @@ def test_a_gap_names_every_file_that_should_have_its_events():
     parts = [held(1, 5), expected(6, 9), expected(6, 9, problem="copy"), expected(10, 12)]
     (gap,) = Coverage(parts).gaps()
     assert sorted(gap.problems) == ["copy", "file 10", "file 6"]
+
+
+NODES = [
+    held(1, 5, log_id="a", store="a/1"),
+    held(1, 9, log_id="b", store="a/2"),
+    held(6, 8, TWO, log_id="c", store="a/1"),
+    held(10, 12, TWO, log_id="d", store="a/10"),
+]
+
+
+def test_the_nodes_of_one_store_are_one_store_whose_chains_have_gaps_of_their_own():
+    coverage = Coverage(NODES)
+    assert set(coverage.stores().values()) == {"a"}
+    assert coverage.chains() == {"a": "a", "b": "b", "c": "a", "d": "d"}
+    assert coverage.several_nodes()
+    assert [(g.log_id, g.first_seq, g.last_seq) for g in coverage.gaps()] == [("d", 1, 9)]
+    assert not Coverage([NODES[0], NODES[2]]).several_nodes()
+
+
+def test_a_store_keeps_its_name_when_a_higher_node_comes_and_gets_that_of_a_lower_one():
+    assert Coverage(NODES[1:2]).stores() == {"b": "b"}
+    assert Coverage([NODES[1], NODES[3]]).stores() == {"b": "b", "d": "b"}
+    assert Coverage(NODES[:2]).stores() == {"a": "a", "b": "a"}
+
+
+def test_logs_from_before_nodes_shared_a_name_go_on_in_the_chain_of_their_node():
+    parts = [
+        held(1, 5, log_id="a", store="a"),
+        held(1, 9, log_id="b", store="b"),
+        held(6, 8, TWO, log_id="c", store="a/1", previous_log_id="a"),
+        held(10, 12, TWO, log_id="d", store="a/2", previous_log_id="b"),
+    ]
+    coverage = Coverage(parts)
+    assert coverage.chains() == {"a": "a", "b": "b", "c": "a", "d": "b"}
+    assert set(coverage.stores().values()) == {"a"}
+    assert coverage.gaps() == []
+    assert Coverage(parts[:2]).stores() == {"a": "a", "b": "b"}, "nothing says that they are one"

@@ -35,6 +35,7 @@ from groupkeeper.coordinator.core.records import (
     UpstreamId,
 )
 from groupkeeper.storage.base import Batch, StorageError, StoreIdentity, StoreRefused
+from groupkeeper.storage.event_log.store_names import parse_store_name
 from tests.helpers.core.records import TOPIC_ID, commit, group_record, pending
 from tests.helpers.storage.storage_owner import IDENTITY, SHARDS
 from tests.storage.conftest import Store
@@ -160,7 +161,8 @@ async def test_every_start_begins_a_new_log_that_names_the_one_before(store: Sto
     )
     assert started["previous_log_id"] == old[1]["log_id"]
     assert (started["previous_seq"], started["reason"]) == (2, "start")
-    assert started["store"] == old[0]["log_id"], "the name that all logs share"
+    name = parse_store_name(started["store"])
+    assert name.store == old[0]["log_id"], "the name that all logs share"
     assert (started["lease_epoch"], new["seq"]) == (owner.epoch, 4)
 
 

@@ -258,7 +258,7 @@ async def test_of_the_notes_of_several_nodes_a_reader_gets_that_of_its_log(
     await run(2, 3)
     (first, *_) = fake.server.events()
     await run(1, 0)  # it only names a store, as a move by another node does
-    assert await notes() == [LogNote(frozenset(), "/node-2", first["log_id"])]
+    assert await notes() == [LogNote(frozenset(), "/node-2", f"{first['log_id']}/2")]
     named = fake.server.seal_notes[2]
     fake.server.seal_notes[2] = b'{"log_dir": "/node-2"}'  # as older versions write it
     assert await notes() == [LogNote(frozenset(), "/node-2")]
@@ -270,7 +270,8 @@ async def test_of_the_notes_of_several_nodes_a_reader_gets_that_of_its_log(
     fake.server.event_log = [
         event for event in fake.server.event_log if event["log_id"] != first["log_id"]
     ]
-    assert LogNote(frozenset([first["log_id"]]), "/node-2", first["log_id"]) in await notes()
+    name = f"{first['log_id']}/2"
+    assert LogNote(frozenset([first["log_id"]]), "/node-2", name) in await notes()
 
 
 async def test_a_store_that_was_set_back_is_sealed_as_another_branch(tmp_path: Path) -> None:

@@ -287,3 +287,27 @@ async def test_equal_ends_of_two_logs_are_two_logs(fake: Turns) -> None:
     logs = stores.log_store(fake.url).logs()
     assert await in_thread(end_of, logs) == {"1": 2, "2": 2}
     assert len(await in_thread(lambda: [*read_logs(logs)])) == 4
+
+
+async def test_all_nodes_of_a_store_give_it_one_name(turns: Turns) -> None:
+    for node_id in (2, 1, 2):
+        await turns.turn(node_id, ["a"])
+    events = await in_thread(turns.events)
+    named = {each["store"] for each in events if each["kind"] == "log_started"}
+    (first,) = {each["log_id"] for each in events if each["lease_epoch"] == 1 and each["seq"] == 1}
+    assert named == {f"{first}/2"}
+    await turns.turn(1, ["a"])
+    events = await in_thread(turns.events)
+    named = {each["store"] for each in events if each["kind"] == "log_started"}
+    assert named == {f"{first}/1", f"{first}/2"}
+
+
+async def test_nodes_that_had_names_of_their_own_agree_on_that_of_the_lowest(fake: Turns) -> None:
+    """As versions up to 0.2.0.dev9 named a store."""
+    for node_id in (1, 2):
+        await fake.turn(node_id, ["a"])
+    notes = fake.site.server.seal_notes
+    notes |= {1: b'{"store": "one"}', 2: b'{"store": "two"}'}
+    for node_id in (2, 1, 2):
+        await fake.turn(node_id, ["a"])
+        assert f'"store":"one/{node_id}"'.encode() in notes[node_id]

@@ -25,6 +25,7 @@ from groupkeeper.coordinator.cli.store_place import StorePlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from groupkeeper.pipeline.log.coverage import Coverage
     from groupkeeper.pipeline.restore.standing import Standing
 
 SPARK_MEMORY: Final = "1g"
@@ -99,13 +100,14 @@ def _found(history: History, master: str | None) -> Standing:
         found = None if tables is None else group_from_day(spark, tables, *wanted)
         if found is not None:
             return found
-        events, lacks_events = _events(history, spark)
-        return group_as_of(events, *wanted, lacks_events=lacks_events)
+        events, coverage, lacks_events = _events(history, spark)
+        chains = coverage.chains()
+        return group_as_of(events, *wanted, lacks_events=lacks_events, chains=chains)
 
 
-def _events(history: History, spark: SparkSession) -> tuple[DataFrame, bool]:
-    """Return the events, and whether some are missing and the user accepts that. Raises
-    RestoreError.
+def _events(history: History, spark: SparkSession) -> tuple[DataFrame, Coverage, bool]:
+    """Return the events, what is known of their logs, and whether some are missing and the user
+    accepts that. Raises RestoreError.
     """
     from groupkeeper.pipeline.restore import restore as jobs
     from groupkeeper.pipeline.restore.sealed import coverage_of_log
@@ -127,5 +129,5 @@ def _events(history: History, spark: SparkSession) -> tuple[DataFrame, bool]:
         jobs.require_whole(events, coverage, history.as_of_ms, history)
     except IncompleteHistory as error:
         accept(error, history)
-        return events, True
-    return events, False
+        return events, coverage, True
+    return events, coverage, False

@@ -14,12 +14,14 @@ from groupkeeper.storage.backends.journal.journal_rows import (
     JournalRows,
     SealNote,
     note_of,
+    shared_name,
 )
 from groupkeeper.storage.backends.journal.log_view import LogView, view_of
 from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.blocking_loop import LoopRunner
 from groupkeeper.storage.event_log.log_clock import LogClock, LogReason
 from groupkeeper.storage.event_log.source import Address, LogHead
+from groupkeeper.storage.event_log.store_names import StoreName
 
 
 class OwnJournal(Protocol):
@@ -113,9 +115,14 @@ class JournalEvents:
         self._sealed_seq = seq
 
     async def begin_log(self, life_id: str, end: JournalEnd, reason: LogReason) -> None:
-        """Begin the log of a life, after the last log of its node. Record the store's name."""
+        """Begin the log of a life, after the last log of its node. Record the store's name, which
+        is that of the other nodes if they have one. Only one life goes on at a time, so two nodes
+        cannot choose two names.
+        """
         note = await self.note()
         self.clock.begin(end.log_id, end.ts_ms or None, reason, store=note.store)
+        shared = shared_name(await self._driver.seal_notes()) or self.clock.store
+        self.clock.store = str(StoreName(shared, str(self._node_id)))
         if note.store != self.clock.store:
             await self._write(replace(note, store=self.clock.store), life_id)
 

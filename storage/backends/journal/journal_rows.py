@@ -5,7 +5,7 @@ Rows are read in a thread, and the calls of the driver run on an event loop of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -20,6 +20,7 @@ from groupkeeper.storage.backends.journal.log_view import (
 from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.blocking_loop import RunsCalls
 from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote
+from groupkeeper.storage.event_log.store_names import parse_store_name
 
 
 class SealNote(msgspec.Struct, frozen=True):
@@ -28,6 +29,7 @@ class SealNote(msgspec.Struct, frozen=True):
     log_ids: frozenset[str] = frozenset()
     log_dir: str | None = None
     store: str = ""
+    """The name of the store, with the node behind it (``event_log.store_names``)."""
 
     def as_log_note(self) -> LogNote:
         return LogNote(self.log_ids, self.log_dir, self.store)
@@ -42,6 +44,15 @@ def note_of(data: bytes) -> SealNote:
         return _decode_note(data)
     except msgspec.DecodeError as error:
         raise StorageError(f"the note about files of events cannot be read: {error}") from error
+
+
+def shared_name(notes: Mapping[int, bytes]) -> str:
+    """Return the name that the nodes of a store share; "" if none has recorded one.
+
+    Up to 0.2.0.dev9 each node had a name of its own. Then that of the lowest node counts.
+    """
+    names = (parse_store_name(note_of(notes[node_id]).store).store for node_id in sorted(notes))
+    return next(filter(None, names), "")
 
 
 class LogLook(Protocol):

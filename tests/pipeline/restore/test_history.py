@@ -7,6 +7,7 @@ import shutil
 from datetime import date, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from groupkeeper.coordinator.cli.pipeline.plan_view import read_plan
 from groupkeeper.coordinator.core.records import (
@@ -14,6 +15,7 @@ from groupkeeper.coordinator.core.records import (
     OffsetsCommitted,
 )
 from groupkeeper.pipeline.log.segment_files import ABSENT
+from groupkeeper.pipeline.restore.from_day import group_from_day
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 from groupkeeper.pipeline.restore.restore import (
     coverage_of_lake,
@@ -25,7 +27,7 @@ from groupkeeper.pipeline.restore.restore import (
 from groupkeeper.pipeline.restore.sealed import coverage_of_log
 from groupkeeper.pipeline.restore.standing import IncompleteHistory, RestoreError
 from groupkeeper.storage.codec.events import Stamp, event_dict
-from groupkeeper.storage.event_log.manifest import MANIFEST
+from groupkeeper.storage.event_log.manifest import MANIFEST, add, read_manifest
 from groupkeeper.storage.event_log.sealing.retention import LogRetention
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
@@ -75,6 +77,36 @@ def test_of_two_stores_the_one_that_the_group_changed_in_last_counts(site):
     assert (told(before), before.named) == ({0: 5, 1: 5}, None)
     assert (told(after), after.named) == ({0: 8}, {Partition("orders", 0)}), "1 stays as it is"
     events.unpersist()
+
+
+def of_node(site, node, events):
+    """Seal events as those of a node of one store."""
+    files = {str(path.relative_to(site.log_dir)) for path in site.seal(events)}
+    listed = read_manifest(site.log_dir).segments
+    add(site.log_dir, [replace(listed[file], store=f"one/{node}") for file in files])
+
+
+@pytest.mark.parametrize("source", ["segments", "tables"])
+def test_the_nodes_of_a_store_are_one_history_in_the_order_of_their_leases(site, source):
+    """The clock of the second node is behind, and a snapshot of the first one hides one order."""
+    stood = OffsetsAsOf()
+    stood.apply(a_commit("log", 1, AT_MS, {0: 1, 1: 1, 2: 1}))
+    (told_by_one,) = stood.events(SnapshotLog("log", 1), AT_MS + 3, 1)
+    of_node(site, 1, [told_by_one | {"lease_epoch": 5}])
+    older = a_commit("two", 1, AT_MS, {2: 2}) | {"lease_epoch": 4}
+    later = a_commit("two", 2, AT_MS + 1, {0: 30}) | {"lease_epoch": 6}
+    of_node(site, 2, [older, later])
+    if source == "tables":
+        assert site.run().held_back == {}
+        coverage = coverage_of_lake(site.spark, site.lake.root)
+        events = events_of_lake(site.spark, site.lake.root)
+        assert group_from_day(site.spark, site.lake.root, "g", AT_MS + 5) is None
+    else:
+        coverage, events = coverage_of_log(site.log_dir), events_of_log(site.spark, site.log_dir)
+    found = group_as_of(events, "g", AT_MS + 5, chains=coverage.chains())
+    assert told(found) == {0: 30, 1: 1}
+    assert found.unknown == {Partition("orders", 2)}
+    assert found.other_stores == 0
 
 
 def test_a_folder_without_segments_is_told(site):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from groupkeeper.coordinator.cli import offsets
@@ -27,7 +28,7 @@ from groupkeeper.pipeline.restore.standing import (
     Standing,
 )
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.event_log.manifest import MANIFEST
+from groupkeeper.storage.event_log.manifest import MANIFEST, add, read_manifest
 from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
 from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
 from groupkeeper.storage.event_log.snapshot_logs import SnapshotLog
@@ -166,6 +167,38 @@ def test_of_two_stores_the_one_that_the_group_changed_in_last_counts_and_the_oth
     asked = History("g", DAY_MS, (None, tmp_path, None), [], accepts_gaps=False)
     assert _found(asked, lambda _: after) == after
     assert "1 more stores in" in capsys.readouterr().err
+
+
+def of_store(log: Path, store: str, events: list[EventDict]) -> None:
+    """Seal events as the log of a store with this name."""
+    before = {each.file for each in read_manifest(log).segments.values()}
+    seal(log, events)
+    named = [
+        replace(each, store=store)
+        for each in read_manifest(log).segments.values()
+        if each.file not in before
+    ]
+    add(log, named)
+
+
+def test_the_nodes_of_a_store_are_one_history_in_the_order_of_their_leases(tmp_path: Path) -> None:
+    """The clock of the second node is behind."""
+    of_store(tmp_path, "one/1", [commit(n, [("orders", 0, n), ("orders", 1, n)]) for n in (1, 2)])
+    later = commit(1, [("orders", 0, 30)], log_id="two", ts_ms=1500, lease_epoch=2)
+    of_store(tmp_path, "one/2", [later])
+    found = as_of(tmp_path, DAY_MS)
+    assert numbers(found) == {0: 30, 1: 2}
+    assert (found.store, found.other_stores, found.named) == ("log", 0, None)
+
+
+def test_a_snapshot_of_one_node_in_files_decides_nothing_about_another_node(tmp_path: Path) -> None:
+    told = snapshot(5, 3000, commit(1, [("orders", 0, 1), ("orders", 1, 1)]))
+    of_store(tmp_path, "one/1", [told])
+    older = commit(1, [("orders", 0, 2)], log_id="two", ts_ms=2500, lease_epoch=4)
+    of_store(tmp_path, "one/2", [older])
+    found = as_of(tmp_path, 9000)
+    assert numbers(found) == {1: 1}
+    assert found.unknown == {Partition("orders", 0)}
 
 
 def test_a_group_without_offsets_is_told_why(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""The names of stores, in ``log_started`` and in the manifest (pure).
+
+A store has the name of its first log. If several nodes use a store, each has a chain of logs with
+seqs of its own. The name is then followed by the node: ``9f3c.../2``. Files of versions up to
+0.2.0.dev9 name no node. See docs/decisions/0041-store-names.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+_BEFORE_NODE: Final = "/"
+
+
+class StoreName(NamedTuple):
+    """The name of a store, and the node whose logs are meant."""
+
+    store: str
+    """"" if it is unknown."""
+    node: str
+    """"" if the store has one chain of logs, or if an older version wrote the name."""
+
+    def __str__(self) -> str:
+        return f"{self.store}{_BEFORE_NODE}{self.node}" if self.node else self.store
+
+    def may_be_one_chain(self, other: StoreName) -> bool:
+        """Return True unless the logs of these names certainly are of different chains."""
+        if not (self.store and other.store):
+            return True
+        is_same_node = self.node == other.node or not (self.node and other.node)
+        return self.store == other.store and is_same_node
+
+    def place(self) -> tuple[int, str]:
+        """Return a key that sorts the nodes of a store by their numbers."""
+        return len(self.node), self.node
+
+
+def parse_store_name(text: str) -> StoreName:
+    """Parse a name from an event or a manifest."""
+    store, _, node = text.partition(_BEFORE_NODE)
+    return StoreName(store, node)
