@@ -65,8 +65,8 @@ TIMERS: Final = (
     ),
     Named(
         f"{RUNTIME}/lane.py",
-        "            loop.call_later(left_ms / 1000, self._check_time, append)\n",
-        "",
+        "            self._limit_time(append, left_ms)\n            return",
+        "            return",
         "an append that outlives a stopped clock is never given up",
     ),
     Named(

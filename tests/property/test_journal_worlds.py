@@ -109,7 +109,7 @@ async def trouble(site: JournalSite, drawn: random.Random) -> None:
             await asyncio.sleep(drawn.random() * 10)
             site.broker.is_down = False
         elif what == "retention":
-            for shard in site.journal._shards.by_id.values():
+            for shard in site.journal.shards.by_id.values():
                 if not shard._ended:
                     start = shard.partition.restart_position()
                     log = site.broker.log(shard.shard_id)

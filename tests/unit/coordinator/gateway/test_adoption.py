@@ -419,20 +419,20 @@ async def test_a_group_that_is_gone_upstream_after_a_crash_is_deleted_here() -> 
 
 
 @virtual_time
-async def test_a_group_beyond_the_limit_of_a_group_is_refused_and_says_what_to_do(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_group_beyond_the_limit_of_a_group_is_refused_and_says_what_to_do() -> None:
     storage, upstream = FaultyStorage(), FakeUpstream(large=LARGE)
     async with a_site(storage=storage, upstream=upstream, max_group_bytes=100_000) as site:
         site.groups.stored["g"] = many(LARGE)
-        for _ in range(2):
-            fetched = site.send(OffsetFetch("g", None, False, False))
-            await site.world.until(fetched)
-            assert fetched.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-            await asyncio.sleep(AGAIN_S)
+        with capture_logs() as lines:
+            for _ in range(2):
+                fetched = site.send(OffsetFetch("g", None, False, False))
+                await site.world.until(fetched)
+                assert fetched.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+                await asyncio.sleep(AGAIN_S)
         assert site.groups.asked.count(FIND_COORDINATOR) == 1, "it is not tried every second"
         assert not commits_of(storage)
-        assert "storage.max_group_bytes is 100000: raise it" in caplog.text
+        (line,) = [each for each in lines if each["event"] == "group_not_adopted"]
+        assert "storage.max_group_bytes is 100000: raise it" in line["reason"]
         site.groups.stored["g"] = many(10)
         await asyncio.sleep(FAILED_AGAIN_S)
         assert len(await site.offsets()) == 10
