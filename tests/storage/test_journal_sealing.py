@@ -296,6 +296,33 @@ async def test_a_store_that_was_set_back_is_sealed_as_another_branch(tmp_path: P
     await owner.storage.close()
 
 
+async def test_after_a_set_back_no_event_of_the_new_log_is_deleted_before_it_is_in_a_file(
+    tmp_path: Path,
+) -> None:
+    """Sealing may delete what it had sealed before it notices that the store was set back."""
+    fake = FakeSite()
+    site = SealedSite(fake, tmp_path / "log")
+    owner = await site.owner()
+    await append_some(owner, 0, 10)
+    await owner.fold_all()
+    image = copy.deepcopy(vars(fake.server))
+    await append_some(owner, 10, 10)
+    await until(lambda: is_sealed(owner))
+    sealed: Any = owner.storage
+    sealed._sealing_task.cancel()
+    vars(fake.server).update(image)
+    with pytest.raises(StorageError):
+        await append_some(owner, 20, 1)
+    await owner.reload()
+    await append_some(owner, 30, 10)
+    await owner.fold_all()
+    while await sealed.store.event_source().trim(30):
+        pass
+    events = await site.read()
+    assert [event["kind"] for event in events if event["seq"] == 16] == ["log_started"]
+    await owner.storage.close()
+
+
 async def test_a_sealed_store_still_limits_reads(site: SealedSite) -> None:
     owner = await site.owner()
     assert isinstance(owner.storage, LimitsReads)

@@ -131,15 +131,23 @@ class JournalEvents:
         self._note = note
 
     async def trim(self, sealed_row: int) -> int:
-        """Delete the oldest events whose segments are recorded, if the store has little room."""
+        """Delete the oldest events whose segments are recorded, if the store has little room.
+
+        Only logs that are recorded as sealed count: if the store was set back, a new log has given
+        the same seqs again, and its events may be in no file yet.
+        """
         sealed_seq, entries = self._sealed_seq, self._own.entries()
         folded_to = entries[0].first_seq if entries else self._own.end().next_seq
         trimmed_seq, trimmed_to = self._trimmed
         was_all_folded = trimmed_to == folded_to or trimmed_to > sealed_seq
         if self._driver.keeps_events or (trimmed_seq == sealed_seq and was_all_folded):
             return 0
-        view = await self.view()
-        sealed = {span.log_id: min(span.last_seq, sealed_seq) for span in view.spans}
+        view, note = await self.view(), await self.note()
+        sealed = {
+            span.log_id: min(span.last_seq, sealed_seq)
+            for span in view.spans
+            if span.log_id in note.log_ids
+        }
         deleted = await self._driver.trim_events(self._life_id(), sealed)
         if not deleted:
             self._trimmed = sealed_seq, folded_to
