@@ -117,8 +117,10 @@ class LogSnapshot(NamedTuple):
     partitions: Collection[Partition]
 
 
-def log_snapshot(log: str, event: Mapping[str, Any]) -> LogSnapshot:
-    """Return what an ``offset_snapshot`` of a log means for other logs."""
+def log_snapshot(log: str, event: Any) -> LogSnapshot:
+    """Return what an ``offset_snapshot`` of a log means for other logs. ``event`` is a mapping, or
+    a row of Spark.
+    """
     named = [*(event["topics"] or ()), *(event["lost"] or ())]
     partitions = frozenset(
         Partition(each["topic"], row["partition"]) for each in named for row in each["partitions"]
