@@ -274,16 +274,22 @@ async def test_of_the_notes_of_several_nodes_a_reader_gets_that_of_its_log(
     assert LogNote(frozenset([first["log_id"]]), "/node-2", name) in await notes()
 
 
-async def test_a_store_that_was_set_back_is_sealed_as_another_branch(tmp_path: Path) -> None:
+async def sealed_beyond_its_image(log_dir: Path) -> tuple[SealedSite, Owner, dict[str, Any]]:
+    """Return a store whose events are all in files, and its content of ten appends before."""
     fake = FakeSite()
-    site = SealedSite(fake, tmp_path / "log")
+    site = SealedSite(fake, log_dir)
     owner = await site.owner()
     await append_some(owner, 0, 10)
     await owner.fold_all()
     image = copy.deepcopy(vars(fake.server))
     await append_some(owner, 10, 10)
     await until(lambda: is_sealed(owner))
-    vars(fake.server).update(image)
+    return site, owner, image
+
+
+async def test_a_store_that_was_set_back_is_sealed_as_another_branch(tmp_path: Path) -> None:
+    site, owner, image = await sealed_beyond_its_image(tmp_path / "log")
+    vars(site.site.server).update(image)
     with pytest.raises(Exception, match=r"seq|doubt"):
         await append_some(owner, 20, 1)
     await owner.reload()
@@ -300,17 +306,10 @@ async def test_after_a_set_back_no_event_of_the_new_log_is_deleted_before_it_is_
     tmp_path: Path,
 ) -> None:
     """Sealing may delete what it had sealed before it notices that the store was set back."""
-    fake = FakeSite()
-    site = SealedSite(fake, tmp_path / "log")
-    owner = await site.owner()
-    await append_some(owner, 0, 10)
-    await owner.fold_all()
-    image = copy.deepcopy(vars(fake.server))
-    await append_some(owner, 10, 10)
-    await until(lambda: is_sealed(owner))
+    site, owner, image = await sealed_beyond_its_image(tmp_path / "log")
     sealed: Any = owner.storage
     sealed._sealing_task.cancel()
-    vars(fake.server).update(image)
+    vars(site.site.server).update(image)
     with pytest.raises(StorageError):
         await append_some(owner, 20, 1)
     await owner.reload()
