@@ -17,12 +17,16 @@ _KEPT = "groupkeeper/compatibility"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Gather what the tests of scenarios found; with workers this is the process above them."""
+    """Gather what the tests of scenarios found with the pinned clients.
+
+    With workers this is the process above them.
+    """
     told = dict(report.user_properties)
     if "scenario" in told and (report.when == "call" or report.failed) and not report.skipped:
         outcome = compatibility.WORKS if report.passed else compatibility.FAILS
-        name, of = str(told["scenario"]), str(told["version"])
-        _outcomes[name] = compatibility.Outcome(of, outcome)
+        name, version = str(told["scenario"]), str(told["version"])
+        if compatibility.is_pinned(name, version):
+            _outcomes[name] = compatibility.Outcome(version, outcome)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
