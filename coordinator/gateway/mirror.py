@@ -72,6 +72,8 @@ class UpstreamMirror:
         self._sent: dict[str, dict[tuple[str, int], tuple[int, int, str]]] = {}
         """The offsets that the upstream has from us. They are as many as those in the groups,
         because each round forgets some that the groups no longer have."""
+        self._noted: list[Mapping[str, Group]] = []
+        """The shards whose groups were all noted. A shard that is loaded is a new one."""
         self.refused = 0
         """Offsets that the upstream refused since the start."""
 
@@ -105,16 +107,22 @@ class UpstreamMirror:
     async def _run(self) -> None:
         while True:
             try:
-                if not self._sent:
-                    await self._note_all()
+                await self._note_loaded()
                 await self.round()
             except Exception:  # noqa: BLE001 - a round must not be the last one
                 _log.exception("upstream_mirror_failed")
             await asyncio.sleep(INTERVAL_S)
 
-    async def _note_all(self) -> None:
-        """Remember every group that has offsets."""
-        for groups in self._live_groups():
+    async def _note_loaded(self) -> None:
+        """Remember every group that has offsets, of each shard that was loaded since the last call.
+
+        Such a shard may have a commit that nobody heard of: its append failed, but was durable.
+        """
+        before = self._noted
+        self._noted = [*self._live_groups()]
+        for groups in self._noted:
+            if any(groups is each for each in before):
+                continue
             for group_id in list(groups):
                 group = groups.get(group_id)
                 if group is not None and group.offsets:

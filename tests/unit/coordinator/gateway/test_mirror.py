@@ -1,20 +1,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 from groupkeeper.coordinator.cluster.topics import UNKNOWN_END, mint_topic_id
+from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
+from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.gateway.ends import UpstreamEnds
 from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
 from groupkeeper.coordinator.gateway.mirror import INTERVAL_S, UpstreamMirror
 from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
 from tests.helpers.runtime.coordinator import CLIENT, World, a_commit, a_coordinator
 from tests.helpers.runtime.virtual_loop import virtual_time
-from tests.helpers.storage.faulty_storage import Gate, fail, slow
+from tests.helpers.storage.faulty_storage import Gate, fail, lie, slow
 from tests.helpers.wire.fake_groups import FakeGroups
 
 
@@ -136,6 +138,44 @@ async def test_a_group_with_members_upstream_is_counted_as_refused() -> None:
         await mirror.round()
         assert mirror.refused == 1
         assert mirror.waiting_groups == 0
+
+
+@virtual_time
+async def test_a_shard_that_loads_late_is_sent_too() -> None:
+    """Its groups were missing in the upstream until their next commits."""
+    async with mirroring() as (world, upstream, _):
+        shards = world.coordinator.config.shards
+        late = next(g for g in map(str, range(99)) if shard_of(g, shards) != shard_of("g", shards))
+        await commit(world, 1)
+        await commit(world, 2, group_id=late)
+        loading = {late}
+
+        def live_groups() -> Iterator[Mapping[str, Group]]:
+            return (each for each in world.coordinator.live_groups() if loading.isdisjoint(each))
+
+        groups = UpstreamGroups(upstream)
+        mirror = UpstreamMirror(groups, live_groups, lambda: True, loading.__contains__)
+        mirror.start()
+        await asyncio.sleep(INTERVAL_S)
+        assert [*upstream.stored] == ["g"]
+        loading.clear()
+        await asyncio.sleep(INTERVAL_S)
+        assert upstream.stored[late]["orders", 0] == (2, -1, "")
+        await mirror.stop()
+
+
+@virtual_time
+async def test_a_commit_that_failed_and_was_durable_is_sent() -> None:
+    """Only the load that follows knows of it."""
+    async with mirroring() as (world, upstream, mirror):
+        await commit(world, 1)
+        mirror.start()
+        await asyncio.sleep(INTERVAL_S)
+        world.storage.script("append", lie())
+        await commit(world, 2)
+        await asyncio.sleep(3 * INTERVAL_S)
+        assert upstream.stored["g"]["orders", 0] == (2, -1, "")
+        await mirror.stop()
 
 
 @virtual_time
