@@ -61,6 +61,7 @@ async def test_a_journal_that_cannot_be_folded_stops_to_grow(entry_bytes: int) -
     done = await append_until_refused(owner, held)
     assert done >= 4, "a full journal refuses nothing yet"
     assert owner.storage.stats()["journal_beyond_bound"] == 1
+    failures = owner.storage.stats()["fold_failures"]
     for _ in range(5):  # as the runtime, which acquires and loads again
         with pytest.raises(StorageError, match=f"nothing can be written: {held.error}"):
             await owner.reload()
@@ -72,6 +73,7 @@ async def test_a_journal_that_cannot_be_folded_stops_to_grow(entry_bytes: int) -
     assert owner.model.keys["offset", 0, "g", "orders", 0][0] == done, "a commit is lost"
     stats = owner.storage.stats()
     assert (stats["journal_beyond_bound"], stats["unfolded"], stats["journal_bytes"]) == (0, 0, 0)
+    assert stats["fold_failures"] == failures > 0, "a counter fell with the new life"
     assert not await appending(owner, 0, done + 1)
     await owner.storage.close()
 

@@ -349,9 +349,11 @@ async def test_a_fold_that_fails_is_tried_again_and_no_append_fails() -> None:
         assert owner.storage.stats()["unfolded"]
         assert not owner.storage.unfolded(), "an idle owner would try again at once"
     pause.failing.clear()
+    failures = owner.storage.stats()["fold_failures"]
     await asyncio.sleep(1)
     await owner.fold_all()
     assert owner.storage.stats()["unfolded"] == 0
+    assert owner.storage.stats()["fold_failures"] == failures > 0, "a counter fell"
     assert await offset_after_load(owner) == 2
     seqs = [event["seq"] for event in server.events()]
     assert seqs == [*range(1, 7)]

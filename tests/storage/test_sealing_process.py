@@ -113,6 +113,18 @@ def test_where_it_was_killed_the_call_says_so_and_settling_starts_another(
     assert sealing.progress.sealed_seq == 4
 
 
+def test_its_counters_do_not_fall_with_the_next_one(sealing: SealingProcess) -> None:
+    sealing.settle()
+    sealing.finish(10.0)
+    before = sealing.progress
+    os.kill(pid_of(sealing), signal.SIGKILL)
+    with pytest.raises(SealingFailed, match="ended with -9"):
+        sealing.step()
+    sealing.settle()
+    assert sealing.progress.segments_sealed == before.segments_sealed == 1
+    assert sealing.progress.cpu_s > before.cpu_s
+
+
 def test_what_fails_in_it_is_told_and_it_goes_on(sealing: SealingProcess, tmp_path: Path) -> None:
     sealing.settle()
     pid = pid_of(sealing)

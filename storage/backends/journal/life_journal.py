@@ -74,7 +74,7 @@ class LifeJournal:
         self.bytes = 0
         """The size of their payloads."""
         self.fold_failures = 0
-        """The number of failed folds since the last one that succeeded."""
+        """The number of folds that failed."""
         self.is_beyond_bound = False
         """True if an append failed because of the size of the journal. This life then ends, and a
         new one folds the journal."""
@@ -88,6 +88,7 @@ class LifeJournal:
         self._folding: asyncio.Task[None] | None = None
         self._folded_ms = 0
         self._fold_pause_ms = FOLD_EVERY_MS
+        self._failures_in_a_row = 0
         self._fold_error = ""
 
     @property
@@ -99,7 +100,7 @@ class LifeJournal:
         """Return how many written requests a fold could save now. 0 while a fold that failed is not
         tried again: an idle runtime would otherwise try it thousands of times in a row.
         """
-        is_too_early = self.fold_failures and not self._is_time_to_fold()
+        is_too_early = self._failures_in_a_row and not self._is_time_to_fold()
         return 0 if is_too_early else self.requests
 
     # --- appending --------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ class LifeJournal:
         has just begun. A fold that failed is not tried again before its time: it renders the
         events of a whole journal, which would be done again with each append.
         """
-        is_urgent = not self.fold_failures and self._is_filled(0.5, len(entry.payload))
+        is_urgent = not self._failures_in_a_row and self._is_filled(0.5, len(entry.payload))
         is_due = is_urgent or self._is_time_to_fold()
         if self._folding is not None or not is_due:
             return None
@@ -218,7 +219,7 @@ class LifeJournal:
             for entry in gone:
                 self.entries.popleft()
                 self.bytes -= len(entry.payload)
-            self.fold_failures = 0
+            self._failures_in_a_row = 0
             self._fold_error = ""
             await self._after_fold()
         except LifeOver:
@@ -226,13 +227,14 @@ class LifeJournal:
         except Exception as error:  # noqa: BLE001 - whatever it is, the journal has the records
             self._unfolded.failed(portion)
             self.fold_failures += 1
+            self._failures_in_a_row += 1
             self._fold_error = error_text(error)
-            if is_told(self.fold_failures):
+            if is_told(self._failures_in_a_row):
                 _log.error(
                     "fold_failed",
                     path=self._driver.name,
                     error=self._fold_error,
-                    in_a_row=self.fold_failures,
+                    in_a_row=self._failures_in_a_row,
                 )
         finally:
             took_ms = self._timer_ms() - began_ms

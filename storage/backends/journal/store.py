@@ -138,6 +138,8 @@ class JournalStorage:
         """The last durable event."""
         self._journal = self._new_journal("")
         """The journal of the present life, or of the last one."""
+        self._earlier_fold_failures = 0
+        """The folds that failed in the journals of earlier lives of this process."""
         self._beat_failures = 0
         self._set_backs = 0
         self._events = JournalEvents(driver, node_id, _OwnJournal(self), self._log_clock)
@@ -215,6 +217,7 @@ class JournalStorage:
             )
             self._set_backs += 1
         self._end = end
+        self._earlier_fold_failures += self._journal.fold_failures
         self._journal = self._new_journal(life_id)
         self._epochs.clear()
         reason = LogReason.OLDER_STORE if is_set_back else LogReason.START
@@ -505,7 +508,7 @@ class JournalStorage:
             "last_seq": self._end.next_seq - 1,
             "rows": self._end.next_seq - 1,  # a row of the event log ends with this number
             "unfolded": self._journal.requests,
-            "fold_failures": self._journal.fold_failures,
+            "fold_failures": self._earlier_fold_failures + self._journal.fold_failures,
             "journal_bytes": self._journal.bytes,
             "journal_beyond_bound": float(self._journal.is_beyond_bound),
             "lease_time_left_s": self.read_time_left_ms() / 1000,

@@ -99,6 +99,16 @@ _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
+def _counted_on(progress: Progress, before: Progress) -> Progress:
+    """Add the counts of earlier processes. A process counts from 0, but a counter never falls."""
+    return msgspec.structs.replace(
+        progress,
+        segments_sealed=before.segments_sealed + progress.segments_sealed,
+        segments_damaged=before.segments_damaged + progress.segments_damaged,
+        cpu_s=before.cpu_s + progress.cpu_s,
+    )
+
+
 class SealingProcess:
     """The part of sealing that runs in the daemon. ``settle`` starts the process, and each call
     sends an order to it.
@@ -111,6 +121,8 @@ class SealingProcess:
         it.
         """
         self.progress = Progress()
+        self._before = self.progress
+        """The progress when the present process was started. Its counts go on from there."""
         self._task = _Task(address, settings)
         self._command = command or COMMAND
         self._process: subprocess.Popen[bytes] | None = None
@@ -156,6 +168,7 @@ class SealingProcess:
 
     def _start(self) -> None:
         self.close()
+        self._before = self.progress
         self._process = subprocess.Popen(  # noqa: S603 - ours, nothing of it comes from outside
             self._command,
             stdin=subprocess.PIPE,
@@ -176,7 +189,7 @@ class SealingProcess:
         if not line.endswith(b"\n"):
             raise SealingFailed(self._end())
         answer = _decode_answer(line)
-        self.progress = answer.progress
+        self.progress = _counted_on(answer.progress, self._before)
         if answer.error:
             raise SealingFailed(answer.error)
         return answer
