@@ -156,6 +156,26 @@ async def test_a_database_with_a_second_name_is_refused(path: Path) -> None:
     await stored(path)
 
 
+@pytest.mark.parametrize("ending", ["-wal", "-shm"])
+async def test_a_copy_beside_the_linked_log_of_its_original_is_refused(
+    path: Path, tmp_path: Path, ending: str
+) -> None:
+    """A backup that links unchanged files has a new copy of the database beside the old log."""
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await owner.append(0, [commit("g", 7)])
+    copy = tmp_path / "backup" / path.name
+    copy.parent.mkdir()
+    shutil.copy(path, copy)
+    beside(copy, ending).hardlink_to(beside(path, ending))
+    refusal = await refusal_of(copy)
+    assert f"{ending}: has 2 names (hard links), so another database may use it" in refusal
+    await owner.append(0, [commit("g", 8)])
+    await owner.storage.close()
+    advice = refusal[refusal.index("(cp ") + 1 : -1]
+    assert await (await asyncio.create_subprocess_shell(advice)).wait() == 0
+    await Owner(SqliteOffsetStorage(path)).start()
+
+
 async def test_a_database_that_another_process_has_under_another_name_is_refused(
     path: Path,
 ) -> None:
@@ -181,6 +201,9 @@ async def test_a_mount_of_the_file_alone_is_refused(
     mounts.write_text(f"36 35 98:0 /elsewhere.db {name} rw,noatime - ext4 /dev/root rw\n")
     monkeypatch.setattr(store_files, "_MOUNTS", mounts)
     assert "mount its directory" in await refusal_of(path)
+    beside(path, "-wal").touch()
+    mounts.write_text(mounts.read_text().replace(" rw,", "-wal rw,", 1))
+    assert "-wal: is a mount of a single file" in await refusal_of(path)
     mounts.write_text(f"36 35 98:0 / {path.parent} rw,noatime - ext4 /dev/root rw\n")
     await stored(path)
 

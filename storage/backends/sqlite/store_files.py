@@ -199,6 +199,8 @@ def _lock_database(path: Path) -> LockedFile:
     )
     try:
         _refuse_second_name(path, database.status)
+        for ending in ("-wal", "-shm"):
+            _refuse_shared_log(path.with_name(path.name + ending))
     except BaseException:
         database.release()
         raise
@@ -221,6 +223,26 @@ def _refuse_second_name(path: Path, status: os.stat_result) -> None:
             f"{path}: is a mount of a single file, and its write-ahead log would stay outside of "
             "it; mount its directory"
         )
+
+
+def _refuse_shared_log(path: Path) -> None:
+    """Raise StoreRefused if the write-ahead log, or its index, has a second name.
+
+    Two databases could write to it. A backup that links unchanged files makes such a name: it has a
+    new copy of the database beside a link to the log.
+    """
+    with suppress(FileNotFoundError):
+        names = os.stat(path).st_nlink
+        if names > 1:
+            raise StoreRefused(
+                f"{path}: has {names} names (hard links), so another database may use it; make it "
+                f"a file of its own (cp -p {path} {path}.own && mv {path}.own {path})"
+            )
+        if _is_mounted(path):
+            raise StoreRefused(
+                f"{path}: is a mount of a single file, so another database may use it; mount its "
+                "directory"
+            )
 
 
 def _is_mounted(path: Path) -> bool:
