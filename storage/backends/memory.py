@@ -6,7 +6,6 @@ content: a second coordinator can open the same object and load what the first o
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from itertools import groupby
@@ -32,6 +31,7 @@ from groupkeeper.storage.event_log.log_clock import LogClock, wall_clock_ms
 from groupkeeper.storage.event_log.source import Address, LogEnds, LogHead, LogNote
 from groupkeeper.storage.keyed import KeyedRecords
 from groupkeeper.storage.segment_lines import EventDict, encode_line
+from groupkeeper.storage.turns import in_turns
 
 MAX_EVENTS = 100_000
 """The number of events that are kept. With about 500 bytes each, they need 50 MB."""
@@ -167,12 +167,10 @@ class MemoryOffsetStorage:
 
     async def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
         """Yield the kept events of a group, oldest first, from the time ``since_ms`` on."""
-        for position, kept in enumerate(list(self._events), start=1):
+        async for kept in in_turns(list(self._events), HISTORY_SLICE_EVENTS):
             event = kept.event
             if event.group_id == group_id and kept.stamp.ts_ms >= since_ms:
                 yield event_dict(*kept)
-            if position % HISTORY_SLICE_EVENTS == 0:
-                await asyncio.sleep(0)
 
     def event_source(self) -> MemoryEvents:
         return self._door

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from groupkeeper.coordinator.core.records import Record, SavedGroup, SavedOffsets
+from groupkeeper.storage.backends.group_parts import GroupWalk
 from groupkeeper.storage.backends.journal.driver import Fold, JournalDriver, Value
 from groupkeeper.storage.backends.journal.succession import fold_ended
-from groupkeeper.storage.backends.sqlite.group_parts import GroupWalk
 from groupkeeper.storage.base import (
     Batch,
     LeaseEpoch,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from groupkeeper.coordinator.core.records import SavedGroup
+from groupkeeper.storage.backends.group_parts import MAX_PART_BYTES, is_one_part
 from groupkeeper.storage.backends.journal.driver import Value
 from groupkeeper.storage.backends.sqlite.fold import changes_of
-from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES, is_one_part
 from groupkeeper.storage.base import ShardAppend, ShardId
 from groupkeeper.storage.codec.group_pieces import encode_in_pieces, snapshot_of
 from groupkeeper.storage.codec.records import (

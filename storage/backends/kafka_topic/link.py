@@ -33,6 +33,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from groupkeeper.storage.backends.kafka_topic.reach import missing_right, why_unreachable
 from groupkeeper.storage.backends.kafka_topic.written import Message
 from groupkeeper.storage.base import StorageError, StoreBusy
+from groupkeeper.storage.turns import in_turns
 
 BATCH_BYTES: Final = 1024 * 1024
 """The approximate size of one batch. A single larger message has a batch of its own."""
@@ -348,9 +349,8 @@ async def _unpack(
     records = PartitionRecords(
         place, MemoryRecords(data), aborted, position, None, None, True, level
     )
-    found: list[Read] = []
-    for each in records:
-        found.append(Read(each.offset, each.key or b"", each.value))
-        if len(found) % MESSAGES_A_TURN == 0:
-            await asyncio.sleep(0)
+    found = [
+        Read(each.offset, each.key or b"", each.value)
+        async for each in in_turns(records, MESSAGES_A_TURN)
+    ]
     return found, max(position, records.next_fetch_offset)

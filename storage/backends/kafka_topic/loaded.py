@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -32,16 +31,17 @@ from groupkeeper.coordinator.core.records import (
 )
 from groupkeeper.protocol import offsets_topic_bytes as wire
 from groupkeeper.protocol.offsets_topic import RecordError
-from groupkeeper.storage.backends.kafka_topic import own
-from groupkeeper.storage.backends.kafka_topic.written import ShardKeys
-from groupkeeper.storage.backends.sqlite.group_parts import (
+from groupkeeper.storage.backends.group_parts import (
     MAX_PART_BYTES,
     GroupWalk,
     is_one_part,
 )
+from groupkeeper.storage.backends.kafka_topic import own
+from groupkeeper.storage.backends.kafka_topic.written import ShardKeys
 from groupkeeper.storage.base import StorageError, StoreRefused
 from groupkeeper.storage.codec.records import UNREADABLE, decode_record
 from groupkeeper.storage.keyed_consumer import KeyedConsumerGroup
+from groupkeeper.storage.turns import in_turns
 
 KEYS_A_TURN: Final = 500
 """So many keys are read in one turn of the loop. An offset takes up to 9 us."""
@@ -68,10 +68,8 @@ async def load_shard(newest: Mapping[bytes, bytes], place: str) -> LoadedShard:
     Raises StoreRefused if a value cannot be read. ``place`` names the partition.
     """
     loaded = LoadedShard(place)
-    for number, (key, value) in enumerate(newest.items(), 1):
+    async for key, value in in_turns(newest.items(), KEYS_A_TURN):
         loaded.add(key, value)
-        if number % KEYS_A_TURN == 0:
-            await asyncio.sleep(0)
     return loaded
 
 

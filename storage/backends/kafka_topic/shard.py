@@ -14,6 +14,7 @@ from groupkeeper.storage.codec.events import count_events
 from groupkeeper.storage.codec.records import encode_payload
 from groupkeeper.storage.event_log.lines import row_lines
 from groupkeeper.storage.event_log.log_clock import LogClock
+from groupkeeper.storage.turns import in_turns
 
 _FIRST_SEQ: Final = 1
 _LARGE_LINE_BYTES: Final = 64 * 1024
@@ -107,11 +108,7 @@ class HeldShard:
 
         Other tasks of the loop run in between: a client may commit 20,000 partitions.
         """
-        newest: list[Message] = []
-        for message in state:
-            newest.append(message)
-            if len(newest) % MESSAGES_A_TURN == 0:
-                await asyncio.sleep(0)
+        newest = [message async for message in in_turns(state, MESSAGES_A_TURN)]
         events, end = await self.log.messages(item)
         if end is not None:
             newest.append((own.LOG_END_KEY, own.encode_end(end)))

@@ -22,7 +22,7 @@ from groupkeeper.coordinator.core.records import (
     SavedGroup,
     SavedOffsets,
 )
-from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES, GroupWalk, is_one_part
+from groupkeeper.storage.backends.group_parts import MAX_PART_BYTES, GroupWalk, is_one_part
 from groupkeeper.storage.base import ShardAppend, ShardId
 from groupkeeper.storage.codec.records import PayloadItem, encode_record, encode_saved, group_of
 

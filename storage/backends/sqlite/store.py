@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from groupkeeper.coordinator.core.records import Record
+from groupkeeper.storage.backends.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.backends.sqlite.check import SqliteCheck
 from groupkeeper.storage.backends.sqlite.fold import (
@@ -32,7 +33,6 @@ from groupkeeper.storage.backends.sqlite.fold import (
 )
 from groupkeeper.storage.backends.sqlite.fold_write import FoldWriter, save_folded_row
 from groupkeeper.storage.backends.sqlite.full_disk import explained
-from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, keyed_changes, write_keyed
 from groupkeeper.storage.backends.sqlite.load import SqliteLoad, read_log_end
 from groupkeeper.storage.backends.sqlite.log import SqliteEvents, begin_log

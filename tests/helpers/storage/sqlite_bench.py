@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from groupkeeper import read_events
-from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES
+from groupkeeper.storage.backends.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite.load import read_log_end
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.storage.spying_connection import Spy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.records import PartitionEnd, SavedGroup, SavedOffset, SavedOffsets
+from groupkeeper.storage.backends.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite.fold import (
     IDLE_SLICE_GROUPS,
     MAX_SLICE_BYTES,
@@ -14,7 +15,6 @@ from groupkeeper.storage.backends.sqlite.fold import (
     FoldWork,
     changes_of,
 )
-from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.base import Batch, ShardAppend
 from groupkeeper.storage.codec.records import decode_record, decode_saved
 from tests.helpers.core.records import commit

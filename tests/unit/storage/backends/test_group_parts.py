@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupkeeper.coordinator.core.groups.group import offset_bytes, topic_bytes
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
-from groupkeeper.storage.backends.sqlite.group_parts import GroupWalk, Offsets
+from groupkeeper.storage.backends.group_parts import GroupWalk, Offsets
 
 PART_BYTES = 10_000
 
