@@ -1,1 +1,1 @@
-"""groupkeeper: a consumer-group coordinator that speaks the Kafka protocol."""
+"""A coordinator of consumer groups that speaks the Kafka protocol. Each part has its own folder."""

@@ -1,1 +1,1 @@
-"""The sources of topics, configs and ends, and the parts that receive them."""
+"""Topics, configs of groups and ends of partitions: their sources, and the way to their users."""

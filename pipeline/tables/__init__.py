@@ -1,1 +1,3 @@
-"""The tables bronze, silver and gold, and the lock of their writer."""
+"""The tables: events (bronze), facts about groups (silver), summaries (gold), and the lock of their
+writer.
+"""

@@ -1,3 +1,3 @@
-"""Storage backends: memory, SQLite, a store of the host, and stores that several processes share
-(PostgreSQL and ZooKeeper, over a journal).
+"""The stores. Memory, SQLite and a host's own store belong to one process. Several processes can
+share PostgreSQL, ZooKeeper and Consul (over a journal), and topics of Kafka.
 """

@@ -1,1 +1,1 @@
-"""What ``groupkeeper storage`` does with a whole store: check it, repair it, move it."""
+"""Check, repair and move a whole store, for the commands of ``groupkeeper storage``."""

@@ -7,10 +7,9 @@ from graphlib import CycleError
 
 import pytest
 
-from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.printed.printed_files import ROOT, TOPS
 from tests.helpers.printed.printed_rooms import imports, needed, picture
 
-TOPS = ("coordinator", "protocol", "storage", "pipeline", "clients")
 ARROWS = {("a", "b"), ("b", "c"), ("a", "c"), ("d", "c")}
 
 
@@ -42,33 +41,21 @@ def test_every_folder_of_the_coordinator_is_a_box():
     assert [name for name in folders if f'["coordinator/{name}"]' not in picture()] == []
 
 
-def test_every_folder_of_the_sources_has_its_line_below_the_picture():
-    lines = (ROOT / "docs/architecture.md").read_text().splitlines()
-    named = {line.split("`")[1] for line in lines if line.startswith("- `")}
+def test_every_file_of_the_sources_has_its_line():
+    page = (ROOT / "docs/reference/files.md").read_text()
+    listed = set()
+    for part in page.split("\n## ")[1:]:
+        room = part.split("`")[1]
+        listed |= {room + name for name in re.findall(r"^\| `(\w+\.py)` \|", part, re.MULTILINE)}
+    files = {str(path.relative_to(ROOT)) for top in TOPS for path in (ROOT / top).rglob("*.py")}
+    assert len(files) > 300
+    assert listed == files
+
+
+def test_every_room_has_its_line_and_says_what_it_is_for():
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = set(re.findall(r"^\| \[`([\w/]+/)`\]", text, re.MULTILINE))
     files = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
     folders = {f"{path.parent.relative_to(ROOT)}/" for path in files}
     assert len(folders) > 20
-    assert sorted(folders - named) == []
-
-
-A_FILE_FOR_EACH_API = ("coordinator/handlers/", "coordinator/handlers/configs/", "protocol/packed/")
-
-
-def test_the_line_of_a_room_names_its_files():
-    text = (ROOT / "docs/architecture.md").read_text()
-    parts = re.split(r"\n- |\n\n", text)
-    lines = {part.split("`")[1]: part for part in parts if "`" in part}
-    files = [
-        path
-        for top in TOPS
-        for path in (ROOT / top).rglob("*.py")
-        if f"{path.parent.relative_to(ROOT)}/" not in A_FILE_FOR_EACH_API
-    ]
-    assert len(files) > 300
-    missing = []
-    for path in files:
-        name = path.relative_to(ROOT).with_suffix("").as_posix()
-        line = lines[f"{path.parent.relative_to(ROOT)}/"]
-        if path.stem != "__init__" and f"`{path.stem}`" not in line and name not in lines:
-            missing.append(name)
-    assert missing == []
+    assert named == folders

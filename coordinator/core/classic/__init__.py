@@ -1,1 +1,1 @@
-"""The classic protocol: joining, membership, rebalance, and what an administrator sees."""
+"""Classic groups: one member, the leader, assigns the partitions."""

@@ -1,1 +1,1 @@
-"""Consumer groups: the coordinator assigns the partitions (docs/spec/consumer-groups.md)."""
+"""Consumer groups (KIP-848): the coordinator assigns the partitions."""

@@ -1,1 +1,1 @@
-"""The groups of a shard: members, offsets, states."""
+"""The common part of all types of groups: members, offsets, counts."""

@@ -22,7 +22,7 @@ from groupkeeper.pipeline.reports.bounds import IncidentBounds
 from groupkeeper.storage.event_log.event_kinds import COMMON_FIELDS, KINDS, Field
 from groupkeeper.storage.event_log.json_schema import json_schema
 from tests.conformance.kafka import allowed
-from tests.helpers.printed import printed_protocol, printed_rooms, printed_states
+from tests.helpers.printed import printed_files, printed_protocol, printed_rooms, printed_states
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "config.example.toml"
@@ -164,7 +164,8 @@ SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     EVENTS: {"event fields": common_fields_table, "event kinds": kinds_of_events},
     INCIDENTS: {"bounds": bounds_table},
     DIFFERENCES: {"decisions": allowed.table},
-    ARCHITECTURE: {"rooms": printed_rooms.picture},
+    ARCHITECTURE: {"rooms": printed_rooms.picture, "list of rooms": printed_files.rooms},
+    REFERENCE / "files.md": {"files": printed_files.files},
     STATES: {
         "state diagram": printed_states.diagram,
         "answers by state": printed_states.answers,
