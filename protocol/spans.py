@@ -96,7 +96,7 @@ class Shape:
         return varint(count + 1) if self.flexible else PACK_INT32(count)
 
     def array(self, elements: list[bytes]) -> bytes:
-        """Return the bytes of an array from those of its elements."""
+        """Join the bytes of elements into the bytes of an array."""
         return b"".join([self.counted(len(elements)), *elements])
 
 

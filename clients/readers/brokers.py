@@ -57,7 +57,7 @@ class FixedVersion:
         self._request = request
 
     def prepare(self, _versions: object) -> Any:
-        """Return the request, whatever versions the broker supports."""
+        """Return the request. Its version does not depend on the versions of the broker."""
         return self._request
 
     def __getattr__(self, name: str) -> Any:

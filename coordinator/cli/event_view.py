@@ -57,8 +57,9 @@ def line_of(event: Mapping[str, Any], *, with_group: bool) -> tuple[str, str, st
 
 
 def colour_of(event: Mapping[str, Any]) -> str:
-    """Return the colour of an event's line: that of its kind, or red for a commit of a lower
-    offset."""
+    """Return the colour of an event's line: each kind has one, and a commit of a lower offset is
+    red.
+    """
     if event["kind"] == "commit" and any(
         row["offset"] < row["previous_offset"]
         for topic in event["topics"]

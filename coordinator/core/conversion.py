@@ -148,7 +148,7 @@ def _upgraded(shard: ShardState, group: ClassicGroup) -> ConsumerGroupRecord | H
 def _consumer_members(
     shard: ShardState, group: ClassicGroup
 ) -> list[tuple[ConsumerMemberFields, tuple[str, ...], Partitions]]:
-    """Return the members of a classic group as those of a consumer group: their fields, the names
+    """Return the members of a classic group as members of a consumer group: their fields, the names
     that they subscribe to, and their partitions.
 
     Raises ConsumerProtocolError if their bytes are not those of the consumer protocol, contain data

@@ -139,15 +139,15 @@ class ShardState:
     # --- limits of all shards ---
 
     def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return whether a member may have metadata of ``size_bytes``, ``added_bytes`` more than
-        before. The metadata of other members never limits small metadata.
+        """Return True if a member may have metadata of ``size_bytes``. The metadata grows by
+        ``added_bytes``. Small metadata is always allowed.
         """
         is_free = size_bytes <= SMALL_METADATA_BYTES or added_bytes <= 0
         return is_free or self.census.admits_metadata(size_bytes, added_bytes)
 
     def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return whether a group may have assignments of ``size_bytes``, ``added_bytes`` more than
-        before. The assignments of other groups never limit small ones.
+        """Return True if a group may have assignments of ``size_bytes``. They grow by
+        ``added_bytes``. Small assignments are always allowed.
         """
         is_free = size_bytes <= SMALL_ASSIGNMENT_BYTES or added_bytes <= 0
         return is_free or self.census.admits_assignment(size_bytes, added_bytes)

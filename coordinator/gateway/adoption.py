@@ -122,7 +122,9 @@ class Adoption:
         """The number of groups whose offsets were copied since the start."""
 
     def is_settled(self, group_id: str) -> bool:
-        """Return True if the group is here, or if it is in neither place."""
+        """Return True if requests of the group need not ask the upstream: the group is here, or
+        exists nowhere.
+        """
         return group_id in self._settled
 
     async def settle(self, group_id: str) -> ErrorCode:

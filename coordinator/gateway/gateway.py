@@ -318,8 +318,8 @@ class Gateway:
         return True
 
     async def _open_remembered(self) -> None:
-        """Listen for the brokers of earlier runs. What fails here is tried again, and told, after
-        the first metadata.
+        """Listen for the brokers of earlier runs. A listener that cannot open is tried again after
+        the first metadata, and only then is the failure logged.
         """
         for broker_id, port in self._record.ports.items():
             in_range = port in self._settings.ports

@@ -244,7 +244,7 @@ class Journal:
                 self._readers[broker_id] = self._spawn(self._reader.read(broker_id))
 
     async def _sweep(self) -> None:
-        """From time to time look for pending offsets of which no record is being written."""
+        """From time to time, look for pending offsets for which nobody writes a record."""
         while True:
             await self.shards.sweep()
             self._failed.discard("sweep")

@@ -39,7 +39,7 @@ class JournalPartition:
 
     def take(self, entries: Iterable[TransactionEntry], position: int) -> list[EndedTransaction]:
         """Add entries up to ``position``, where the next read begins. Return the transactions that
-        they end. A marker ends all records of its producer before it, whatever its epoch.
+        they end. A marker ends all earlier records of its producer, also those of other epochs.
         """
         ended: list[EndedTransaction] = []
         for offset, producer_id, pending_id, is_commit in entries:

@@ -266,8 +266,8 @@ class JournalShard:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def unwritten(self, end: Callable[[], Any], in_flight: Collection[str]) -> set[str]:
-        """Return the ids of pending offsets that have no record in the journal, and of which none
-        is being written. Raises JournalLost.
+        """Return the ids of pending offsets that have no record in the journal, and for which
+        nobody writes a record at the moment. Raises JournalLost.
 
         ``end`` returns the end of the partition. An earlier process that was killed may have left
         such offsets. Their client got no answer.

@@ -43,7 +43,7 @@ _READS: Final = frozenset(
 
 
 class Asking(NamedTuple):
-    """What ``OwnNodeRequests`` need in order to ask a broker."""
+    """The objects and functions with which ``OwnNodeRequests`` ask a broker."""
 
     link: Callable[[LinkOwner, frozenset[int]], BrokerLink | None]
     """Connects to a broker that is not in the set. Returns None if there is no other broker."""
@@ -263,7 +263,9 @@ def _serve(exchange: Exchange, services: Services, handle: Handle) -> None:
 
 
 class OwnNode:
-    """The handler of the requests that our own node does not answer itself."""
+    """Handles the requests to our own node that only a broker can answer: it asks a broker, and
+    passes the answer on.
+    """
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking

@@ -181,7 +181,7 @@ async def _transactions(pending: list[PendingView]) -> list[WaitingTransaction]:
 
 
 class _Open:
-    """What is pending of one producer in one group."""
+    """The pending offsets of one producer in one group."""
 
     def __init__(self, epoch: int, since_ms: int) -> None:
         self.epoch = epoch

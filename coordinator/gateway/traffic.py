@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class Traffic:
-    """What passed between clients and one broker since the start."""
+    """The connections to one broker: their number, their bytes and their failures."""
 
     __slots__ = ("bytes_in", "bytes_out", "connections", "failures", "is_up")
 

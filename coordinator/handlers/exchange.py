@@ -228,7 +228,7 @@ class Exchange:
         return write_elements(self.key, self.version, path, items)
 
     def detach(self) -> None:
-        """Detach the exchange from its closed connection, so that no memory is held for them.
+        """Detach the exchange from its closed connection, so that neither of them keeps memory.
 
         The core may still answer a detached exchange, because it keeps the ticket of a parked join
         as long as its member. The answer is discarded.

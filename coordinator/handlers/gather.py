@@ -26,7 +26,7 @@ WINDOW_BYTES = 262_144
 
 
 class Enclosed(NamedTuple):
-    """A part of a reply of which an array is made in slices."""
+    """A part of a reply with an array that is made in slices."""
 
     slices: Slices
     """Makes the elements of the array."""

@@ -136,8 +136,8 @@ def render_stored(
 
 
 def _group_slices(group_id: str, topics: StoredTopics, version: int) -> Slices:
-    """Encode the offsets of a group in slices. Together they are the same bytes as those of
-    ``pack_fetched_group``.
+    """Encode the offsets of a group in slices. Together they are the bytes that
+    ``pack_fetched_group`` returns.
     """
     before, after = fetched_group_ends(group_id, len(topics))
     yield before

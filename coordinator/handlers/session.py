@@ -1,4 +1,4 @@
-"""What is known about the client of a connection."""
+"""The client of a connection: its address, its principal and its software."""
 
 from __future__ import annotations
 

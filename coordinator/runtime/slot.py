@@ -210,8 +210,8 @@ class Slot:
             self._alarm.set(self, shard.next_deadline())
 
     def run(self, call: Callable[[AnyShard], Step]) -> None:
-        """Make a step that no request caused, by ``call``, and carry it out. An exception in it is
-        a bug, as in any other step.
+        """Call ``call``, which makes a step without a request, and carry out the step. An exception
+        in it is a bug, as in any other step.
         """
         assert self.shard is not None
         try:

@@ -125,8 +125,8 @@ class Stats:
 
 
 def names_length(event: Event) -> int:
-    """Return the length of the names in an event that a client chose. Each may be up to 32,767
-    bytes long. The reasons in an event do not count, because they are cut.
+    """Return the length of those names in an event that a client has chosen. Each may be up to
+    32,767 bytes long. Reasons do not count, because they are cut.
     """
     length = len(event.group_id) + len(event.member_id) + len(event.group_instance_id or "")
     if type(event) is MemberJoin:

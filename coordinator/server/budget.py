@@ -56,7 +56,7 @@ def _do_nothing() -> None:
 
 
 class HeldMemory(Protocol):
-    """What the budget remembers of a connection (``ConnectionMemory``)."""
+    """The part of a connection that the budget uses (``ConnectionMemory``)."""
 
     reported_bytes: int
     stalled_ticks: int

@@ -101,7 +101,7 @@ def _rows(tables: Path, folder: str, day: date) -> pa.Table:
 
 
 class _Memory:
-    """What earlier exports have copied: for each day of each table, the folder that it was copied
+    """The record of the earlier exports: for each day of each table, the folder that it was copied
     from.
     """
 

@@ -43,7 +43,7 @@ consumer protocol, so their members are unknown."""
 
 
 class _Offset(NamedTuple):
-    """What is known of the committed offset of one group and partition."""
+    """The committed offset of one group and partition, as far as the history shows it."""
 
     offset: int | None
     """The offset; None if it is unknown."""

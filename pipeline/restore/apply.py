@@ -69,7 +69,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def is_well(self) -> bool:
-        """Return True if nobody has to do anything about the group."""
+        """Return True if the group needs no action of a person."""
         return self.result not in (Result.REFUSED, Result.FAILED)
 
 

@@ -247,7 +247,7 @@ class Cluster:
         return found
 
     def existing(self, partitions: Collection[Partition]) -> set[Partition]:
-        """Return those of the partitions that exist at the server."""
+        """Return the partitions that exist at the server."""
         topics = sorted({partition.topic for partition in partitions})
         if not topics:
             return set()

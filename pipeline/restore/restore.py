@@ -128,9 +128,9 @@ def group_as_of(
 def _between_chains(
     events: DataFrame, before: DataFrame, chains: Mapping[str, str], as_of_ms: int
 ) -> frozenset[Partition]:
-    """Return the partitions of a group that are unknown because a snapshot of one node does not
-    tell whether another node's change came before it or after it. ``events`` are those of the group
-    in one store, ``before`` its changes before the moment.
+    """Return the partitions of a group whose last change is unknown: one node has only a snapshot
+    with a change of them, and a change of another node may be earlier or later. ``events`` has the
+    events of the group in one store, ``before`` its changes before the moment.
     """
     if len(set(chains.values())) < 2:
         return frozenset()

@@ -106,9 +106,9 @@ and the partition in the event."""
 
 
 class LogSnapshot(NamedTuple):
-    """The offsets of one log after events that are deleted.
+    """The offsets of one log as they were after events that are now deleted.
 
-    It has the epoch of the last of these events. That of each offset may be lower.
+    ``epoch`` is the epoch of the last deleted event. A single offset may be from a lower epoch.
     """
 
     log: str
@@ -135,8 +135,8 @@ EpochsByLog: TypeAlias = Mapping[Partition, Mapping[str, int]]
 def unknown_between_logs(
     snapshots: Sequence[LogSnapshot], changes: EpochsByLog, as_of_ms: int
 ) -> Iterator[Partition]:
-    """Yield the partitions of which nobody knows whether the change in a snapshot of one log was
-    before or after a change in another log of the same store.
+    """Yield the partitions whose last change is unknown. One log has only a snapshot with a change
+    of them, and a change in another log of the same store may be earlier or later.
     """
     logs = {each for epochs in changes.values() for each in epochs}
     logs |= {each.log for each in snapshots}

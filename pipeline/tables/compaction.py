@@ -116,7 +116,7 @@ def merge_batches(
 def forget_merged(
     spark: SparkSession, lake: Lake, judged: Judged, verdicts: Mapping[str, Verdict]
 ) -> None:
-    """Remove the records of batches of which nothing counts any more.
+    """Remove the records of batches that have no part any more that counts.
 
     Call it before a merge. Then the records of batches that are merged now stay until the next run,
     for readers.

@@ -134,7 +134,9 @@ def _below(root: Path) -> Iterator[str]:
 
 
 def _seen(file: Path) -> tuple[int, int]:
-    """Return the size and the time of a file; those of ``EMPTY`` for an empty one."""
+    """Return the size and the time of a file. An empty or missing file has the two values of
+    ``EMPTY``.
+    """
     try:
         found = file.stat()
     except FileNotFoundError:  # retention removed it now

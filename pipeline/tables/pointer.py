@@ -103,7 +103,7 @@ class Pointer:
 
     @property
     def bronze_since(self) -> date:
-        """Return the first day of which bronze may have events."""
+        """Return the first day for which bronze may have events."""
         return self.since.get(BRONZE, date.min)
 
     @property

@@ -129,7 +129,7 @@ def write_small(
     path: str,
     batch_id: str | None = None,
 ) -> None:
-    """Replace a table with one file. If its rows are those of a batch, replace only that batch."""
+    """Replace a table with one file. If the rows belong to a batch, replace only that batch."""
     if not is_small(spark):
         writer = spark.createDataFrame(rows, schema).coalesce(1).write.mode("overwrite")
         writer = writer.option("partitionOverwriteMode", "dynamic")

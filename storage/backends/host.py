@@ -187,8 +187,8 @@ class PersistentOffsetStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Yield the records that this process knows: none at a start, and those of all known groups
-        after a failed append.
+        """Yield the records that this process knows: no records at a start, and the records of all
+        known groups after a failed append.
 
         A group is left out if its write has not ended, or if it cannot be read in time.
         """

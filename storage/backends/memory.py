@@ -116,9 +116,7 @@ class MemoryOffsetStorage:
         self.give_back(leases)
 
     def give_back(self, leases: Collection[Lease]) -> None:
-        """Undo a ``take_over``: release those of the leases that are still valid. The epochs do not
-        change.
-        """
+        """Undo a ``take_over``: release the valid leases. The epochs do not change."""
         for lease in leases:
             if self._holds(lease):
                 del self._owners[lease.shard]

@@ -3,9 +3,9 @@
     {"version": 3, "log_id": "…", "ts_ms": 1, "clock_ms": 1, "folded_row": 0,
      "items": [{"shard": 7, "lease_epoch": 3, "batches": [{"records": […], "events": […]}]}]}
 
-``record`` is the type of a record, ``kind`` that of an event; bytes are base64. msgspec encodes the
-types of ``coordinator.core``. A field with a default may be added to them. To remove a field or
-change its meaning needs a new version here.
+``record`` is the type of a record, and ``kind`` is the type of an event. Bytes are base64. msgspec
+encodes the types of ``coordinator.core``. A field with a default may be added to them. To remove a
+field or change its meaning needs a new version here.
 
 An append is encoded once, on the loop. Loads and readers of events decode it. Sealing copies a
 commit into the log's files unchanged (``storage.event_log.lines``). Rows of format version 1 are

@@ -44,8 +44,8 @@ _BLOCK_S = 60.0
 
 class ConsulEntry(NamedTuple):
     """One key and its value. Consul's index is a counter of changes. ``at_index`` is the index of
-    the key's last change, and ``created_at`` that of its creation. ``session`` is the session that
-    has the key's lock, or None.
+    the key's last change. ``created_at`` is the index of its creation. ``session`` is the session
+    that has the key's lock, or None.
     """
 
     key: str

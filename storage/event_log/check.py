@@ -54,7 +54,7 @@ _LINE_BEGINS: Final = (b'{"file":"', b'{"removed":"')
 
 
 class LogReport(msgspec.Struct, kw_only=True):
-    """The segments of one log, and what is wrong with them."""
+    """The segments of one log, and their faults."""
 
     log_id: str
     is_snapshot: bool
@@ -81,7 +81,7 @@ class LogReport(msgspec.Struct, kw_only=True):
 
 
 class DirectoryReport(msgspec.Struct, kw_only=True):
-    """The logs of one directory, and what is wrong with them."""
+    """The logs of one directory, and their faults."""
 
     directory: str
     logs: list[LogReport]

@@ -158,7 +158,7 @@ class _Wanted:
 
 
 class _Lost(NamedTuple):
-    """What a reader does about events that cannot be read."""
+    """The caller's wishes about events that cannot be read."""
 
     on_gap: OnGap
     passes_absent: bool

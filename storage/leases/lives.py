@@ -3,8 +3,8 @@
 Each start of a process is a *life* with a random id. A process raises the counter of its life in
 the store, four times within each time to live. One such raise is a *beat*. Other processes watch
 the counter. If the counter stands still for a whole time to live, by the clock of the observer, the
-observer ends the life, in one transaction that compares the counter. From then on the store refuses
-every write of this life, whatever any clock says.
+observer ends the life. It does this in one transaction, which compares the counter. From then on
+the store refuses every write of this life, whatever any clock says.
 
 So clocks never decide about writes. They decide only how long a process answers reads without
 asking the store (``ReadTime``). See docs/decisions/0034-leases-by-lives.md.

@@ -148,8 +148,8 @@ def _key_of(shard: ShardId, record: Record) -> Key | None:
 
 
 def canonical(record: Record) -> bytes:
-    """Encode a value so that equal states have equal bytes, whatever the order in which a store
-    returned their parts. A group without offsets of a topic is a group without this topic.
+    """Encode a value so that equal states have equal bytes. A store may return their parts in any
+    order. A group without offsets of a topic is a group without this topic.
     """
     if not isinstance(record, SavedGroup):
         return _encode(record)

@@ -20,7 +20,7 @@ def now_ms() -> int:
 
 
 def parse_moment(text: str, now: int) -> int:
-    """Parse a moment: ISO 8601, or how long ago. Exits if it is neither."""
+    """Parse a moment: ISO 8601, or how long ago. Exits if the text has neither form."""
     ago = re.fullmatch(r"(\d+)([smhd])(?: ago)?", text.strip())
     if ago:
         return _since_1970(text, now - int(ago[1]) * _UNITS_MS[ago[2]])

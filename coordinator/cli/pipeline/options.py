@@ -84,7 +84,7 @@ ConfOption = Annotated[
 
 
 def days_problem(text: str | None) -> str | None:
-    """Refuse a text that is neither a day nor a first and a last day."""
+    """Refuse a text that is not a day, or a first and a last day."""
     try:
         first_and_last(text)
     except ValueError as error:

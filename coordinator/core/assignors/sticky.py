@@ -34,7 +34,7 @@ class StickyAssignor:
     ) -> Assignment:
         """Assign without a previous assignment.
 
-        If all members subscribe to the same topics, the result is that of ``roundrobin``.
+        If all members subscribe to the same topics, ``roundrobin`` gives the same result.
         """
         return self.assign_with_previous(members, partitions, {})
 

@@ -59,7 +59,7 @@ class TopicImage:
 
     @classmethod
     def any(cls) -> TopicImage:
-        """Return the image of a host without topics, in which every topic exists."""
+        """Return an image for a host without a list of topics: every topic exists."""
         return cls({}, {}, accepts_any=True)
 
     def followed_by(self, topics: Iterable[TopicInfo]) -> TopicImage:

@@ -27,7 +27,7 @@ class GroupSpec(NamedTuple):
     """The input of an assignor.
 
     A member, a topic and a subscription are positions in these lists. Partitions are numbered from
-    0 over all topics: first those of topic 0, then those of topic 1.
+    0 over all topics: first the partitions of topic 0, then the partitions of topic 1.
     """
 
     partition_counts: Sequence[int]

@@ -37,7 +37,7 @@ class TargetComputation(NamedTuple):
         }
 
     def _by_topic(self, numbers: Sequence[int], firsts: Sequence[int]) -> Partitions:
-        """Cut the sorted numbers of a member into those of each topic."""
+        """Divide the sorted numbers of a member's partitions by topic."""
         found: dict[str, tuple[int, ...]] = {}
         whole: dict[int, tuple[int, ...]] = {}  # all partitions of a topic, by their number
         start = at = 0

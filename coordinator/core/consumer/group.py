@@ -193,8 +193,8 @@ class ConsumerGroup(Group):
         member.target = target
 
     def _have(self, member: ConsumerGroupMember, current: AssignedFields) -> None:
-        """Set the partitions that a member has. A load may read old records again, so another
-        member may have one of them until its newer record is read.
+        """Set the partitions that a member has. A load may read old records again. So another
+        member may still have one of these partitions, until its newer record is read.
         """
         self._count_assigned(current_bytes(current) - current_bytes(member.current))
         self._settled -= member.is_settled(self.epochs.target)

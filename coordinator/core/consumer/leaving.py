@@ -69,8 +69,8 @@ def remove(
 
 
 def removal_items(group: ConsumerGroup, member_id: str) -> int:
-    """Return an upper bound of the topics and partitions that the removal of a member examines: its
-    own ones, and all topics of the group if they change.
+    """Return at least the number of topics and partitions that the removal of a member examines.
+    These are its own ones. If its removal may change the topics of the group, these count too.
     """
     member = group.members.get(member_id)
     if member is None:

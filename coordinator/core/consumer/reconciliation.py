@@ -169,8 +169,8 @@ def _available(
     kept: PartitionEpochs,
     taken: Mapping[str, Collection[int]],
 ) -> tuple[PartitionEpochs, bool]:
-    """Return the topics of which the member gets more partitions now, each with all that it then
-    has. Also return True if it then has its whole target.
+    """Return the topics in which the member gets more partitions now, each with all partitions that
+    it has afterwards. Also return True if it has its whole target afterwards.
     """
     got: PartitionEpochs = {}
     alike: dict[tuple[int, ...], OfTopic] = {}  # topics that are divided alike share a tuple

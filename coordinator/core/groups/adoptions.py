@@ -1,4 +1,4 @@
-"""What a shard knows about the adoption of its groups from the upstream (gateway mode).
+"""The marks that a shard keeps about the adoption of its groups from the upstream (gateway mode).
 
 See docs/design.md#adoption and docs/design.md#hard-state: only ``ShardState.apply`` changes it.
 """

@@ -113,8 +113,8 @@ class Census:
         return sum([tally.assigned_bytes for tally in self.tallies.values()])
 
     def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return whether a member may have metadata of ``size_bytes``, ``added_bytes`` more than
-        before. Small metadata is not limited: see ``ShardState.admits_metadata``.
+        """Return True if there is room for metadata of ``size_bytes``, which grows by
+        ``added_bytes``. ``ShardState.admits_metadata`` does not ask for small metadata.
         """
         share = 1.0 if size_bytes <= LARGE_METADATA_BYTES else LARGE_SHARE
         if self.metadata_bytes + added_bytes <= self.max_metadata_bytes * share:
@@ -123,8 +123,8 @@ class Census:
         return False
 
     def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return whether a group may have assignments of ``size_bytes`` if they are ``added_bytes``
-        larger than before. Small ones are not limited: see ``ShardState.admits_assignment``.
+        """Return True if there is room for assignments of ``size_bytes``, which grow by
+        ``added_bytes``. ``ShardState.admits_assignment`` does not ask for small ones.
         """
         share = 1.0 if size_bytes <= LARGE_ASSIGNMENT_BYTES else LARGE_SHARE
         if self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share:

@@ -1,4 +1,5 @@
-"""What other changes do to pending offsets: a later commit overtakes them, a deletion drops them.
+"""The effects of other changes on pending offsets: a later commit overtakes them, a deletion drops
+them.
 
 See docs/spec/offsets.md#transactions; Kafka's OffsetMetadataManager.
 """

@@ -198,7 +198,7 @@ def _reply(
     *,
     is_pending: bool = False,
 ) -> None:
-    """Answer each partition. ``error`` is that of the partitions without an error of their own."""
+    """Answer each partition. Partitions without an error of their own get ``error``."""
     if error:
         for topic_at, (_, _, partitions) in enumerate(commit.topics):
             for at in range(len(partitions)):

@@ -25,7 +25,7 @@ _OFFSET: Final = (*GROUP, "topic", "partition")
 
 @dataclass(frozen=True)
 class Facts:
-    """What the queries of the rules read: the tables, and the bounds."""
+    """The input of the queries of the rules: the tables, and the bounds."""
 
     scope: Scope
     bounds: IncidentBounds

@@ -130,11 +130,12 @@ class StoreKeys(NamedTuple):
         return f"{self.prefix}/{whole}", name.partition(".")[0]
 
     def rows(self, life_id: str, after: int, last: int) -> Iterator[str]:
-        """Yield beginnings of keys. Together they match all entries after one row up to another.
+        """Yield prefixes of keys. Together they match all entries after row ``after`` up to row
+        ``last``.
 
-        They may match earlier entries, too, but no later one. So one operation deletes up to 10,
-        100 or 1,000 entries, and nobody has to list them. Up to row 123 these are 00, 010, 011,
-        0120, ..., 0123 if a row has four digits.
+        One operation deletes all entries with a prefix, so nobody has to list them. Example with
+        rows of four digits: up to row 123 the prefixes are 00 (rows 0 to 99), 010, 011, 0120, 0121,
+        0122 and 0123. The prefixes may also match earlier entries, but no later one.
         """
         digits = f"{last + 1:0{ROW_DIGITS}d}"
         for at, digit in enumerate(digits):

@@ -119,7 +119,7 @@ class Parts:
     async def _without_leftovers(
         self, batch: ConsulBatch, key: str, versions: set[str]
     ) -> Iterable[str]:
-        """Add the deletion of all versions but that of the present value, if there are several.
+        """Add the deletion of all versions except the present one, if there are several.
 
         Each interrupted write leaves one behind. Without this, they would fill the server's memory
         if the writes of a large value are interrupted again and again, and one transaction would

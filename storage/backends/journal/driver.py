@@ -225,8 +225,8 @@ class JournalDriver(Protocol):
     async def acquire(
         self, life_id: str, shards: Collection[ShardId]
     ) -> Mapping[ShardId, LeaseEpoch]:
-        """Acquire those of the shards that are free or already belong to this life. Each gets a
-        higher epoch.
+        """Acquire the shards that are free, or that already belong to this life. Each gets a higher
+        epoch.
         """
         ...
 

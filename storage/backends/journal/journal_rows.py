@@ -49,7 +49,8 @@ def note_of(data: bytes) -> SealNote:
 def shared_name(notes: Mapping[int, bytes]) -> str:
     """Return the name that the nodes of a store share; "" if none has recorded one.
 
-    Up to 0.2.0.dev9 each node had a name of its own. Then that of the lowest node counts.
+    Up to 0.2.0.dev9 each node had a name of its own. For such a store, the name of the node with
+    the lowest id counts.
     """
     names = (parse_store_name(note_of(notes[node_id]).store).store for node_id in sorted(notes))
     return next(filter(None, names), "")

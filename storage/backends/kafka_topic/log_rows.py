@@ -52,7 +52,7 @@ class TopicLogs:
     is_shared = True
 
     def __init__(self, url: KafkaTopicUrl, timeout_ms: int, group_id: str | None = None) -> None:
-        """With ``group_id`` the only log is that of the group's shard."""
+        """With ``group_id`` there is only one log: the log of the group's shard."""
         self.name = url.name
         self._url = url
         self._group_id = group_id
@@ -70,7 +70,7 @@ class TopicLogs:
         """For each partition, its first offset and the seq of the first event from there on."""
 
     def logs(self) -> Logs:
-        """Return the log of each shard by the number of the shard, and that of the cluster.
+        """Return the log of each shard, and of the cluster shard, by the number of the shard.
 
         Raises StoreRefused if there is no store.
         """

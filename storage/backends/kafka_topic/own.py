@@ -1,4 +1,4 @@
-"""The keys and values of messages that only groupkeeper has, beside those of Kafka (pure).
+"""The keys and values of the messages that Kafka does not have (pure).
 
 Their types are far above those of Kafka. Kafka's readers of ``__consumer_offsets`` skip types that
 they do not know.

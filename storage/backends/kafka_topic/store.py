@@ -286,8 +286,8 @@ class KafkaTopicStorage:
         return self._url.topic, shard
 
     def _events_place(self, shard: ShardId) -> tuple[str, int]:
-        """Return the topic and the partition of a shard's events. The last one has those of the
-        cluster.
+        """Return the topic and the partition of a shard's events. The last partition has the events
+        of the cluster shard.
         """
         assert self._identity is not None
         partition = self._identity.shards if shard == CLUSTER_SHARD else shard

@@ -13,7 +13,9 @@ class _Change(NamedTuple):
 
 
 class MirrorBacklog:
-    """The groups to mirror, those of the oldest changes first. Times are those of one clock."""
+    """The groups to mirror. The groups that have waited longest come first. All times are from one
+    clock.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Change] = {}

@@ -19,8 +19,8 @@ class SqliteCheck:
         self._connection: sqlite3.Connection | None = None
 
     async def run(self) -> str | None:
-        """Run the check. Return one line about what is wrong with the file; None if nothing is
-        wrong.
+        """Run the check. Return one line that describes the fault of the file. Return None if it
+        has no fault.
         """
         thread = JobThread("sqlite-check")
         try:

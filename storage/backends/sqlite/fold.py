@@ -100,7 +100,7 @@ class FoldWork:
 
 
 class Changes(NamedTuple):
-    """What the fold has to know about an append."""
+    """The changes of an append, for the fold."""
 
     groups: list[GroupKey]
     requests: int
@@ -138,7 +138,7 @@ def _note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence
 
 
 class _LargeGroup:
-    """A large group of which some parts are written. One append writes one part."""
+    """A large group with some parts already written. One append writes one part."""
 
     def __init__(self, key: GroupKey, row: int) -> None:
         self.key = key

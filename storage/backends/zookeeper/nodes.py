@@ -102,5 +102,5 @@ def row_of(name: str) -> int:
 
 
 def is_entry(name: str) -> bool:
-    """Return True for the name of an entry's first node, and False for that of a further part."""
+    """Return True if this is the name of an entry's first node, not of a further part."""
     return "." not in name

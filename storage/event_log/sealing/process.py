@@ -128,7 +128,7 @@ class SealingProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def settle(self) -> Found:
-        """Start the process if none is running, and find out what is sealed."""
+        """Start the process if none is running, and find out which events are sealed."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         found = self._call(_Order("settle")).found
