@@ -33,6 +33,9 @@ from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote
 
 _READ_AT_ONCE: Final = 500
 _WAIT_MS: Final = 100
+_FETCH_WAIT_MS: Final = 10
+"""How long a broker holds a request if there is nothing to fetch. A read from another offset waits
+for the request before it. All partitions are paused between reads, so nothing is fetched then."""
 _FIRST_LOOK_BACK: Final = 8
 """So many offsets before the end, the last event is looked for first. Each transaction ends with an
 offset that has no event."""
@@ -103,7 +106,10 @@ class TopicLogs:
         admin = TopicAdmin(self._url, self._options, FOR_EVER)
         self._partitions = await admin.event_partitions()
         self._consumer = consumer = AIOKafkaConsumer(
-            **self._options, isolation_level="read_committed", enable_auto_commit=False
+            **self._options,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
         )
         try:
             await consumer.start()
@@ -111,7 +117,9 @@ class TopicLogs:
             raise StoreBusy(
                 f"{self.name}: cannot connect: {await why_unreachable(self._options)}"
             ) from error
-        consumer.assign([*map(self._place, range(self._partitions))])
+        places = [*map(self._place, range(self._partitions))]
+        consumer.assign(places)
+        consumer.pause(*places)
 
     def _place(self, partition: int) -> TopicPartition:
         return TopicPartition(self._url.events_topic, partition)
@@ -135,6 +143,7 @@ class TopicLogs:
         the end. Raises EventsMoved if retention has deleted the events.
         """
         place, consumer, first = self._place(partition), self._reader(), offset
+        consumer.resume(place)
         try:
             if offset < end and await consumer.position(place) != offset:
                 consumer.seek(place, offset)
@@ -151,6 +160,8 @@ class TopicLogs:
                     return found, min(offset, end)
         except KafkaError as error:
             raise self._failure(error) from error
+        finally:
+            consumer.pause(place)
         # A consumer whose offset is deleted continues at the end of the partition, with no error.
         if first < end and (await self.bounds(partition))[0] > first:
             raise EventsMoved(
