@@ -73,15 +73,16 @@ def settle(rows: EventRows, directory: Path) -> Settled:
     segments = [segment for segment in listed.segments if segment.file in present]
     first_seq, last_seq = rows.ends()
     sealed_seq = max(first_seq - 1, _snapshot_in_rows(rows, listed, first_seq))
-    later = []
-    for segment in segments:
-        end_seq = _last_in_rows(rows, segment, first_seq, last_seq)
+    later: list[Segment] = []
+    for run in _runs(segments):
+        end_seq = _last_in_rows(rows, run, first_seq, last_seq)
         if end_seq is None:
             continue
-        if segment.first_seq <= sealed_seq + 1:
+        if run[0].first_seq <= sealed_seq + 1:
             sealed_seq = max(sealed_seq, end_seq)
         else:
-            later.append(segment)
+            in_rows = (s for s in run if first_seq <= s.last_seq and s.first_seq <= end_seq)
+            later += in_rows
     return Settled(
         sealed_seq=min(sealed_seq, last_seq),
         log_ids=frozenset(own),
@@ -116,27 +117,46 @@ def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set
     """Return the logs that have files and rows, but that the store has not recorded as sealed."""
     found: set[str] = set()
     passed = set(known)
+    first_seq, _ = rows.ends()
     for name in segment_names(directory):
         is_new = name.log_id not in passed and name.log_id not in found
-        if is_new and rows.log_id_at(name.first_seq) == name.log_id:
+        may_be_in_rows = name.first_seq >= first_seq  # to ask a store on a server takes time
+        if is_new and may_be_in_rows and rows.log_id_at(name.first_seq) == name.log_id:
             found.add(name.log_id)
     return found
 
 
-def _last_in_rows(rows: EventRows, segment: Segment, first_seq: int, last_seq: int) -> int | None:
-    """Return the last seq of a segment that is also in rows. Return None if there is none.
+def _runs(segments: Iterable[Segment]) -> list[list[Segment]]:
+    """Return the segments in runs: each continues the one before it in the same log. A store on a
+    server is then asked about a few runs, and not about each of thousands of segments.
+    """
+    runs: list[list[Segment]] = []
+    for segment in segments:
+        last = runs[-1][-1] if runs else None
+        if last and (last.log_id, last.last_seq + 1) == (segment.log_id, segment.first_seq):
+            runs[-1].append(segment)
+        else:
+            runs.append([segment])
+    return runs
 
-    If the store is an older copy of itself, its rows may change to another log in the middle of the
+
+def _last_in_rows(
+    rows: EventRows, run: Sequence[Segment], first_seq: int, last_seq: int
+) -> int | None:
+    """Return the last seq of a run of segments that is also in rows. Return None if there is none.
+
+    If the store is an older copy of itself, its rows may change to another log in the middle of a
     segment.
     """
-    same, end = max(segment.first_seq, first_seq), min(segment.last_seq, last_seq)
-    if end < same or rows.log_id_at(same) != segment.log_id:
+    log_id = run[0].log_id
+    same, end = max(run[0].first_seq, first_seq), min(run[-1].last_seq, last_seq)
+    if end < same or rows.log_id_at(same) != log_id:
         return None  # its rows are deleted, or belong to another log
-    if rows.log_id_at(end) == segment.log_id:
+    if rows.log_id_at(end) == log_id:
         return end
     while end - same > 1:
         middle = (same + end) // 2
-        if rows.log_id_at(middle) == segment.log_id:
+        if rows.log_id_at(middle) == log_id:
             same = middle
         else:
             end = middle
