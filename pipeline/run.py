@@ -52,11 +52,13 @@ def run(  # noqa: PLR0913  the options of a command
     keep_versions_hours: float = KEEP_VERSIONS_HOURS,
     retention_days: Mapping[str, int] = NO_RETENTION,
     saw: Sight | None = None,
+    before_each: Callable[[], object] | None = None,
     say: Callable[[str], object],
 ) -> bool:
     """Bring the tables up to date, once or again and again. Return True if there is no problem.
 
     ``saw`` is the log as it was before. With it, the next run can end before Spark starts.
+    ``before_each`` is called before the log is read again.
     """
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []
@@ -98,7 +100,7 @@ def run(  # noqa: PLR0913  the options of a command
 
     say(f"reading sealed segments from {log_dir}")
     if continuous:
-        ingest_for_ever(spark, log_dir, lake, publish_what_changed)
+        ingest_for_ever(spark, log_dir, lake, publish_what_changed, before_each)
     return publish_what_changed(ingest(spark, log_dir, lake))
 
 

@@ -65,13 +65,21 @@ def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
 
 
 def ingest_for_ever(
-    spark: SparkSession, log_dir: str, lake: Lake, after_each: Callable[[list[Lacking]], object]
+    spark: SparkSession,
+    log_dir: str,
+    lake: Lake,
+    after_each: Callable[[list[Lacking]], object],
+    before_each: Callable[[], object] | None = None,
 ) -> None:
-    """Ingest every minute, and call ``after_each`` after it. Ends when ``after_each`` raises."""
+    """Ingest every minute. Call ``before_each`` before each time but the first, and ``after_each``
+    after each. Ends when one of them raises.
+    """
     while True:
         began = time.monotonic()
         after_each(ingest(spark, log_dir, lake))
         time.sleep(max(0.0, CONTINUOUS_INTERVAL_S - (time.monotonic() - began)))
+        if before_each is not None:
+            before_each()
 
 
 def _begin(spark: SparkSession, lake: Lake) -> int:

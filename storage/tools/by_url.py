@@ -26,6 +26,7 @@ from groupkeeper.storage.open import (
 if TYPE_CHECKING:
     from groupkeeper.storage.tools.check import StoreReport
     from groupkeeper.storage.tools.kept_events import KeptEvents
+    from groupkeeper.storage.tools.landing import Landed
     from groupkeeper.storage.tools.move import Moved, MoveTarget
 
 
@@ -129,6 +130,17 @@ def keep_events_of(
     except StoreRefused:
         return {}
     return {name: keep_events(open_rows, log_dir) for name, open_rows in store.logs().items()}
+
+
+def land_events_of(
+    store: str | Path, directory: Path, progress: Callable[[str, int], object]
+) -> Landed:
+    """Write the events of a store that are in no file in ``directory`` yet. ``store`` is a path or
+    a URL, as for ``log_store``. See ``storage.tools.landing``.
+    """
+    from groupkeeper.storage.tools.landing import land_events
+
+    return land_events(log_store(store), directory, progress)
 
 
 def _refuse_urls(source: str, target: str) -> None:

@@ -58,6 +58,7 @@ SECONDS = {
     "test_ingest.py": 25,
     "test_true_lag.py": 25,
     "test_data_ends.py": 20,
+    "test_run_by_url.py": 30,
     "test_incidents.py": 15,
 }
 

@@ -328,7 +328,7 @@ def test_a_continuous_run_takes_and_refuses_what_comes_and_publishes(site, monke
     monkeypatch.setattr(ingest, "CONTINUOUS_INTERVAL_S", 0)
     days = [ten_commits(day, first_seq=1 + 10 * day) for day in range(2)]
     site.seal(days[0])
-    seen = []
+    seen, before = [], []
 
     def after_each(lacking):
         seen.append((publish.publish(site.spark, site.lake).published, list(map(str, lacking))))
@@ -344,7 +344,10 @@ def test_a_continuous_run_takes_and_refuses_what_comes_and_publishes(site, monke
                 raise Enough
 
     with pytest.raises(Enough):
-        ingest.ingest_for_ever(site.spark, str(site.log_dir), site.lake, after_each)
+        ingest.ingest_for_ever(
+            site.spark, str(site.log_dir), site.lake, after_each, lambda: before.append(len(seen))
+        )
+    assert before == [1, 2]
     size = len(site.whole)
     second = "dt=1970-01-02/events-log-11-20.jsonl.gz"
     assert seen == [

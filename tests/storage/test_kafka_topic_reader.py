@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,10 +22,12 @@ from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.pipeline.restore.plan import Partition
 from groupkeeper.storage.backends.kafka_topic import log_rows
 from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from groupkeeper.storage.event_log.several_logs import end_of
 from groupkeeper.storage.event_log.source import EventsMoved
 from groupkeeper.storage.open import log_store
 from groupkeeper.storage.segment_lines import EventDict
+from groupkeeper.storage.tools.by_url import land_events_of
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.core.records import commit
 from tests.helpers.storage.kafka_topic_site import KafkaTopicSite
@@ -264,3 +267,31 @@ async def test_the_commands_read_a_store_in_topics(site: KafkaTopicSite) -> None
     assert ["other" in line for line in lines] == [False, False, True, True]
     only = await asyncio.to_thread(run, "log", "tail", "--group", "other")
     assert len(printed(only)) == 2
+
+
+async def test_the_pipeline_gets_the_events_of_each_shard_in_files_once(
+    site: KafkaTopicSite, tmp_path: Path
+) -> None:
+    def land(place: str = "log") -> int:
+        return land_events_of(url_of(site), tmp_path / place, lambda *_: None).events
+
+    owner = await site.owner()
+    await append(owner, "g", 700)  # more than one read returns
+    await append(owner, "other", 3)
+    before = len(await read(site))
+    assert [await asyncio.to_thread(land) for _ in range(2)] == [before, 0]
+    await delete_before(site, "other", -1)
+    owner = await site.again(owner)
+    await append(owner, "g", 2)
+    await append(owner, "other", 1)
+    assert await asyncio.to_thread(land) == 5  # in both shards also that a log began
+    places = {file.parent.parent for file in (tmp_path / "log").rglob("dt=*/events-*")}
+    found = [
+        event
+        for place in places
+        for name in segment_names(place)
+        for event in read_segment(place / str(name))
+    ]
+    assert len({(each["log_id"], each["seq"]) for each in found}) == len(found) == before + 5
+    late = await asyncio.to_thread(land, "late")
+    assert late == before + 5 - 3

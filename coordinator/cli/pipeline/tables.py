@@ -18,8 +18,8 @@ import typer
 
 from groupkeeper.coordinator.cli.failing import BUSY, FAILED, NOTHING_MATCHED, USAGE, fail
 from groupkeeper.coordinator.cli.pipeline.data_ends import sampled
+from groupkeeper.coordinator.cli.pipeline.landing import landing_of
 from groupkeeper.coordinator.cli.pipeline.options import (
-    LOG_DIR,
     TABLES_OR_OUT,
     BoundsOption,
     ClientConfigOption,
@@ -44,6 +44,7 @@ from groupkeeper.coordinator.cli.pipeline.spark import (
     keep_classes,
     start_spark,
 )
+from groupkeeper.coordinator.cli.store_place import StorePlace, store_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +69,26 @@ _OUT = "groupkeeper-tables"
 
 
 def run_command(  # noqa: PLR0913  the options of a command
-    log_dir: Annotated[str, LOG_DIR] = _LOG_DIR,
+    log_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--log-dir",
+            metavar="DIR",
+            callback=literal,
+            help="The daemon's log.dir, with its sealed segments. Default: groupkeeper-log. With "
+            "--store, the folder for the events of the store. Default: <out>/log.",
+        ),
+    ] = None,
+    store: Annotated[
+        StorePlace | None,
+        typer.Option(
+            "--store",
+            metavar="FILE|URL",
+            parser=store_place,
+            help="The URL of a store whose daemon seals no segments (PostgreSQL, Kafka), or a "
+            "SQLite file. Its new events are first written to segments in --log-dir.",
+        ),
+    ] = None,
     out: Annotated[
         str,
         typer.Option(
@@ -117,23 +137,28 @@ def run_command(  # noqa: PLR0913  the options of a command
     ] = None,
     client_config: ClientConfigOption = None,
 ) -> None:
-    """Read the segments sealed since the last run, and publish the days that changed.
+    """Read the segments sealed since the last run, and publish the days that changed. With --store,
+    read the events that a store has since then.
 
     Then merges small files, and removes the days that --retention-days names.
     Exits 1 if days are held back because events are missing, if a file is damaged, or if no broker
     of --data answers. Exits 5 if another job writes these tables. Ctrl-C and SIGTERM stop it.
     """
-    if is_nowhere(log_dir, master):
+    landing = landing_of(store, log_dir, out, say, is_here=is_of_this_machine(master))
+    log_dir = str(landing.directory) if landing else log_dir or _LOG_DIR
+    if landing is None and is_nowhere(log_dir, master):
         fail(f"{log_dir} does not exist", FAILED)
     if data is not None and continuous:
         fail("--continuous takes no --data: run `sample-ends --every 60` beside it", USAGE)
     archive = archive_in(jvm_cache)
-    is_sampled = sampled(data, log_dir, client_config)
     accepted = [moment.date() for moment in accept_gap or ()]
     with the_only_writer(out):
         from groupkeeper.pipeline.tables.last_run import bytes_to_read, last_run, says, sight
         from groupkeeper.pipeline.tables.retention import parse_retention
 
+        if landing is not None:
+            landing.land()
+        is_sampled = sampled(data, log_dir, client_config)
         last = last_run(out)
         kept_days = parse_retention(retention_days or ())
         is_here = is_of_this_machine(master) and not continuous
@@ -158,6 +183,7 @@ def run_command(  # noqa: PLR0913  the options of a command
                 keep_versions_hours=keep_versions_hours,
                 retention_days=kept_days,
                 saw=saw,
+                before_each=None if landing is None else landing.land_again,
                 say=say,
             )
     keep_classes(archive)

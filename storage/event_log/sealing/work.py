@@ -82,8 +82,8 @@ class SealingWork:
         self._sealed_row = self._row
         return Found(lost=settled.lost, put_aside=settled.put_aside)
 
-    def step(self) -> bool:
-        until = time.monotonic() + STEP_S
+    def step(self, limit_s: float = STEP_S) -> bool:
+        until = time.monotonic() + limit_s
         assert self._rows is not None, "not settled"
         for row in self._rows.rows(self._last_seq):
             self._take(row)

@@ -1,0 +1,127 @@
+"""Writes the events of a store into files for the pipeline, which reads only files.
+
+The store does not change, and other processes may use it. The files are those that sealing would
+write, in a folder for each log. They are the reader's position in each log too: the next call
+continues after the last event that is in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.event_log.log_clock import wall_clock_ms
+from groupkeeper.storage.event_log.sealing.sealer import Pacer, SealSettings
+from groupkeeper.storage.event_log.sealing.work import SealingWork
+from groupkeeper.storage.event_log.segments import SEGMENT_BYTES, Hook, no_hook
+from groupkeeper.storage.event_log.several_logs import LogStore
+from groupkeeper.storage.event_log.source import EventRows, OpenRows
+from groupkeeper.storage.file_lock import LockedFile, LockHeld
+
+_LOCK: Final = "_landing.lock"
+"""The file whose lock a landing holds; Spark ignores names that begin with an underscore."""
+
+
+class Landed(NamedTuple):
+    """What was written."""
+
+    events: int
+    """The number of events that are in files now and were not before."""
+    elsewhere: frozenset[str]
+    """The directories into which the coordinator moved events that are in no row any more."""
+
+
+def land_events(
+    store: LogStore,
+    directory: Path,
+    progress: Callable[[str, int], object],
+    *,
+    segment_bytes: int = SEGMENT_BYTES,
+    hook: Hook = no_hook,
+) -> Landed:
+    """Write the present events of a store that are in no file in ``directory`` yet. Blocks.
+
+    ``progress`` is called with the name of a log and a seq when a full file ends there. After a
+    failure, call this again: events in files are not written again. Raises StoreRefused if the
+    coordinator or another process writes files there, StorageError if the store cannot be read,
+    SegmentError, and OSError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = LockedFile(directory / _LOCK)
+    except LockHeld:
+        raise StoreRefused(f"{directory}: another process writes events of a store there") from None
+    events, elsewhere = 0, set()
+    try:
+        with store.kept_open():
+            for name, open_rows in store.logs().items():
+                # a folder for each log, because settling looks at every file of a folder
+                settings = SealSettings(directory=directory / name, segment_bytes=segment_bytes)
+                landing = _Landing(partial(_held, open_rows), settings, hook)
+                if landing.has_events(directory):
+                    events += landing.land(partial(progress, name))
+                    elsewhere |= landing.elsewhere
+    finally:
+        lock.release()
+    return Landed(events, frozenset(elsewhere))
+
+
+def _held(open_rows: OpenRows) -> EventRows:
+    """Open rows as they are now. Otherwise a busy coordinator might keep the reader for ever."""
+    rows = open_rows()
+    try:
+        rows.hold()
+    except BaseException:
+        rows.close()
+        raise
+    return rows
+
+
+class _Landing:
+    """The work on one log."""
+
+    def __init__(self, open_rows: OpenRows, settings: SealSettings, hook: Hook) -> None:
+        self.elsewhere: set[str] = set()
+        self._open_rows = open_rows
+        self._settings = settings
+        self._hook = hook
+        self._recorded: str | None = None
+        """The directory into which the coordinator moves events, or did."""
+
+    def has_events(self, directory: Path) -> bool:
+        with closing(self._open_rows()) as rows:
+            self._recorded = rows.note().log_dir
+            if self._recorded and Path(self._recorded).resolve() == directory.resolve():
+                raise StoreRefused(
+                    f"{directory}: the coordinator of this store writes its own files there"
+                )
+            return rows.ends().last_seq > 0
+
+    def land(self, progress: Callable[[int], object]) -> int:
+        """Write the events that are in no file. Return their number."""
+        self._settings.directory.mkdir(exist_ok=True)
+        pacer = Pacer(sleep=lambda length_s: None)  # no other thread waits
+
+        def at_step(step: str) -> None:
+            self._hook(step)
+            if step == "listed" and work.progress.sealed_seq > before:
+                progress(work.progress.sealed_seq)
+
+        work = SealingWork(self._open_rows, self._settings, wall_clock_ms, pacer, at_step)
+        try:
+            found = work.settle()
+            if found.lost is not None and self._recorded is not None:
+                self.elsewhere.add(self._recorded)
+            before = work.progress.sealed_seq
+            work.step(
+                inf
+            )  # in one go, because a topic is searched for the seq at which a step begins
+            work.finish(inf)
+            return work.progress.sealed_seq - before
+        finally:
+            work.close()
