@@ -2,8 +2,10 @@
 
     python -m bench.pipeline_small [events of the day before them, such as 240000]
 
-The first run has the events of the day, if there are any. The second run has a thousand more. All
-processes of the command count: Python, Spark's JVM, and what they start.
+The first run has the events of the day, if there are any. The second run has a thousand more. It is
+measured without the classes that an earlier JVM has kept (``--jvm-cache off``), and with them, as
+on a machine with a scheduler. All processes of the command count: Python, Spark's JVM, and what
+they start.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import ctypes
 import gzip
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,11 +41,12 @@ def write_segments(log: Path, source: Iterator[str], first: int, events: int) ->
             file.writelines(islice(source, last - start + 1))
 
 
-def run(log: Path, tables: Path) -> tuple[float, float]:
+def run(log: Path, tables: Path, jvm_cache: Path | str) -> tuple[float, float]:
     """Run the command. Return the processor time and the wall time in seconds."""
     before, began = _children_s(), time.monotonic()
     command = [sys.executable, "-m", "groupkeeper", "pipeline", "run"]
-    subprocess.run([*command, "--log-dir", log, "--out", tables], check=True, capture_output=True)
+    command += ["--log-dir", str(log), "--out", str(tables), "--jvm-cache", str(jvm_cache)]
+    subprocess.run(command, check=True, capture_output=True)
     wall_s = time.monotonic() - began
     while _has_children():
         pass
@@ -68,15 +72,21 @@ def main() -> int:
     before = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with tempfile.TemporaryDirectory() as folder:
-        log, tables = Path(folder, "log"), Path(folder, "tables")
+        log, other_log, cache = (Path(folder, name) for name in ("log", "other-log", "cache"))
+        tables, again = Path(folder, "tables"), Path(folder, "again")
         source = lines(before + NEW_EVENTS)
         if before:
             write_segments(log, source, 1, before)
-            cpu_s, wall_s = run(log, tables)
+            cpu_s, wall_s = run(log, tables, "off")
             print(f"{before:,} events: {cpu_s:.1f} s of CPU, {wall_s:.1f} s", flush=True)
+            shutil.copytree(tables, again)
         write_segments(log, source, before + 1, NEW_EVENTS)
-        cpu_s, wall_s = run(log, tables)
-        print(f"{NEW_EVENTS:,} events more: {cpu_s:.1f} s of CPU, {wall_s:.1f} s")
+        cpu_s, wall_s = run(log, tables, "off")
+        print(f"{NEW_EVENTS:,} events more: {cpu_s:.1f} s of CPU, {wall_s:.1f} s", flush=True)
+        write_segments(other_log, lines(NEW_EVENTS), 1, NEW_EVENTS)
+        run(other_log, Path(folder, "other"), cache)  # its JVM writes the classes
+        cpu_s, wall_s = run(log, again, cache)
+        print(f"with kept classes: {cpu_s:.1f} s of CPU, {wall_s:.1f} s")
     return 0
 
 

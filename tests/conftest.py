@@ -41,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     what writes the table of compatibility; test nothing but what the sources say.
     """
     examples.load_profile()
+    # the tests of Spark share its JVM, and none writes into the home of who runs them
+    os.environ["GROUPKEEPER_JVM_CACHE"] = "off"
     compiled = Path(groupkeeper.coordinator.__file__).parent.rglob("*.so")
     if "TESTS_OF_COMPILED" not in os.environ and any(compiled):
         pytest.exit("compiled modules lie in this tree and hide their sources: make clean", 4)

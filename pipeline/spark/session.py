@@ -106,7 +106,7 @@ def spark_session(
     if not is_submitted:
         ours["spark.driver.memory"] = driver_memory
         if archive is not None and is_here:
-            ours[_JVM_OPTIONS] += f" {archive.jvm_options()}"
+            ours[_JVM_OPTIONS] = f"{ours[_JVM_OPTIONS]} {archive.jvm_options()}".rstrip()
     users = user_settings(is_submitted=is_submitted)
     if driver_memory != DEFAULT_DRIVER_MEMORY:  # the user has chosen it for this run
         users.pop("spark.driver.memory", None)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from groupkeeper.pipeline.spark import class_archive as module
-from groupkeeper.pipeline.spark.class_archive import ClassArchive
+from groupkeeper.pipeline.spark.class_archive import STARTS_BEFORE, ClassArchive, usual_archive
 from tests.pipeline.restore.conftest import command
 
 HOUR_S = 3600
@@ -61,6 +61,78 @@ def test_what_a_killed_run_left_behind_goes_and_what_another_run_writes_stays(tm
     os.utime(left, (long_ago, long_ago))
     ClassArchive(tmp_path).keep(java("pass"))
     assert list(tmp_path.iterdir()) == [fresh]
+
+
+def test_an_archive_that_no_jvm_has_used_for_a_month_goes(tmp_path):
+    old, used = tmp_path / "spark-old.jsa", tmp_path / "spark-used.jsa"
+    for path in (old, used):
+        path.write_text("classes")
+        os.utime(path, (1, 1))
+    used.touch()
+    ClassArchive(tmp_path).keep(java("pass"))
+    assert list(tmp_path.iterdir()) == [used]
+
+
+def test_a_jvm_that_uses_the_archive_says_so(tmp_path):
+    archive = ClassArchive(tmp_path)
+    archive.file.write_text("classes")
+    os.utime(archive.file, (1, 1))
+    ClassArchive(tmp_path).jvm_options()
+    assert archive.file.stat().st_mtime > 1
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """A home with nothing in it, and a Java that has an archive of its own."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    own = tmp_path / "java" / "lib" / "server" / "classes.jsa"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    return tmp_path
+
+
+def test_without_a_folder_the_sixth_jvm_writes_an_archive_and_later_ones_use_it(home):
+    starts = []
+    for _ in range(STARTS_BEFORE + 2):
+        archive = usual_archive()
+        starts.append(archive.jvm_options().partition("=")[0])
+        if archive.is_written:
+            archive.keep(java(writes(archive._new)))
+    assert starts == ["", "", "", "", "", '"-XX:ArchiveClassesAtExit', '"-XX:SharedArchiveFile']
+    folder = home / ".cache" / "groupkeeper" / "jvm"
+    assert [path.suffix for path in folder.iterdir()] == [".jsa"]
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_an_archive_that_cannot_be_written_is_tried_again_only_after_as_many_starts(home):
+    tried = []
+    for _ in range(2 * (STARTS_BEFORE + 1)):
+        archive = usual_archive()
+        archive.jvm_options()
+        tried.append(archive.is_written)
+    assert tried == 2 * [*STARTS_BEFORE * [False], True]
+
+
+@pytest.mark.parametrize("lacks", ["home", "privacy", "room", "own archive"])
+def test_without_a_folder_there_may_be_no_archive(home, monkeypatch, lacks):
+    archive = usual_archive()
+    assert archive is not None
+    archive._starts.write_bytes(b"." * STARTS_BEFORE)
+    assert usual_archive().is_written
+    match lacks:
+        case "home":
+            (home / "file").touch()
+            monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
+        case "privacy":
+            archive.file.parent.chmod(0o777)
+        case "room":
+            usage = module.shutil.disk_usage(home)._replace(free=500_000_000)
+            monkeypatch.setattr(module.shutil, "disk_usage", lambda path: usage)
+        case _:
+            (home / "java" / "lib" / "server" / "classes.jsa").unlink()
+    assert usual_archive() is None
 
 
 @pytest.mark.parametrize("what", ["modules", "jars", "version", "JAVA_HOME"])

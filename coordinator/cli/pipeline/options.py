@@ -63,13 +63,16 @@ MemoryOption = Annotated[
     str,
     typer.Option("--memory", metavar="SIZE", help="The memory that Spark may use on this machine."),
 ]
+NO_CACHE = Path("off")
 JvmCacheOption = Annotated[
     Path | None,
     typer.Option(
         "--jvm-cache",
         metavar="DIR",
-        help="Where to keep the classes that Spark's JVM has loaded (200 MB). The first command "
-        "writes them, and later ones start faster.",
+        envvar="GROUPKEEPER_JVM_CACHE",
+        help="Where to keep the classes that Spark's JVM has loaded (200 MB), or `off`. The first "
+        "command writes them, and later ones start faster. Default: ~/.cache/groupkeeper/jvm, "
+        "which the sixth command writes.",
     ),
 ]
 ConfOption = Annotated[

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from groupkeeper.coordinator.cli.failing import FAILED, fail
+from groupkeeper.coordinator.cli.pipeline.options import NO_CACHE
 from groupkeeper.coordinator.cli.stopping import signals_kept
 
 if TYPE_CHECKING:
@@ -52,11 +53,14 @@ def start_spark(
 
 
 def archive_in(folder: Path | None) -> ClassArchive | None:
-    """Return the archive of Java classes in a folder. Exit if the folder cannot be made."""
-    if folder is None:
+    """Return the archive of Java classes in this folder, or in the user's own without one. Return
+    None if none is wanted. Exit if the folder cannot be made."""
+    if folder == NO_CACHE:
         return None
-    from groupkeeper.pipeline.spark.class_archive import ClassArchive
+    from groupkeeper.pipeline.spark.class_archive import ClassArchive, usual_archive
 
+    if folder is None:
+        return usual_archive()
     try:
         return ClassArchive(folder)
     except OSError as error:
@@ -65,7 +69,9 @@ def archive_in(folder: Path | None) -> ClassArchive | None:
 
 def keep_classes(archive: ClassArchive | None) -> None:
     """End Spark, if its classes are to be kept and are not yet."""
-    if archive is not None:
+    if archive is not None and archive.is_written:
+        where = f"{archive.file.parent}, 200 MB; --jvm-cache off keeps none"
+        typer.echo(f"  keeping the classes of Spark's JVM for later commands ({where})", err=True)
         from groupkeeper.pipeline.spark.class_archive import end_spark
 
         end_spark(archive)
