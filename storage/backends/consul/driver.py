@@ -60,8 +60,9 @@ from groupkeeper.storage.backends.journal.driver import (
     StoreLook,
     Value,
 )
-from groupkeeper.storage.backends.journal.event_chunks import EventChunks, events_of
+from groupkeeper.storage.backends.journal.event_chunks import EventChunks
 from groupkeeper.storage.backends.journal.stored import (
+    acquire_shards,
     end_data,
     end_of,
     entry_of,
@@ -72,6 +73,7 @@ from groupkeeper.storage.backends.journal.stored import (
     node_data,
     owners_of,
     parts_of_entry,
+    release_shards,
     shards_data,
 )
 from groupkeeper.storage.backends.journal.stored_chunks import StoredChunks
@@ -312,9 +314,7 @@ class ConsulDriver:
             if any(map(is_entry, await client.keys(journal, consistent=True))):
                 raise StorageError(f"{self.name}: the journal of life {ended} is not folded")
             index, owners = await self._owners(client)
-            for shard, owner in owners.items():
-                if owner.life_id == ended:
-                    owners[shard] = owner._replace(life_id=None)
+            release_shards(owners, ended, owners)
             is_tried = True
             await client.execute(
                 self._goes_on(own),
@@ -359,12 +359,7 @@ class ConsulDriver:
 
         async def acquire(client: ConsulClient) -> Mapping[ShardId, LeaseEpoch]:
             index, owners = await self._owners(client)
-            epochs = {}
-            for shard in shards:
-                owner = owners.get(shard, OwnedShard(None, 0))
-                if owner.life_id in (None, life_id):
-                    epochs[shard] = owner.epoch + 1
-                    owners[shard] = OwnedShard(life_id, epochs[shard])
+            epochs = acquire_shards(owners, life_id, shards)
             await client.execute(self._goes_on(own), self._set_owners(index, owners))
             return epochs
 
@@ -375,9 +370,7 @@ class ConsulDriver:
 
         async def release(client: ConsulClient) -> None:
             index, owners = await self._owners(client)
-            for shard in shards:
-                if owners[shard].life_id == life_id:
-                    owners[shard] = owners[shard]._replace(life_id=None)
+            release_shards(owners, life_id, shards)
             await client.execute(self._goes_on(own), self._set_owners(index, owners))
 
         await self._calls.run("release", release, self._over(life_id))
@@ -611,18 +604,8 @@ class ConsulDriver:
 
         await self._calls.run("write_seal_note", write_note, self._over(life_id))
 
-    async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
-        last_seqs: dict[str, int] = {}
-        """By log: a fold that was repeated has stored some events twice."""
-        keys = [self._keys.events + name for name in await self._event_names("history")]
-        for at in range(0, len(keys), MOST_OPERATIONS):
-            for chunk in (await self._values(keys[at : at + MOST_OPERATIONS])).values():
-                for event in events_of(chunk):
-                    last_seq = last_seqs.get(event["log_id"], 0)
-                    last_seqs[event["log_id"]] = max(event["seq"], last_seq)
-                    is_wanted = event["group"] == group_id and event["ts_ms"] >= since_ms
-                    if is_wanted and event["seq"] > last_seq:
-                        yield event
+    def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
+        return self._stored.history(group_id, since_ms)
 
 
 async def _found(client: ConsulClient, *operations: Operation) -> dict[str, ConsulEntry]:

@@ -6,7 +6,7 @@ logs, and the entries of journals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -94,6 +94,30 @@ def owners_of(data: bytes) -> dict[ShardId, OwnedShard]:
         return {}
     found = _decoded(data, dict[ShardId, tuple[str | None, LeaseEpoch]], "the owners of shards")
     return {shard: OwnedShard(*owner) for shard, owner in found.items()}
+
+
+def acquire_shards(
+    owners: dict[ShardId, OwnedShard], life_id: str, shards: Iterable[ShardId]
+) -> dict[ShardId, LeaseEpoch]:
+    """Make a life the owner of the shards that are free, or that it already owns. Return their new
+    epochs.
+    """
+    epochs = {}
+    for shard in shards:
+        owner = owners.get(shard, OwnedShard(None, 0))
+        if owner.life_id in (None, life_id):
+            epochs[shard] = owner.epoch + 1
+            owners[shard] = OwnedShard(life_id, epochs[shard])
+    return epochs
+
+
+def release_shards(
+    owners: dict[ShardId, OwnedShard], life_id: str, shards: Iterable[ShardId]
+) -> None:
+    """Make the shards free that a life owns. Their epochs stay."""
+    for shard in shards:
+        if owners[shard].life_id == life_id:
+            owners[shard] = owners[shard]._replace(life_id=None)
 
 
 def entry_parts(entry: JournalEntry, part_bytes: int) -> list[bytes]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from groupkeeper.storage.backends.journal.driver import LoggedEvent, LogSpan
+from groupkeeper.storage.backends.journal.event_chunks import events_of
 from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.segment_lines import EventDict
 
 READ_AT_ONCE: Final = 16
 """The number of chunks that one call reads: some 1 MiB."""
@@ -122,6 +124,22 @@ class StoredChunks:
             if found := [e for e in self._kept if e.log_id == log_id and e.seq > after_seq]:
                 return found
         return []
+
+    async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
+        """Yield the events of a group from a time on, each of them once."""
+        last_seqs: dict[str, int] = {}
+        """By log: a fold that was repeated has stored some events twice."""
+        names = sorted(await self._list())
+        for at in range(0, len(names), READ_AT_ONCE):
+            found = await self._read(names[at : at + READ_AT_ONCE])
+            for name in sorted(found):
+                for event in events_of(found[name]):
+                    last_seq = last_seqs.get(event["log_id"], 0)
+                    last_seqs[event["log_id"]] = max(event["seq"], last_seq)
+                    is_wanted = event["group"] == group_id and event["ts_ms"] >= since_ms
+                    if is_wanted and event["seq"] > last_seq:
+                        yield event
+                await asyncio.sleep(0)  # a chunk may have ten thousand events
 
     async def trim(self, sealed: Mapping[str, int], delete_chunks: DeleteChunks) -> int:
         """Delete the chunks whose events are all sealed, but never the newest chunk. Return how

@@ -30,14 +30,16 @@ from groupkeeper.storage.backends.journal.driver import (
     StoreLook,
     Value,
 )
-from groupkeeper.storage.backends.journal.event_chunks import EventChunks, events_of
+from groupkeeper.storage.backends.journal.event_chunks import EventChunks
 from groupkeeper.storage.backends.journal.stored import (
+    acquire_shards,
     end_data,
     identity_data,
     identity_of,
     life_of,
     node_data,
     owners_of,
+    release_shards,
     shards_data,
 )
 from groupkeeper.storage.backends.journal.stored_chunks import StoredChunks
@@ -294,9 +296,7 @@ class ZooKeeperDriver:
             if any(map(is_entry, names)):
                 raise StorageError(f"{self.name}: the journal of life {ended} is not folded")
             node, owners = await self._owners(session)
-            for shard, owner in owners.items():
-                if owner.life_id == ended:
-                    owners[shard] = owner._replace(life_id=None)
+            release_shards(owners, ended, owners)
             await session.transact(
                 CheckNode(self._nodes.node(life_id)),
                 SetNode(self._nodes.shards, shards_data(owners), node.version),
@@ -323,12 +323,7 @@ class ZooKeeperDriver:
     ) -> Mapping[ShardId, LeaseEpoch]:
         async def acquire(session: ZooKeeperSession) -> Mapping[ShardId, LeaseEpoch]:
             node, owners = await self._owners(session)
-            epochs = {}
-            for shard in shards:
-                owner = owners.get(shard, OwnedShard(None, 0))
-                if owner.life_id in (None, life_id):
-                    epochs[shard] = owner.epoch + 1
-                    owners[shard] = OwnedShard(life_id, epochs[shard])
+            epochs = acquire_shards(owners, life_id, shards)
             await session.transact(
                 CheckNode(self._nodes.node(life_id)),
                 SetNode(self._nodes.shards, shards_data(owners), node.version),
@@ -340,9 +335,7 @@ class ZooKeeperDriver:
     async def release(self, life_id: str, shards: Collection[ShardId]) -> None:
         async def release(session: ZooKeeperSession) -> None:
             node, owners = await self._owners(session)
-            for shard in shards:
-                if owners[shard].life_id == life_id:
-                    owners[shard] = owners[shard]._replace(life_id=None)
+            release_shards(owners, life_id, shards)
             await session.transact(
                 CheckNode(self._nodes.node(life_id)),
                 SetNode(self._nodes.shards, shards_data(owners), node.version),
@@ -558,19 +551,8 @@ class ZooKeeperDriver:
 
         await self._calls.run_until_done("write_seal_note", write, self._over(life_id))
 
-    async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
-        last_seqs: dict[str, int] = {}
-        """The last event read, by log. A fold that was repeated has stored some events twice."""
-        for name in await self._calls.run(
-            "history", partial(_names_below, path=self._nodes.events)
-        ):
-            path = f"{self._nodes.events}/{name}"
-            chunk = await self._calls.run("history", partial(read_value, path=path))
-            for event in events_of(chunk or b""):
-                is_new = event["seq"] > last_seqs.get(event["log_id"], 0)
-                last_seqs[event["log_id"]] = max(event["seq"], last_seqs.get(event["log_id"], 0))
-                if is_new and event["group"] == group_id and event["ts_ms"] >= since_ms:
-                    yield event
+    def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
+        return self._stored.history(group_id, since_ms)
 
 
 def _open_to_readers(settings: ZooKeeperSettings) -> ZooKeeperSettings:
