@@ -32,8 +32,8 @@ class CatchUp:
         self._next: dict[int, asyncio.Task[None]] = {}
 
     async def wait(self, shard: JournalShard) -> bool:
-        """Wait until the shard has stored the ends of transactions that its partition has now, or
-        is lost. Return False if that takes too long.
+        """Wait until the shard has stored the end of each transaction that has ended by now in its
+        partition, or until the shard is lost. Return False if this takes too long.
         """
         # One that runs may have asked for the end before the last transaction ended.
         task = self._next.get(shard.shard_id)

@@ -42,7 +42,7 @@ class LogStore(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """True if the store is on a server, where retention may delete events in no file."""
+        """True if the store is on a server. There, retention may delete events that no file has."""
 
     def logs(self) -> Logs:
         """Return the logs that the store has now: a node that takes over adds one. Raises

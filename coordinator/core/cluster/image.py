@@ -83,8 +83,8 @@ class TopicImage:
         )
 
     def difference_from(self, was: TopicImage) -> TopicDifference:
-        """Return the difference from an earlier image of the same process. That need not be the
-        version before: a shard gets no images while it is loaded.
+        """Return the difference from an earlier image of the same process. Versions may lie between
+        the two, because a shard gets no images while it is loaded.
         """
         if was.version == self.version - 1:
             return self.difference

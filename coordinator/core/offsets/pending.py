@@ -1,5 +1,4 @@
-"""The effects of other changes on pending offsets: a later commit overtakes them, a deletion drops
-them.
+"""How other changes affect pending offsets: a later commit overtakes them, a deletion drops them.
 
 See docs/spec/offsets.md#transactions; Kafka's OffsetMetadataManager.
 """

@@ -61,5 +61,7 @@ def _is_new(incident: Incident, told: Told, before: dict[str, Incident]) -> bool
 
 
 def after(found: FoundIncidents) -> Told:
-    """Return the incidents that the webhook knows after it has accepted the news of ``found``."""
+    """Return the incidents that the webhook knows after it has accepted the messages about
+    ``found``.
+    """
     return Told(found.as_of_ms, found.open)
