@@ -400,6 +400,25 @@ def test_the_newest_chunk_is_the_last_one_even_if_the_clock_was_set_back() -> No
     assert names == sorted({*names})
 
 
+async def test_a_history_has_each_event_once_though_a_repeated_fold_stored_it_twice() -> None:
+    def chunk(*seqs: int) -> bytes:
+        event = {"log_id": "a", "ts_ms": 1, "group": "g", "kind": "group_created"}
+        return gzip.compress(
+            b"".join(msgspec.json.encode(event | {"seq": n}) + b"\n" for n in seqs)
+        )
+
+    chunks = {"2": chunk(2, 3, 4), "1": chunk(1, 2, 3)}
+
+    async def names() -> list[str]:
+        return [*chunks]
+
+    async def read(wanted: Sequence[str]) -> dict[str, bytes]:
+        return {name: chunks[name] for name in wanted}
+
+    found = StoredChunks(names, read).history("g", 0)
+    assert [event["seq"] async for event in found] == [1, 2, 3, 4]
+
+
 async def test_a_damaged_chunk_is_named() -> None:
     async def names() -> list[str]:
         return ["1"]
