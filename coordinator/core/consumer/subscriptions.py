@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Final
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.consumer.numbered_topics import NumberedTopics
 from groupkeeper.coordinator.core.consumer_records import ConsumerMemberFields, PatternTopics
 from groupkeeper.coordinator.core.groups.group import text_bytes
 from groupkeeper.coordinator.core.groups.subscribers import Subscribers
@@ -19,6 +20,9 @@ from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 MAX_NAMES: Final = 50_000
 """The most names in all different lists and resolved patterns of one group. With more, a member
 that brings new names, or a new target, would block the loop for longer than 100 ms."""
+KEPT_TOPICS: Final = 1_000
+"""The tables of so many topics are kept until the topics change: 10 ms for 50,000. Smaller ones are
+made again each time, because 100,000 groups may have one each."""
 _HASH_BYTES: Final = 8
 _NO_TOPICS: Final[frozenset[str]] = frozenset()
 
@@ -91,10 +95,12 @@ class Subscriptions:
         self._ids: dict[Subscribed, frozenset[str]] = {}
         self._ids_image: TopicImage | None = None
         self._existing: list[TopicInfo] = []
+        self._numbered: NumberedTopics | None = None
+        """The tables of ``_existing``, if they were made and are kept."""
         self._hash = 0
         self._existing_image: TopicImage | None = None
-        """The image to which ``_existing`` and ``_hash`` belong; None if the topics have changed
-        since."""
+        """The image to which ``_existing``, ``_numbered`` and ``_hash`` belong; None if the topics
+        have changed since."""
 
     # --- changes ---
 
@@ -171,6 +177,7 @@ class Subscriptions:
         self.name_count = self.size_bytes = 0
         self._existing_image = None
         self._existing = []
+        self._numbered = None
         self._last = _NOTHING
 
     def _use(self, topics: tuple[str, ...]) -> None:
@@ -249,6 +256,16 @@ class Subscriptions:
         self._look_up(image)
         return self._existing
 
+    def numbered(self, image: TopicImage) -> NumberedTopics:
+        """Return the tables of ``existing``."""
+        self._look_up(image)
+        if self._numbered is not None:
+            return self._numbered
+        numbered = NumberedTopics(self._existing)
+        if len(self._existing) >= KEPT_TOPICS:
+            self._numbered = numbered
+        return numbered
+
     def metadata_hash(self, image: TopicImage) -> int:
         """Return a hash of the subscribed topics that exist, with their numbers of partitions; 0 if
         none exists.
@@ -264,6 +281,7 @@ class Subscriptions:
             return
         known = [image.by_name.get(topic) for topic in sorted(self._uses)]
         self._existing = [topic for topic in known if topic is not None]
+        self._numbered = None
         self._hash = _hash_of(self._existing)
         self._existing_image = image
 

@@ -7,10 +7,10 @@ distribution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain
+from collections.abc import Mapping
+from itertools import chain
 
-from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.consumer.assigning import GroupSpec, Target
 from groupkeeper.coordinator.core.consumer.computation import TargetComputation
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
@@ -20,50 +20,26 @@ from groupkeeper.coordinator.core.consumer_records import Partitions
 def begin(group: ConsumerGroup, image: TopicImage, assignor: str) -> TargetComputation:
     """Return a computation for the present group."""
     subscriptions = group.subscriptions
-    topics = subscriptions.existing(image)
-    position = {topic.topic_id: at for at, topic in enumerate(topics)}
-    named = {topic.name: at for at, topic in enumerate(topics)}
+    numbered = subscriptions.numbered(image)
+    at_name = numbered.at_name
     different = list(subscriptions.different())
     place_of = {subscription: at for at, subscription in enumerate(different)}
     members = sorted(group.members.values(), key=lambda member: member.place)
-    firsts = [0, *accumulate([topic.partitions for topic in topics])]
     return TargetComputation(
         group.epochs.group,
         assignor,
         GroupSpec(
-            [topic.partitions for topic in topics],
+            numbered.counts,
             [
-                [at for at in map(named.get, subscriptions.topics_of(each)) if at is not None]
+                [at for at in map(at_name.get, subscriptions.topics_of(each)) if at is not None]
                 for each in different
             ],
             [place_of[member.subscription] for member in members],
-            [
-                _numbers(member.target, topics, position, firsts) if member.target else []
-                for member in members
-            ],
+            [numbered.numbers(member.target) if member.target else [] for member in members],
         ),
         [(member.member_id, member.group_instance_id) for member in members],
-        topics,
+        numbered.topics,
     )
-
-
-def _numbers(
-    target: Partitions,
-    topics: Sequence[TopicInfo],
-    position: Mapping[str, int],
-    firsts: Sequence[int],
-) -> list[int]:
-    """Return a previous target with numbers. Partitions that do not exist any more are left out."""
-    found: list[int] = []
-    for topic_id, numbers in target.items():
-        at = position.get(topic_id)
-        if at is not None:
-            first, count = firsts[at], topics[at].partitions
-            if len(numbers) == count and numbers[-1] == count - 1:  # the whole topic
-                found += range(first, first + count)
-            else:
-                found += [first + number for number in numbers if 0 <= number < count]
-    return found
 
 
 def changed_targets(

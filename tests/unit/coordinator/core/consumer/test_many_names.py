@@ -10,7 +10,7 @@ import pytest
 
 from groupkeeper.coordinator.core import shard
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
-from groupkeeper.coordinator.core.consumer import targets
+from groupkeeper.coordinator.core.consumer import subscriptions, targets
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.events import MemberEvicted
 from groupkeeper.coordinator.core.groups.census import Tally
@@ -64,6 +64,42 @@ def test_a_list_that_many_members_have_is_hashed_once(make_driver):
     loaded.save(record)
     assert loaded.to_record() == record
     assert HashedName.hashed < 20 * NAMES, "and not once for each of 40 members"
+
+
+def test_the_tables_of_many_topics_are_made_once_for_all_computations(
+    make_driver, monkeypatch: pytest.MonkeyPatch
+):
+    """Every interval, a member of such a group begins a computation."""
+    monkeypatch.setattr(subscriptions, "KEPT_TOPICS", NAMES)
+    names = [HashedName(topic.name) for topic in TOPICS]
+    topics = [TopicInfo(name, f"{n:022}", 1) for n, name in enumerate(names)]
+    driver = make_driver(image=TopicImage.of(*topics))
+    members = members_of(driver, tuple(names))
+    settle(driver, members)
+    group = driver.shard.groups["g"]
+    first = targets.begin(group, driver.image, "uniform")
+    HashedName.hashed = 0
+    again = targets.begin(group, driver.image, "uniform")
+    assert again == first
+    assert sum(map(len, again.spec.previous)) == NAMES
+    assert HashedName.hashed == NAMES, "each name of the one list is looked up in the tables"
+
+
+def test_the_tables_follow_the_topics(make_driver, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subscriptions, "KEPT_TOPICS", 1)
+    driver = make_driver(image=TopicImage.of(*TOPICS[:2]))
+    member = ConsumerStub(driver, "a", tuple(topic.name for topic in TOPICS[:3]))
+    member.join()
+    for topics in (TOPICS[:3], TOPICS[1:3], (TOPICS[0], TopicInfo(*TOPICS[1][:2], partitions=4))):
+        driver.change_topics(*topics)
+        settle(driver, [member], rounds=3)
+        group = driver.shard.groups["g"]
+        numbered = group.subscriptions.numbered(driver.image)
+        assert numbered.topics == [*topics]
+        assert set(member.held) == {topic.topic_id for topic in topics}
+        assert numbered.numbers(group.members["a"].target) == [
+            *range(sum(topic.partitions for topic in topics))
+        ]
 
 
 def test_members_that_go_together_look_the_topics_up_once(make_driver):

@@ -1,0 +1,43 @@
+"""The topics of a consumer group with the numbers by which assignors know them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from groupkeeper.coordinator.core.cluster.image import TopicInfo
+from groupkeeper.coordinator.core.consumer_records import Partitions
+
+
+class NumberedTopics:
+    """Tables of topics. A topic is its position, and its partitions are numbered from the first
+    partition of topic 0 (``assigning.GroupSpec``). It never changes.
+    """
+
+    __slots__ = ("_at_id", "_firsts", "at_name", "counts", "topics")
+
+    def __init__(self, topics: Sequence[TopicInfo]) -> None:
+        self.topics = topics
+        self.counts = [topic.partitions for topic in topics]
+        self.at_name = {topic.name: at for at, topic in enumerate(topics)}
+        """The position of each topic, by name."""
+        self._at_id = {topic.topic_id: at for at, topic in enumerate(topics)}
+        self._firsts = [0, *accumulate(self.counts)]
+
+    def numbers(self, target: Partitions) -> list[int]:
+        """Return a previous target with numbers. Partitions that do not exist any more are left
+        out.
+        """
+        firsts, counts = self._firsts, self.counts
+        found: list[int] = []
+        for at, numbers in zip(map(self._at_id.get, target), target.values(), strict=True):
+            if at is None:
+                continue
+            first, count = firsts[at], counts[at]
+            if len(numbers) != count or numbers[-1] != count - 1:
+                found += [first + number for number in numbers if 0 <= number < count]
+            elif count == 1:  # a range takes three times as long, and there may be 50,000 topics
+                found.append(first)
+            else:
+                found += range(first, first + count)
+        return found
