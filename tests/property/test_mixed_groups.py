@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from groupkeeper.coordinator.core.consumer import assignment_work, follow_work
+from groupkeeper.coordinator.core.consumer import assignment_work, follow_work, rebalance
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork, compute
 from groupkeeper.coordinator.core.consumer.follow_work import FollowWork
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
@@ -94,6 +94,7 @@ class MixedGroupMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         if follow_later:
             self.patch.setattr(follow_work, "LARGE_BYTES", 0)
+            self.patch.setattr(rebalance, "MANY_NAMES", 0)
         if computes_elsewhere:
             self.patch.setattr(assignment_work, "LARGE_US", -1)
         self.driver = ShardDriver(

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from groupkeeper.coordinator.core.consumer import assignment_work, follow_work
+from groupkeeper.coordinator.core.consumer import assignment_work, follow_work, rebalance
 from tests.helpers.runtime.virtual_loop import run_virtual
 from tests.simulation.classic_clients import ClassicClient
 from tests.simulation.consumer_clients import ConsumerClient
@@ -37,6 +37,7 @@ def run_consumer_world(seed: int) -> Counter[str]:
             patch.setattr(assignment_work, "LARGE_US", -1)
         if world.follows_later:
             patch.setattr(follow_work, "LARGE_BYTES", 0)
+            patch.setattr(rebalance, "MANY_NAMES", 0)
         return run_virtual(_run(world), MOST_TURNS)
 
 

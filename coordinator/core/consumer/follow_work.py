@@ -1,5 +1,7 @@
-"""A member that follows a large target in the step after the target's, so that no step holds the
-loop for too long.
+"""The rest of a long step, which is done in the next step.
+
+So no step holds the loop for too long. A member follows a large target in the step after the
+target's, and the computation of a target for many names begins in a step of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ LARGE_BYTES: Final = 256 * 1024
 
 
 class FollowWork(Work, frozen=True, kw_only=True):
-    """Nothing to compute: the outcome is None, and comes in a later turn of the loop. The member
-    whose heartbeat waits then follows its target.
+    """Nothing to compute: the outcome is None, and comes in a later turn of the loop. A postponed
+    computation then begins. If there is none, the member whose heartbeat waits follows its target.
     """
 
 

@@ -63,6 +63,7 @@ class ConsumerGroup(Group):
         "_settled",
         "computation",
         "epochs",
+        "is_beginning",
         "is_stale",
         "last_resolution_ms",
         "owners",
@@ -95,6 +96,8 @@ class ConsumerGroup(Group):
         """True if the subscribed topics may have changed since their hash was computed."""
         self.computation: TargetComputation | None = None
         """The running computation of a target, or None."""
+        self.is_beginning = False
+        """True if a computation begins in the next step."""
         self.resolving = False
         """True while the patterns are being resolved."""
         self.last_resolution_ms: int | None = None
@@ -238,8 +241,7 @@ class ConsumerGroup(Group):
         if state is not self.state:
             self.count_state(self.state, state)
             self.state = state
-        metadata_bytes = self._fields_bytes + self.subscriptions.size_bytes
-        size_bytes = GROUP_OVERHEAD_BYTES + 6 * len(self.group_id) + metadata_bytes
+        size_bytes = GROUP_OVERHEAD_BYTES + 6 * len(self.group_id) + self.metadata_bytes()
         self.tally.metadata_bytes += size_bytes - self.size_bytes
         self.size_bytes = size_bytes
 
@@ -371,9 +373,7 @@ class ConsumerGroup(Group):
         return OffsetExpiry(None, frozenset(self.subscriptions.topics()))
 
     def parked(self) -> Iterator[Ticket]:
-        for member in self.members.values():
-            if member.parked is not None:
-                yield member.parked
+        yield from [m.parked for m in self.members.values() if m.parked is not None]
 
     def deadlines(self) -> Iterator[Deadline]:
         for member in self.members.values():

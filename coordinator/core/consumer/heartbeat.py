@@ -355,14 +355,15 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
     if regexes.work_done(shard, group, work, outcome):
         return
     if isinstance(work, FollowWork):
+        if group.is_beginning and not rebalance.begin_computation(shard, group):
+            return
         if group.computation is not None:
             return  # its outcome answers every heartbeat that waits
-    else:
-        if not rebalance.work_done(shard, group, work, outcome):
-            return
-        if follow_work.is_large(shard.step):
-            shard.begin_work(FollowWork(group_id=group.group_id, epoch=work.epoch))
-            return
+    elif not rebalance.work_done(shard, group, work, outcome):
+        return
+    if follow_work.is_large(shard.step):
+        shard.begin_work(FollowWork(group_id=group.group_id, epoch=work.epoch))
+        return
     for member in list(group.members.values()):
         ticket, member.parked = member.parked, None
         if ticket is not None:

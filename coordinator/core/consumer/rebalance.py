@@ -18,6 +18,7 @@ from groupkeeper.coordinator.core.consumer.assignment_work import (
     is_large,
 )
 from groupkeeper.coordinator.core.consumer.computation import TargetComputation
+from groupkeeper.coordinator.core.consumer.follow_work import FollowWork
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import (
     ConsumerGroupMember,
@@ -46,6 +47,10 @@ from groupkeeper.coordinator.core.work import Work, WorkFailed, WorkFailure, Wor
 MOST_CURRENT_OF_TARGET: Final = 3
 """The record of a member's partitions is at most so many times as large as the record of its
 target."""
+MANY_NAMES: Final = 10_000
+"""If a group has more names, a computation begins in the step after the heartbeat that asks for it.
+The heartbeat may bring 20,000 names, and the computation needs tables of all names of the group.
+"""
 LEAST_RETRY_MS: Final = 1_000
 """After a failed computation of a target, the next one begins after at least so long."""
 _NOT_DISJOINT: Final = WorkFailed(WorkFailure.INVALID, "two members have the same partition")
@@ -99,12 +104,22 @@ def update_target(shard: ShardState, group: ConsumerGroup) -> bool:
     Returns False if a computation has begun that ends only in a later step.
     """
     epochs = group.epochs
-    if not epochs.needs_target() or group.computation is not None:
+    if not epochs.needs_target() or group.is_beginning or group.computation is not None:
         return True
     if shard.now.monotonic_ms < group.retry_at_ms:
         return True
     if not epochs.may_compute(shard.now.wall_ms, _interval_ms(shard, group)):
         return True
+    if group.subscriptions.name_count > MANY_NAMES:
+        group.is_beginning = True
+        shard.begin_work(FollowWork(group_id=group.group_id, epoch=epochs.group))
+        return False
+    return begin_computation(shard, group)
+
+
+def begin_computation(shard: ShardState, group: ConsumerGroup) -> bool:
+    """Compute the target of the present group. Returns False if it ends only in a later step."""
+    group.is_beginning = False
     assignor = group.assignor(shard.limits.consumer_assignors[0])
     computation = targets.begin(group, shard.image, assignor)
     if not is_large(assignor, computation.spec):

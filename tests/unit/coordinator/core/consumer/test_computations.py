@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from groupkeeper.coordinator.core.consumer import assignment_work, follow_work
+from groupkeeper.coordinator.core.consumer import assignment_work, follow_work, rebalance
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork, compute
+from groupkeeper.coordinator.core.consumer.follow_work import FollowWork
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
@@ -170,6 +171,66 @@ def test_the_target_of_a_static_member_is_for_whoever_has_its_place_now(driver):
     targets = {name: member.target for name, member in driver.shard.groups["g"].members.items()}
     assert targets["first"] == {}
     assert [len(numbers) for numbers in targets["next"].values()] == [6]
+
+
+@pytest.fixture
+def many_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalance, "MANY_NAMES", 0)
+
+
+def test_with_many_names_a_computation_begins_in_the_next_step(driver, many_names):
+    a = ConsumerStub(driver, "a")
+    assert a.join().parked
+    assert [type(work) for work in driver.work] == [FollowWork]
+    step = driver.finish_work(None)
+    assert [type(work) for work in step.work] == [AssignmentWork]
+    assert step.replies == []
+    finish(driver, a)
+    assert (a.epoch, a.partitions()) == (2, ALL)
+
+
+def test_a_group_whose_computation_has_yet_to_begin_begins_no_other(driver, many_names):
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    assert not b.join().parked
+    assert [type(work) for work in driver.work] == [FollowWork]
+    driver.finish_work(None)
+    assert [work.epoch for work in driver.work] == [3], "it is for the present group"
+    finish(driver, a, b)
+    a.acknowledge()
+    b.beat()
+    assert [len(member.partitions()) for member in (a, b)] == [6, 6]
+    driver.advance(INTERVAL_MS)
+    assert ConsumerStub(driver, "c").join().parked, "and later it begins the next one"
+
+
+def test_a_small_target_for_many_names_is_computed_in_the_next_step(
+    driver, many_names, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(assignment_work, "LARGE_US", 5_000)
+    a = ConsumerStub(driver, "a")
+    call = a.join()
+    step = driver.finish_work(None)
+    assert [reply.ticket for reply in step.replies] == [call]
+    a.take(call)
+    assert (a.epoch, a.partitions()) == (2, ALL)
+    assert driver.work == []
+
+
+def test_a_group_may_be_empty_when_its_computation_begins(driver, many_names):
+    a = ConsumerStub(driver, "a")
+    call = a.join()
+    a.epoch = 1
+    assert a.leave().error is ErrorCode.NONE
+    assert call.error is ErrorCode.UNKNOWN_MEMBER_ID
+    driver.finish_work(None)
+    finish(driver)
+    driver.advance(INTERVAL_MS)
+    b = ConsumerStub(driver, "b")
+    b.join()
+    driver.finish_work(None)
+    finish(driver, b)
+    assert b.partitions() == ALL
 
 
 @pytest.fixture
