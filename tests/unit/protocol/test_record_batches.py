@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
@@ -32,6 +35,21 @@ def test_records_and_markers_of_transactions_are_read() -> None:
     assert found[0] == BatchRecord(5, 9, KEY)
     assert (found[1].offset, found[1].producer_id, found[1].marker) == (6, 9, COMMIT_MARKER)
     assert following == 7
+
+
+def test_the_first_fetch_of_a_journal_imports_nothing() -> None:
+    """The event loop serves nobody during an import, and the codecs take 0.1 s."""
+    code = """
+import sys
+from groupkeeper.coordinator.daemon import upstream
+from groupkeeper.protocol.record_batches import read_transactional
+before = set(sys.modules)
+read_transactional(bytes.fromhex(sys.argv[1]), 0)
+print(sorted(set(sys.modules) - before))
+"""
+    command = [sys.executable, "-c", code, LOG.hex()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_what_lies_before_the_position_is_left_out() -> None:
