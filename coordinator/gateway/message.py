@@ -93,9 +93,18 @@ def request_of(key: int, version: int, frame: bytes, max_elements: int) -> WireM
     return message
 
 
+ENDS_EARLY: Final = (IndexError, error)
+"""What a read beyond the end of a message raises."""
+
+
+def ends_early(what: str) -> ProtocolError:
+    """Return the error of a message that ends early."""
+    return ProtocolError("truncated", f"{what} ends early")
+
+
 def checked(read: Callable[[], Result], what: str) -> Result:
     """Call a function that reads a message. Raises ProtocolError if the message ends early."""
     try:
         return read()
-    except (IndexError, error):
-        raise ProtocolError("truncated", f"{what} ends early") from None
+    except ENDS_EARLY:
+        raise ends_early(what) from None

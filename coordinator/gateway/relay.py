@@ -82,6 +82,7 @@ class RelayConnection:
         "_reading",
         "_replies",
         "_requests",
+        "_room_bytes",
         "_routes",
         "_rules",
         "_scheduled",
@@ -103,6 +104,8 @@ class RelayConnection:
         self._routes = listener.routes
         self._services = cast("Services", listener.services)
         self._rules = rules
+        self._room_bytes = max(rules.window_bytes - READ_BYTES, GRAIN_BYTES)
+        """Bytes that may wait for one peer before the other one is not read."""
         self._requests = RequestStream(
             self._treatment, shared.limits.max_frame_bytes, rules.max_passed_bytes
         )
@@ -429,10 +432,7 @@ class RelayConnection:
         return False
 
     def _link_has_room(self) -> bool:
-        return self._link is None or self._link.unsent_bytes < self._room_bytes()
-
-    def _room_bytes(self) -> int:
-        return max(self._rules.window_bytes - READ_BYTES, GRAIN_BYTES)
+        return self._link is None or self._link.unsent_bytes < self._room_bytes
 
     def _pass(self, piece: Passed) -> None:
         slot = None
@@ -572,7 +572,7 @@ class RelayConnection:
         allowed = self._shared.budget.allows(self)
         if self._link is not None:
             unsent_bytes = 0 if self._client_flows else self._transport.get_write_buffer_size()
-            self._link.read(unsent_bytes < self._room_bytes() and allowed)
+            self._link.read(unsent_bytes < self._room_bytes and allowed)
         wanted = (
             (self._doomed is None or self._requests.is_passing)
             and self._requests.untaken_bytes < GRAIN_BYTES

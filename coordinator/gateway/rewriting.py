@@ -23,7 +23,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.gateway.message import Edit, WireMessage, checked, reply_of
+from groupkeeper.coordinator.gateway.message import (
+    ENDS_EARLY,
+    Edit,
+    WireMessage,
+    ends_early,
+    reply_of,
+)
 from groupkeeper.coordinator.handlers.configs.resources import ResourceType
 from groupkeeper.coordinator.handlers.services import Endpoint
 from groupkeeper.protocol.errors import ProtocolError
@@ -61,15 +67,14 @@ def rewrite(key: int, version: int, reply: bytes, view: View) -> bytes:
     A reply without anything to change is returned as it is. Raises only ProtocolError, if the bytes
     of the upstream are not a valid reply.
     """
-    if key not in _CHANGES:
+    change = _CHANGES.get(key)
+    if change is None:
         return reply
-    what = f"a reply of API {key} v{version}"
-    return checked(lambda: _rewritten(key, version, reply, view), what)
-
-
-def _rewritten(key: int, version: int, reply: bytes, view: View) -> bytes:
-    message = reply_of(key, version, reply, MAX_ELEMENTS)
-    edits = _CHANGES[key](message, view)
+    try:
+        message = reply_of(key, version, reply, MAX_ELEMENTS)
+        edits = change(message, view)
+    except ENDS_EARLY:
+        raise ends_early(f"a reply of API {key} v{version}") from None
     return message.replaced(edits) if edits else reply
 
 
