@@ -30,9 +30,10 @@ from groupkeeper.coordinator.core.requests.membership import (
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics
 from groupkeeper.coordinator.daemon.process import calm_collector
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.handlers.exchange import ELEMENT_WEIGHTS
 from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.server import KafkaServer

@@ -48,7 +48,7 @@ from groupkeeper.coordinator.daemon.setting_names import coordinators_names, set
 from groupkeeper.coordinator.daemon.sources import loop_sources, metric_sources
 from groupkeeper.coordinator.daemon.systemd import READY, STOPPING, Systemd, reloading
 from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
-from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.bare_coordinator import BareCoordinator
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
@@ -203,7 +203,7 @@ class Daemon:
         self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
         self._storage = open_store(settings)
         self._topics = topics = _topics(settings)
-        self._coordinator = GroupCoordinator(self._storage, coordinator_config(settings), topics)
+        self._coordinator = BareCoordinator(self._storage, coordinator_config(settings), topics)
         self._coordinator.when_store_is_taken(self._store_taken)
         self._watch = watch
         allowed = allowed_connections(settings)

@@ -12,7 +12,7 @@ from groupkeeper.coordinator.daemon.logs import configure_logging
 from groupkeeper.coordinator.daemon.process import StartFailed
 from groupkeeper.coordinator.daemon.upstream import gateway_settings
 from groupkeeper.coordinator.daemon.upstream_journal import UpstreamJournal
-from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.bare_coordinator import BareCoordinator
 from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers
 from groupkeeper.coordinator.gateway.client import BrokerError
 from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
@@ -42,7 +42,7 @@ class _Stored:
 @asynccontextmanager
 async def opened_journal(
     settings: Settings, timeout_s: float
-) -> AsyncIterator[tuple[Journal, GroupCoordinator]]:
+) -> AsyncIterator[tuple[Journal, BareCoordinator]]:
     """Open the store and the journal as a start of the daemon does, but serve nobody.
 
     Raises RepairFailed if the start and the work of the caller together take longer than
@@ -52,12 +52,12 @@ async def opened_journal(
     configure_logging(settings.logging.model_copy(update={"level": "critical"}))
     topics = GatewayTopics()
     journal: UpstreamJournal | None = None
-    coordinator: GroupCoordinator | None = None
+    coordinator: BareCoordinator | None = None
     brokers: UpstreamBrokers | None = None
     try:
         async with asyncio.timeout(timeout_s):
             store = open_store(_without_sealing(settings))
-            coordinator = GroupCoordinator(store, coordinator_config(settings), topics)
+            coordinator = BareCoordinator(store, coordinator_config(settings), topics)
             await coordinator.start()
             brokers = await _brokers(settings, coordinator, topics)
             journal = UpstreamJournal(
@@ -92,7 +92,7 @@ def _without_sealing(settings: Settings) -> Settings:
 
 
 async def _brokers(
-    settings: Settings, coordinator: GroupCoordinator, topics: GatewayTopics
+    settings: Settings, coordinator: BareCoordinator, topics: GatewayTopics
 ) -> UpstreamBrokers:
     stored = _Stored()
     brokers = UpstreamBrokers(gateway_settings(settings), ObservedTopics(topics), stored)
@@ -108,7 +108,7 @@ async def _brokers(
 
 
 def _late(
-    timeout_s: float, coordinator: GroupCoordinator | None, journal: UpstreamJournal | None
+    timeout_s: float, coordinator: BareCoordinator | None, journal: UpstreamJournal | None
 ) -> str:
     late = f"not done within {timeout_s:g} s"
     if coordinator is None:

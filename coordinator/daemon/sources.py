@@ -15,7 +15,7 @@ from groupkeeper.storage.base import ROUND_TRIPS
 if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.metrics import Series, Source
     from groupkeeper.coordinator.daemon.process import LoopLag
-    from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+    from groupkeeper.coordinator.embed.bare_coordinator import BareCoordinator
     from groupkeeper.coordinator.runtime.stats import Stats
     from groupkeeper.coordinator.runtime.workshop import Workshop
     from groupkeeper.coordinator.server.stats import ServerStats
@@ -44,7 +44,7 @@ _STORE_GAUGES = {
 
 def metric_sources(
     server: ServerStats,
-    coordinator: GroupCoordinator,
+    coordinator: BareCoordinator,
     storage: OffsetStorage,
     backend: str,
 ) -> dict[str, Source]:
@@ -87,7 +87,7 @@ def _server_sources(stats: ServerStats) -> dict[str, Source]:
     }
 
 
-def _group_sources(coordinator: GroupCoordinator) -> dict[str, Source]:
+def _group_sources(coordinator: BareCoordinator) -> dict[str, Source]:
     return {
         "groups": lambda: {
             (group_type.value, state.value): float(count)
@@ -148,7 +148,7 @@ def _runtime_sources(stats: Stats) -> dict[str, Source]:
 
 
 def _storage_sources(
-    coordinator: GroupCoordinator, storage: OffsetStorage, backend: str
+    coordinator: BareCoordinator, storage: OffsetStorage, backend: str
 ) -> dict[str, Source]:
     def number(key: str) -> Source:
         def read() -> Series:

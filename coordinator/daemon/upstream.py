@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.cluster.topics import Topics
     from groupkeeper.coordinator.daemon.config import Settings
     from groupkeeper.coordinator.daemon.metrics import Series, Source
-    from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+    from groupkeeper.coordinator.embed.bare_coordinator import BareCoordinator
     from groupkeeper.coordinator.gateway.traffic import Traffic
     from groupkeeper.coordinator.server.server import KafkaServer
 
@@ -84,7 +84,7 @@ class Upstream:
         self,
         settings: Settings,
         services: Services,
-        coordinator: GroupCoordinator,
+        coordinator: BareCoordinator,
         topics: Topics,
     ) -> None:
         """Read the files of the settings. Raises StartFailed."""

@@ -21,7 +21,7 @@ from groupkeeper.coordinator.runtime.tickets import Ticket
 
 class Coordinator(Protocol):
     """The methods of the coordinator that handlers use
-    (``embed.group_coordinator.GroupCoordinator``).
+    (``embed.bare_coordinator.BareCoordinator``).
     """
 
     @property

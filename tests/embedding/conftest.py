@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage

@@ -12,9 +12,10 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.embed.commit_log import REPLAY_PARTITIONS, OffsetCommitLog, replay
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.messages import OffsetCommitData, OffsetFetchRequest
 from groupkeeper.coordinator.embed.offset_manager import OffsetManager
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage

@@ -11,9 +11,8 @@ import pytest
 from groupkeeper.coordinator.core.assignors.types import TopicPartition
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import LISTED_AT_ONCE, GroupCoordinator
 from groupkeeper.coordinator.embed.group_metadata import MemberState
-from groupkeeper.coordinator.embed.host_calls import LISTED_AT_ONCE
 from groupkeeper.coordinator.embed.messages import (
     HeartbeatRequest,
     JoinGroupRequest,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.messages import OffsetFetchRequest
 from groupkeeper.coordinator.embed.offset_manager import OffsetManager
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from tests.embedding.conftest import MakeStorage
 from tests.helpers.runtime.embedded import join, sync
 

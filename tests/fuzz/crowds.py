@@ -29,8 +29,9 @@ from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.daemon.process import calm_collector
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import SLOW_S

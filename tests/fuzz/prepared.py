@@ -31,8 +31,9 @@ from groupkeeper.coordinator.core.requests.membership import (
 )
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit
 from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch

@@ -215,7 +215,10 @@ ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
     ),
     "storage/event_log/sealing/abandoned": ("tests/storage/test_log_identity.py",),
     "storage/event_log/reader": _LOG,
-    "coordinator/embed/group_coordinator": ("tests/embedding/test_topics_come_later.py",),
+    "coordinator/embed/bare_coordinator": (
+        "tests/unit/coordinator/embed/test_group_coordinator.py",
+        "tests/embedding/test_topics_come_later.py",
+    ),
     "storage/backends/sqlite/store": ("tests/storage/test_store_files.py",),
     "storage/backends/sqlite/store_files": ("tests/storage/test_store_files.py",),
     "storage/file_lock": (

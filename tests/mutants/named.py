@@ -313,7 +313,7 @@ DURABILITY: Final = (
         "the clock of an append that failed stays in the log",
     ),
     Named(
-        "coordinator/embed/group_coordinator.py",
+        "coordinator/embed/bare_coordinator.py",
         "            or any(lane.is_writing(OffsetsAdopted) for lane in self._owner.lanes)\n",
         "",
         "a topic is deleted while an append of another lane may still lose the ids that its "

@@ -14,11 +14,12 @@ import pytest
 import uvloop
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.handlers.routes import Operation, Resource, Routes
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.handlers.table import APIS_SERVED
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.listener import Listener
 from groupkeeper.coordinator.server.server import KafkaServer

@@ -12,9 +12,10 @@ import pytest
 
 from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedOffset
 from groupkeeper.coordinator.core.routing import shard_of
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.messages import OffsetCommitData
 from groupkeeper.coordinator.embed.offset_manager import OffsetManager
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.metadata_store import OffsetAndMetadata

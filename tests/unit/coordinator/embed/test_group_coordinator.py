@@ -11,8 +11,9 @@ from groupkeeper.coordinator.core.requests.admin import DescribeGroup, ListGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics
 from groupkeeper.coordinator.core.routing import shard_of
-from groupkeeper.coordinator.embed import group_coordinator as service
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed import bare_coordinator as service
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.base import StorageLimits
 from tests.helpers.core.shard_driver import a_join
 from tests.helpers.runtime.coordinator import (

@@ -8,9 +8,10 @@ from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import Census, Tally
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.messages import OffsetCommitRequest
 from groupkeeper.coordinator.runtime.limit_log import WINDOW_S, LimitLog
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.runtime.embedded import a_commit

@@ -16,7 +16,8 @@ from groupkeeper.coordinator.core.consumer_records import (
 )
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from groupkeeper.storage.backends.metadata_store import OffsetAndMetadata
 from groupkeeper.storage.base import (

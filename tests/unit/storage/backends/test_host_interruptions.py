@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from tests.helpers.runtime.embedded import a_commit
 from tests.helpers.runtime.virtual_loop import VirtualClock, virtual_time, virtual_timer

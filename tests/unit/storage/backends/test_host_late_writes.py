@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.backends.host import MAX_CALLS, PersistentOffsetStorage
 from groupkeeper.storage.base import Batch, ShardAppend, StorageError, StoreIdentity
 from tests.helpers.core.records import commit as a_record

@@ -10,7 +10,8 @@ from collections import Counter
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.backends.host import MAX_CALLS, PersistentOffsetStorage
 from groupkeeper.storage.backends.metadata_store import GroupOffsets
 from tests.helpers.runtime.embedded import a_commit

@@ -1,0 +1,399 @@
+"""The coordinator in one object, without a wire: starts, stops, and passes requests to shards.
+
+The daemon uses ``submit`` for every request. A host uses the async methods of ``GroupCoordinator``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from groupkeeper.coordinator.cluster.end_samples import EndSampler
+from groupkeeper.coordinator.cluster.feed import ClusterFeed, NoTopics
+from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
+from groupkeeper.coordinator.cluster.topics import Topics
+from groupkeeper.coordinator.cluster.upstream_record import UpstreamRecord
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.shard import ClusterShard
+from groupkeeper.coordinator.core.declarations import ShardRoute
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.groups.census import Census, Tally
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.records import OffsetsAdopted
+from groupkeeper.coordinator.core.requests.admin import (
+    ListGroups,
+    ListGroupsResult,
+)
+from groupkeeper.coordinator.core.requests.request import Request
+from groupkeeper.coordinator.core.requests.topics import ChangeTopics
+from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.embed.life import Life
+from groupkeeper.coordinator.embed.parts import as_topics, check_parts
+from groupkeeper.coordinator.runtime.clock import Clock, LoopClock
+from groupkeeper.coordinator.runtime.group_loading import GroupLoader
+from groupkeeper.coordinator.runtime.lane import Observer
+from groupkeeper.coordinator.runtime.limit_log import LimitLog
+from groupkeeper.coordinator.runtime.listing import Collected, GroupsTicket, Listings
+from groupkeeper.coordinator.runtime.owner import ShardOwner
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.coordinator.runtime.shards import (
+    MakeShard,
+    group_shards,
+    make_cluster_shard,
+)
+from groupkeeper.coordinator.runtime.slot import Slot
+from groupkeeper.coordinator.runtime.stats import Stats
+from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, Place, Ticket
+from groupkeeper.storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
+from groupkeeper.storage.host_values import checked
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.core.events import Event
+
+MAX_ROUTED_GROUPS: Final = 100_000
+"""The most groups whose shard is cached. Without the cache, the hash of the group's id costs more
+than the rest of a heartbeat."""
+
+MAX_ROUTED_CHARS: Final = 128
+"""Longer ids are not cached, but hashed each time. With up to 4 bytes for a character, the cached
+ids need at most 65 MB."""
+
+
+class BareCoordinator:
+    """Groups and offsets over a storage: starts, stops, and passes requests to shards."""
+
+    def __init__(
+        self,
+        storage: OffsetStorage,
+        config: CoordinatorConfig | None = None,
+        topics: Topics | Mapping[str, int] | None = None,
+        *,
+        clock: Clock | None = None,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Create the coordinator. Nothing runs before ``start``.
+
+        Without ``topics`` every topic and partition exists. ``topics`` may also be a mapping of
+        names to numbers of partitions. Raises TypeError for any other type, and ValueError for
+        invalid topics.
+        """
+        check_parts(storage, config)
+        self.config = config or CoordinatorConfig()
+        self.topics = topics = as_topics(topics, self.config)
+        self.group_configs = GroupConfigStore(self.config.shards, self.config)
+        """The durable configs of single groups."""
+        self.upstream_record = UpstreamRecord()
+        """What is durable of the upstream cluster (gateway mode)."""
+        self._storage = storage
+        own_clock = LoopClock() if clock is None else None
+        self._clock: Clock = clock or cast("Clock", own_clock)
+        self._listings = Listings(self._clock, timer)
+        makers: dict[int, MakeShard] = {}
+        observer: Observer = NoTopics()
+        if topics is not None:
+            makers[CLUSTER_SHARD] = make_cluster_shard
+            observer = ClusterFeed(
+                topics,
+                self.group_configs,
+                self.upstream_record,
+                lambda image: self._owner.push_image(image),
+                lambda shard_id, settings: self._owner.push_settings(shard_id, settings),
+            )
+            topics.bind(self._submit_to_cluster)
+        limit_log = LimitLog(lambda: self._clock.now().monotonic_ms / 1000)
+        self._census = Census(
+            self.config.max_groups, self.config.max_metadata_bytes, limit_log.refused
+        )
+        make_groups = group_shards(self._census, are_topics_stored=storage.limits.keeps_topics)
+        makers |= dict.fromkeys(range(self.config.shards), make_groups)
+        self._observer = observer
+        self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
+        self._owner.recovery.held_elsewhere = self._census.forget
+        self.workshop = self._owner.workshop
+        """The computations that the core has asked for, and the patterns of all groups."""
+        self._places: dict[int, Place] = dict(self._owner.slots)
+        self._routed: dict[str, Place] = {}
+        self._group_loader: GroupLoader | None = None
+        if isinstance(storage, LoadsGroups):
+            self._group_loader = GroupLoader(
+                storage, observer, self.config, self._clock, self._group_read, timer
+            )
+            # A load may have left out a group. The next request for it must load it.
+            self._owner.recovery.before_answers = self._routed.clear
+        self._end_sampler: EndSampler | None = None
+        if topics is not None and self.config.end_offset_interval_ms > 0:
+            cluster = self._owner.slots[CLUSTER_SHARD]
+            self._end_sampler = EndSampler(topics, cluster.add_events, lambda: self.stats.loads)
+        self._sampling: asyncio.Task[None] | None = None
+        self._life = Life(
+            storage,
+            self.config,
+            self._owner,
+            own_clock,
+            loaded=self._loaded,
+            stopping=self._stopping,
+        )
+
+    # --- Life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, acquire the leases and load. Returns when every shard answers.
+
+        A busy store (a full disk, a locked database) and a failed load are retried without end. If
+        the call fails or is cancelled before the store is open, it may be repeated. If it fails or
+        is cancelled after that, the coordinator is stopped, and cannot be started again.
+
+        Raises StoreRefused if a person has to act, and StorageError if the store cannot be opened.
+        Raises RuntimeError if the coordinator was already started or stopped, or is stopped during
+        the call.
+        """
+        await self._life.start()
+
+    async def stop(self, timeout_ms: int | None = None) -> None:
+        """Stop the coordinator. Parked requests are refused, waiting records become durable, the
+        store folds, and the leases are released.
+
+        It ends within ``timeout_ms`` (by default ``drain_timeout_ms``), even if the store does not
+        answer. The first call begins the stop, and every call waits for its end. A call that is
+        cancelled does not cancel the stop. If a ``start`` is running, it raises RuntimeError.
+        """
+        await self._life.stop(self.config.drain_timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def _loaded(self) -> None:
+        """Create the configured topics and start to sample the ends. Called when every shard
+        answers.
+        """
+        if self.topics is not None:
+            await self.topics.ensure_configured()
+        if self._end_sampler is not None:
+            sampling = self._end_sampler.run(self.config.end_offset_interval_ms)
+            self._sampling = asyncio.get_running_loop().create_task(sampling)
+
+    def _stopping(self) -> None:
+        """Refuse later requests, and those that wait for the load of a group. Then write the last
+        ends of partitions to the event log.
+        """
+        self._places = dict.fromkeys(self._places, Closed())
+        self._routed.clear()
+        if self._group_loader is not None:
+            self._group_loader.stop()
+        if self._sampling is not None and self._end_sampler is not None:
+            self._sampling.cancel()
+            for _ in self._end_sampler.sample():  # write the last ends to the log
+                pass
+
+    def _check_started(self) -> None:
+        self._life.check_started()
+
+    def add_cluster_events(self, events: list[Event]) -> bool:
+        """Write events that belong to no group. Return False if the cluster shard is not loaded, or
+        there is none."""
+        slot = self._owner.slots.get(CLUSTER_SHARD)
+        return slot is not None and slot.add_events(events)
+
+    def next_deadline(self) -> int | None:
+        """Return the time of the next session, rebalance or retention deadline (monotonic ms), or
+        None if there is none. The time may be too early, but never too late.
+        """
+        return self._owner.next_deadline()
+
+    async def clock_moved(self) -> None:
+        """Expire everything that is due. A host calls this after it moved its own clock. Returns
+        when the changes are durable.
+        """
+        await self._owner.clock_moved()
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the coordinator runs and every shard answers."""
+        return self.not_ready is None
+
+    @property
+    def not_ready(self) -> str | None:
+        """The reason why groups are not served, in one line. None if they are served."""
+        if self.start_waits_for or not self._life.is_running:
+            return self.start_waits_for or "the coordinator is not running"
+        if self.refusal:
+            return self.refusal
+        loading = self._owner.loading_count()
+        if not loading:
+            return None
+        problem = self._owner.recovery.problem
+        if problem:
+            return f"the store failed, and its shards are loaded again: {problem}"
+        return f"{loading} of {len(self._owner.slots)} shards are loading"
+
+    @property
+    def start_waits_for(self) -> str:
+        """The reason why a start is still trying to open or load the store; empty if none is."""
+        return self._life.start_waits_for
+
+    @property
+    def refusal(self) -> str:
+        """The reason why a person must act before groups are served again; empty if nobody must."""
+        return self._owner.recovery.refusal
+
+    def when_store_is_taken(self, call: Callable[[], None]) -> None:
+        """Set the function to call when another process has written to a store that should have
+        only one owner (``StorageLimits.sole_owner``).
+
+        From then on the coordinator refuses every group, so that the two owners do not alternate.
+        ``not_ready`` returns the reason. The host can only stop the coordinator.
+        """
+        self._owner.recovery.store_taken = call
+
+    @property
+    def stats(self) -> Stats:
+        """The counters since the start."""
+        return self._owner.stats
+
+    @property
+    def _image(self) -> TopicImage:
+        return self._observer.image
+
+    # --- Requests ---------------------------------------------------------------------------------
+
+    def submit(self, request: Request, ticket: Ticket) -> None:
+        """Submit a request. The ticket gets exactly one answer, before ``submit`` returns if
+        nothing has to wait.
+
+        Before ``start`` every shard answers as if it were LOADING.
+        """
+        try:
+            place = self._routed[request.group_id]  # type: ignore[index]
+        except KeyError:  # the group has no slot yet, or the request names no single group
+            if request.route is ShardRoute.CLUSTER:
+                self._submit_to_cluster(request, ticket)
+                return
+            if request.route is ShardRoute.ONE:
+                place = self._places[request.shard_id]  # type: ignore[union-attr]
+                place.submit(request, ticket, self._clock.now())
+                return
+            if request.route is ShardRoute.EVERY:
+                self.submit_listing(request, Collected(ticket))  # type: ignore[arg-type]
+                return
+            place = self._route(request.group_id)  # type: ignore[arg-type]
+        place.submit(request, ticket, self._clock.now())
+
+    def submit_listing(self, request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
+        """Start a listing of the groups of all shards. ``ticket`` gets them in parts.
+
+        Returns a function that cancels the listing.
+        """
+        places = [self._places[shard_id] for shard_id in range(self.config.shards)]
+        if isinstance(places[0], Closed):
+            # All places are closed. A listing would skip each one and return an empty list.
+            ticket.resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
+            return lambda: None
+        return self._listings.begin(request, ticket, places)
+
+    def submit_all(self, requests: Sequence[Request], ticket: Ticket) -> None:
+        """Submit several requests. The ticket gets all answers in one list, in the order of the
+        requests.
+        """
+        Many(len(requests), ticket).begin(self.submit, requests)
+
+    async def ask(self, request: Request) -> Any:
+        """Submit a request of the core and wait for its result.
+
+        Raises RuntimeError before ``start`` and in another event loop. Raises TypeError for a field
+        of the wrong type. So do the other async methods.
+        """
+        request = checked(request, type(request))
+        self._check_started()
+        ticket = Awaited()
+        self.submit(request, ticket)
+        return await ticket.future
+
+    def _route(self, group_id: str) -> Place:
+        place = self._places[shard_of(group_id, self.config.shards)]
+        if self._group_loader is not None and isinstance(place, Slot):
+            place = self._group_loader.place_of(group_id, place)
+        self._remember(group_id, place)
+        return place
+
+    def _remember(self, group_id: str, place: Place) -> None:
+        if len(group_id) > MAX_ROUTED_CHARS:
+            return
+        if len(self._routed) >= MAX_ROUTED_GROUPS:
+            self._routed.clear()  # groups in use are added again by their next request
+        self._routed[group_id] = place
+
+    def _group_read(self, group_id: str, slot: Slot | None) -> None:
+        """Cache the slot of a group that was loaded. If the load failed, forget the group."""
+        if slot is None:
+            self._routed.pop(group_id, None)
+        else:
+            self._remember(group_id, slot)
+
+    def _submit_to_cluster(self, request: Request, ticket: Ticket) -> None:
+        place = self._places.get(CLUSTER_SHARD, Closed())  # a host without topics has no controller
+        if isinstance(request, ChangeTopics) and request.delete and self._lack_topic_ids():
+            self.stats.refused_loading += 1
+            self._owner.slots[CLUSTER_SHARD].refuse([(ticket, request.loading_answer())])
+            return
+        place.submit(request, ticket, self._clock.now())
+
+    def _lack_topic_ids(self) -> bool:
+        """Return True if a deletion of topics must wait until all offsets durably have topic ids.
+
+        A deletion finds offsets by these ids, and an append that stores them may still fail.
+        """
+        slot = self._owner.slots.get(CLUSTER_SHARD)
+        cluster = None if slot is None else slot.shard
+        if not isinstance(cluster, ClusterShard):
+            return False  # no controller, or a LOADING one, which answers by itself
+        return (
+            self._owner.loading_count() > 0
+            or any(shard.lacks_topic_ids(cluster.topics) for shard in self._shards())
+            or any(lane.is_writing(OffsetsAdopted) for lane in self._owner.lanes)
+        )
+
+    # --- For metrics ------------------------------------------------------------------------------
+
+    def groups_by_state(self) -> dict[GroupState, int]:
+        """Return the number of groups of all types in each state."""
+        counts = dict.fromkeys(GroupState, 0)
+        for (_, state), count in self.groups_by_type().items():
+            counts[state] += count
+        return counts
+
+    def groups_by_type(self) -> dict[tuple[GroupType, GroupState], int]:
+        """Return the number of groups of each type in each of its states."""
+        counts = Counter(Tally().by_state)
+        for shard in self._shards():
+            counts.update(shard.groups_by_type())
+        return dict(counts)
+
+    def offset_count(self) -> int:
+        """Return the number of committed offsets."""
+        return sum(shard.offset_count() for shard in self._shards())
+
+    def member_count(self) -> int:
+        """Return how many members the groups of this process have together."""
+        return sum(shard.member_count() for shard in self._shards())
+
+    @property
+    def groups_refused(self) -> int:
+        """The number of requests that were refused because of ``max_groups``."""
+        return self._census.refused
+
+    def live_groups(self) -> Iterator[Mapping[str, Group]]:
+        """Iterate over the groups of each shard that answers. They change as the loop runs."""
+        for shard in self._shards():
+            yield shard.groups
+
+    def is_loading(self, group_id: str) -> bool:
+        """Return True if the shard of a group does not answer, so that nobody knows the group."""
+        return self._owner.slots[shard_of(group_id, self.config.shards)].shard is None
+
+    def _shards(self) -> Iterator[Shard]:
+        for slot in self._owner.slots.values():
+            if isinstance(slot.shard, Shard):
+                yield slot.shard
