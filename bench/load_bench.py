@@ -19,6 +19,7 @@ from bench.storage_bench import IDENTITY, SHARDS, commit
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.daemon.process import calm_collector
 from groupkeeper.coordinator.runtime.loading import Slicer, load_records
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, ShardAppend
@@ -77,4 +78,5 @@ async def main(directory: Path, rows: int) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
+        calm_collector()  # as the daemon does before a load
         asyncio.run(main(Path(name), int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))

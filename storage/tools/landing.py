@@ -118,9 +118,8 @@ class _Landing:
             if found.lost is not None and self._recorded is not None:
                 self.elsewhere.add(self._recorded)
             before = work.progress.sealed_seq
-            work.step(
-                inf
-            )  # in one go, because a topic is searched for the seq at which a step begins
+            # one step, because a topic is searched for the seq at which a step begins
+            work.step(limit_s=inf)
             work.finish(inf)
             return work.progress.sealed_seq - before
         finally:
