@@ -34,13 +34,23 @@ def _defaults() -> dict[str, str]:
     return {found[1]: found[2] for found in lines if found is not None}
 
 
+_OPTIONS = {
+    "--driver-memory": "spark.driver.memory",
+    "--driver-java-options": "spark.driver.extraJavaOptions",
+}
+"""The options of ``spark-submit`` that stand for settings of which we have our own."""
+
+
 def _arguments(text: str) -> Iterator[tuple[str, str]]:
     """Return the settings among the arguments of ``spark-submit``."""
     words = iter(shlex.split(text))
     for word in words:
-        if word in ("--conf", "-c"):
-            key, _, value = next(words, "").partition("=")
-            yield key, value
-        elif word.startswith("--conf="):
-            key, _, value = word.removeprefix("--conf=").partition("=")
+        option, has_value, value = word.partition("=")
+        if option not in ("--conf", "-c", *_OPTIONS):
+            continue
+        value = value if has_value else next(words, "")
+        if option in _OPTIONS:
+            yield _OPTIONS[option], value
+        else:
+            key, _, value = value.partition("=")
             yield key, value

@@ -105,6 +105,9 @@ def test_settings_of_the_user_win(settings, monkeypatch, tmp_path):
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f'--conf {SHUFFLE}=8 --conf="{JVM}=-Xss4m" shell')
     found = settings(input_bytes=0)
     assert (found[SHUFFLE], found[JVM], found[UI]) == ("8", "-Xss4m", "true")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 5g --driver-java-options=-Xa shell")
+    found = settings(input_bytes=0)
+    assert (found[MEMORY], found[JVM]) == ("5g", "-Xa")
     assert settings(settings={SHUFFLE: "9"})[SHUFFLE] == "9"
     assert settings(driver_memory="4g")[MEMORY] == "4g"
 
