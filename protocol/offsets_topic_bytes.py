@@ -6,7 +6,7 @@ versions of Kafka 4.3: offsets, classic groups and consumer groups. It reads bac
 Kafka's schemas have no place for a few values of ours. They are in a tagged field, ``OURS``, behind
 Kafka's own fields. Kafka's readers skip tags that they do not know.
 
-Long because each kind of value is written and read here, side by side.
+This file is long because each kind of value is written and read here, side by side.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class GroupBytes(NamedTuple):
 
 
 class MemberBytes(NamedTuple):
-    """The value of a member of a consumer group, without its assignment."""
+    """The value of a record about a member of a consumer group. Its assignment has a record too."""
 
     instance_id: str | None
     rack_id: str | None

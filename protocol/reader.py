@@ -12,7 +12,7 @@ that is not UTF-8 is replaced, any negative classic length is null, and a compac
 32,767 bytes. It is stricter than Kafka in one point: a known tag must fill exactly its announced
 size. Durations and times are plain integers of milliseconds, whatever kio annotates.
 
-Long because it has a reading function for each type of a field.
+This file is long because it has a reading function for each type of a field.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ class StorageLimits(msgspec.Struct, frozen=True):
     """Largest encoded size of one batch. The core refuses a request that would write more."""
     one_lane: bool
     """True: one append writes all shards of the process, so the process has one queue of appends.
-    Every backend here does this. False: an append writes one shard, and each shard has a queue of
-    its own."""
+    False: an append writes one shard, and each shard has a queue of its own. Of the backends here,
+    only topics of Kafka do this."""
     fold_after_requests: int = 0
     """The number of requests up to which nothing is folded. If more written requests than this are
     not folded yet, the caller passes all shards to an append, and the append also writes the

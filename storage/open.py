@@ -3,7 +3,7 @@
 An installed package may add backends of its own, by an entry point of the group
 ``groupkeeper.storage`` (docs/how-to/add-a-backend.md#packages).
 
-Long because each backend has a few lines here that import it.
+This file is long because each backend has a few lines here that import it.
 """
 
 from __future__ import annotations

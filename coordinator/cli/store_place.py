@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class StorePlace(NamedTuple):
-    """Where a store is. As text it is for messages and plans, without a password."""
+    """Where a store is. Its text (``str``) is without a password, for messages and plans."""
 
     where: Path | str
     """A path, or a URL."""

@@ -1,4 +1,4 @@
-"""Events: facts for the log. State is never restored from them.
+"""Events: facts for the log. The coordinator never loads its state from them.
 
 The writer that appends an event adds the fields common to all (``log_id, seq, ts_ms, shard,
 lease_epoch``). The classes here have the fields that the core knows. Commits are not here:
@@ -88,7 +88,9 @@ class CommitRejected(_Event, frozen=True, kw_only=True, tag="commit_rejected"):
 
 
 class MemberFenced(_Event, frozen=True, kw_only=True, tag="member_fenced"):
-    """A member was refused: another client replaced it, or its generation is over."""
+    """A request of a member was refused: the member is unknown or was replaced, its generation or
+    epoch is over, or there is no room for it (``error``).
+    """
 
     error: str
     count: int = 1

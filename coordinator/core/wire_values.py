@@ -40,12 +40,12 @@ def whole_number(name: str, value: object, *, least: int, most: int | None = Non
 
 
 def int32(name: str, value: object) -> int:
-    """Return an argument that fits into 32 bits with a sign."""
+    """Return an argument that is a signed integer of 32 bits. Errors as in ``whole_number``."""
     return whole_number(name, value, least=INT32_MIN, most=INT32_MAX)
 
 
 def int64(name: str, value: object) -> int:
-    """Return an argument that fits into 64 bits with a sign."""
+    """Return an argument that is a signed integer of 64 bits. Errors as in ``whole_number``."""
     return whole_number(name, value, least=INT64_MIN, most=INT64_MAX)
 
 

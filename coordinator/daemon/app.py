@@ -3,7 +3,7 @@
 start:  bind both ports -> answer HTTP -> open and load the store -> listen for Kafka -> READY
 stop:   stop accepting -> answer parked requests, write pending records -> close the store -> exit 0
 
-Long because it is the one place that puts all parts together.
+This file is long because it is the one place that puts all parts together.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``config_load`` reads them from file and environment; ``config.example.toml`` and the table in
 ``docs/reference/settings.md`` are printed from here.
 
-Long because it is a list: every setting with its reason.
+This file is long because it is a list: every setting with its reason.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The daemon counts in plain integers and ``Histogram``. ``exposition`` reads them at each scrape,
 through the sources that the composition root passes.
 
-Long because it is one table: every metric with its help and its advice.
+This file is long because it is one table: every metric with its help and its advice.
 """
 
 from __future__ import annotations

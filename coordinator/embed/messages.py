@@ -4,7 +4,7 @@ Most fields have defaults. A response has the result in ``error_code``, which a 
 ``raise_for_error`` turns an error code into an exception. ``to_core`` and ``of`` translate for
 GroupCoordinator.
 
-Long because it is a list: every call of a host, with its request and its response.
+This file is long because it is a list: every call of a host, with its request and its response.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NOBODY: Final = Client("", "")
 
 
 def checked_request(request: object, kind: type[_T]) -> _T:
-    """Return a host's request with its values checked. Raises TypeError for another type."""
+    """Return a host's request with its values checked. Raises TypeError if it is not a ``kind``."""
     if not isinstance(request, kind):
         raise TypeError(f"this call needs a {kind.__name__}, not {request!r}")
     return checked(request, kind)

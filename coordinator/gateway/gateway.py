@@ -6,7 +6,7 @@ program uses the port, we log this and try again. After a restart the listeners 
 open before that of our own node, so that no client that comes back is refused. Metadata shows them
 only when the upstream has the broker.
 
-Long because it connects all parts of a gateway.
+This file is long because it connects all parts of a gateway.
 """
 
 from __future__ import annotations

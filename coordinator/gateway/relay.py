@@ -10,8 +10,8 @@ of a frame. It reports these bytes to the budget of all connections (``server.bu
 
 An error closes these two connections, and no other one.
 
-Long because the order of replies, the flow of bytes and the end of both connections share one
-state.
+This file is long because the order of replies, the flow of bytes and the end of both connections
+share one state.
 """
 
 from __future__ import annotations

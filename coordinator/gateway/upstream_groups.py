@@ -64,7 +64,10 @@ CommitErrors: TypeAlias = Mapping[tuple[str, int], int]
 
 
 class UpstreamGroups:
-    """Reads and writes groups in the upstream. Every call raises BrokerError or GroupsError."""
+    """Reads groups of the upstream, and commits their offsets there.
+
+    Each call may raise BrokerError or GroupsError.
+    """
 
     def __init__(self, cluster: AsksCluster) -> None:
         self._cluster = cluster

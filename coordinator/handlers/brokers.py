@@ -1,5 +1,5 @@
-"""The one broker that clients see: ourselves, under one id and address in every answer
-(docs/spec/cluster.md#metadata).
+"""The one broker that clients see: ourselves. It has one id, and the address that is configured or
+else the one that the client has connected to (docs/spec/cluster.md#metadata).
 """
 
 from __future__ import annotations

@@ -36,8 +36,9 @@ class Clock(Protocol):
 class LoopClock:
     """The real clocks, read once per turn of the loop.
 
-    Everything in one turn happens at one instant. The first reading of a turn schedules a callback
-    at the start of the next turn. A timer wakes a loop that sleeps.
+    All calls of ``now`` in one turn return the same time. The first one reads the clocks. A
+    callback at the start of the next turn makes the next call read them again. A timer wakes an
+    idle loop. Otherwise the process would seem to have been stopped all that time.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ A lane is a queue of appends. A storage that writes all shards in one transactio
 all of them. A storage that writes one shard at a time has one lane for each shard. A slot is the
 place of one shard in this process.
 
-Long because the gathering append, the append in flight and the pauses share one state.
+This file is long because the gathering append, the append in flight and the pauses share one state.
 """
 
 from __future__ import annotations

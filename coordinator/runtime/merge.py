@@ -60,9 +60,10 @@ class Merged(NamedTuple):
 class RefusalMerger:
     """Merges repeats of one refusal into one event with a count.
 
-    A window is the time in which repeats are only counted. Each member and error has a window, and
-    each group has one for each kind of failure. All windows are equally long, so the oldest one
-    ends first. If there are more than ``max_members`` windows, the oldest one ends early.
+    The first refusal opens a window, within which its repeats are only counted. For a member, a
+    repeat has the same error. For a group, a repeat has the same kind. All windows are equally
+    long, so the oldest one ends first. If there are more than ``max_members`` windows, the oldest
+    one ends early.
     """
 
     def __init__(self, window_ms: int, max_members: int) -> None:

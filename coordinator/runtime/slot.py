@@ -3,7 +3,7 @@
 The hot path of the daemon is ``Slot.submit``. Nothing in it awaits. A request that neither is
 parked nor waits for storage is answered before ``submit`` returns (docs/design.md#group-commit).
 
-Long because every request and every reply of a shard passes through these few fields.
+This file is long because every request and every reply of a shard passes through these few fields.
 """
 
 from __future__ import annotations

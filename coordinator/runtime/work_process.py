@@ -99,7 +99,10 @@ def orders_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def main(find: FindAssignor) -> None:
-    """Run the process."""
+    """Compute the orders that come on stdin, at a low priority, until it ends.
+
+    ``find`` returns the assignor of a name. What an assignor prints goes to stderr.
+    """
     ignore_stop_signals()
     with suppress(OSError):  # the process may not be allowed to change it
         os.nice(NICENESS)

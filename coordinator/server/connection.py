@@ -9,7 +9,8 @@ SyncGroup, Fetch...), a limit on waiting requests is reached, or the peer does n
 At the limits the server stops reading, so a peer slows down only itself. The connection reports the
 memory of its frames, requests and replies to the budget of all connections (``budget``).
 
-Long because the order of requests, the limits and the end of a connection share one state.
+This file is long because the order of requests, the limits and the end of a connection share one
+state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A coordinator for other people's tests: in their process, in memory, on a free loopback port.
 
-Real clients speak the real protocol to it. It has no process of its own, no HTTP port and no file.
-It does not wait three seconds before the first generation of a group, as a broker does. It imports
-nothing of the command line or of HTTP.
+Real clients speak the real protocol to it. It has no HTTP port and no file, and starts no process,
+except for large assignments. The first generation of a group begins at once, while a broker waits
+three seconds for more members. It imports nothing of the command line or of HTTP.
 
     async with GroupkeeperServer(topics={"orders": 12}) as server:
         consumer = AIOKafkaConsumer("orders", bootstrap_servers=server.bootstrap, group_id="g")
@@ -12,7 +12,7 @@ nothing of the command line or of HTTP.
 
 Both can inject faults: ``advance``, ``evict``, ``fail_storage``, ``delay``.
 
-Long because it is the whole API of the test server, with and without a loop.
+This file is long because it is the whole API of the test server, with and without a loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The HTTP port of the daemon. It accepts at once; uvicorn is imported when it is first needed.
+"""The HTTP port of the daemon. It accepts at once, and uvicorn is imported later.
 
 uvicorn and Starlette take 50 ms of processor time to import. After a crash every group waits for
 the start, so the import waits until the daemon is ready, or until somebody connects.

@@ -285,9 +285,10 @@ def _sync(path: Path) -> None:
 
 
 def _settings(source: ClusterEndpoint) -> dict[str, Any]:
-    """Return the settings for aiokafka: those of kafka-python, and the files for TLS.
+    """Return the settings for aiokafka. They are those for kafka-python, but with a context for
+    TLS in place of the files for TLS.
 
-    Raises DumpError.
+    Raises DumpError if one of these files cannot be read.
     """
     settings = source.settings()
     found = {name: value for name, value in settings.items() if not name.startswith("ssl_")}

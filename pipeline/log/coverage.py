@@ -14,7 +14,7 @@ Two kinds of events are not missing:
 
 Imported logs count from 1 as well.
 
-Long because each way in which numbers can be missing is a case of its own.
+This file is long because each way in which numbers can be missing is a case of its own.
 """
 
 from __future__ import annotations
@@ -143,7 +143,10 @@ class _Held(NamedTuple):
 
 
 class Coverage:
-    """Says which events are there and which are missing, from all segments that bronze has."""
+    """Computes which events of each log bronze has, and which are missing.
+
+    The input is all segments that bronze has, and those that it should have.
+    """
 
     def __init__(self, segments: Iterable[HeldSegment]) -> None:
         """The segments may be in any order."""

@@ -38,8 +38,8 @@ class IncidentBounds(BaseModel):
         10,
         ge=1,
         description="A partition is stalled if its offset does not move for so long, while its "
-        "group commits other partitions. No poll takes as long: the default is twice "
-        "`max.poll.interval.ms` (5 minutes).",
+        "group commits other partitions. The default is twice `max.poll.interval.ms` (5 minutes), "
+        "so a slow poll is no stall.",
     )
     stalled_messages: int = Field(
         100,
@@ -63,7 +63,8 @@ class IncidentBounds(BaseModel):
         100_000,
         ge=1,
         description="A rewind or a skip of so many messages is an incident. A smaller one is often "
-        "a retry. The tables have no skips of members below 100,000 messages.",
+        "a retry. The tables do not record smaller skips of members, so a lower bound finds no "
+        "more of those.",
     )
     refused_commits: int = Field(
         10,
@@ -93,8 +94,8 @@ class IncidentBounds(BaseModel):
         60,
         ge=1,
         description="An incident about a rewind, a skip, a storm or refused commits ends so long "
-        "after the last of them. So each run of an hourly job sees it. Another rewind, skip, storm "
-        "or refusal in this time belongs to the same incident.",
+        "after the last of them. So a pipeline that runs every hour sees each one open. "
+        "Another rewind, skip, storm or refusal in this time belongs to the same incident.",
     )
     groups: tuple[GroupBounds, ...] = Field(
         (),

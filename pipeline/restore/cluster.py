@@ -4,7 +4,8 @@ It uses only kafka-python, which reads and writes all values exactly. confluent-
 to all metadata that it commits, cuts metadata that it reads at the first NUL, reads one group at a
 time, and cannot delete offsets.
 
-Long because the connection to a server, the requests and the names of errors belong together.
+This file is long because the connection to a server, the requests and the names of errors belong
+together.
 """
 
 from __future__ import annotations

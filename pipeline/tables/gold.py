@@ -6,7 +6,7 @@ offsets is the number of messages between them, unless the topic is compacted or
 Everything about commits is computed from one table of sums, ``minutes``. The sums of several
 batches can be added. So a new batch costs as much as its own events, not as much as its whole day.
 
-Long because it is a list: one function for each table.
+This file is long because it is a list: one function for each table.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ carried events, or from the whole history.
 A table shows each day's state at the end of that day. A session of three days has a row on each of
 them, and only the last row has its end.
 
-Long because it is a list: one function for each table.
+This file is long because it is a list: one function for each table.
 """
 
 from __future__ import annotations

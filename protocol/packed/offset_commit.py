@@ -184,7 +184,7 @@ class CommitShape:
     def pack_accepted(
         self, correlation_id: int, throttle_time_ms: int, topics: list[CommitTopic]
     ) -> bytes:
-        """Return the frame of the reply to a commit of this shape whose offsets are stored."""
+        """Return the frame of the reply that accepts all partitions of a commit of this shape."""
         body = self._accepted
         if body is None:
             body = self._accepted = _pack_error(self.version, topics, 0)

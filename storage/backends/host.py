@@ -19,7 +19,8 @@ others:
   far. Offsets of a missing or deleted topic stay in the host's store.
 - There is no event log, so no ``commit_log``.
 
-Long because each call to the host's store needs its own rule for failures and late ends.
+This file is long because each call to the host's store needs its own rule for failures and late
+ends.
 """
 
 from __future__ import annotations

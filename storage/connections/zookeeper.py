@@ -12,7 +12,8 @@ If the connection breaks, calls that only read are sent again. The outcome of a 
 unknown. So the write is sent again, too. If the second attempt is refused, the content of the node
 shows whether the first one succeeded.
 
-Long because every call of a session is here, with its repetition after an answer was lost.
+This file is long because every call of a session is here, with its repetition after an answer was
+lost.
 """
 
 from __future__ import annotations

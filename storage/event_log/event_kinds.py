@@ -3,7 +3,7 @@
 ``docs/reference/events.md`` is printed from it. Tests compare it with the events that the daemon
 writes, and with the schema that the Spark jobs use to read segments.
 
-Long because it is one table: every kind and field with its meaning.
+This file is long because it is one table: every kind and field with its meaning.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class StoreName(NamedTuple):
         return f"{self.store}{_BEFORE_NODE}{self.node}" if self.node else self.store
 
     def may_be_one_chain(self, other: StoreName) -> bool:
-        """Return True unless the logs of these names certainly are of different chains."""
+        """Return False if stores or nodes differ: then no log follows one of the other name."""
         if not (self.store and other.store):
             return True
         is_same_node = self.node == other.node or not (self.node and other.node)

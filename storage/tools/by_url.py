@@ -1,4 +1,6 @@
-"""Check, repair and move the stores of URLs, as in the setting ``storage.url``."""
+"""Tools for the store of a URL (as in the setting ``storage.url``): check it, repair it, move it,
+and write its events into files.
+"""
 
 from __future__ import annotations
 

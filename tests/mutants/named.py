@@ -3,7 +3,7 @@
 The text that is replaced stands exactly once in its file; when the code changes, the run says so.
 A call without its name is a tuple that nobody uses: so a statement is dropped without its lines.
 
-Long because it is one table, and every row has two texts and a reason.
+This file is long because it is one table, and every row has two texts and a reason.
 """
 
 from __future__ import annotations

@@ -249,7 +249,9 @@ def reports_folder(tables: str, to: Path | None, master: str | None) -> Path:
 
 
 def input_bytes_of(tables: str, master: str | None) -> int | None:
-    """Return the bytes that reports read; None if only Spark can say."""
+    """Return the size of the gold tables in bytes, an estimate of what a report reads; None if they
+    are not on this machine.
+    """
     from groupkeeper.pipeline.tables.last_run import bytes_below
 
     return bytes_below(f"{tables}/gold") if is_of_this_machine(master) else None

@@ -176,8 +176,10 @@ _Side: TypeAlias = "RegistryTarget | Cluster"
 def _moved(
     source: _Side, groups: Sequence[str], wanted: _Wanted
 ) -> tuple[dict[str, dict[Partition, Committed]], list[str]]:
-    """Return the offsets that the source's groups are to get at the target. Also return the names
-    of offsets that were left out."""
+    """Return the new offsets of each group: those of the source, shifted, with renamed topics.
+
+    Also return a line for each offset that was left out, because it would be out of range.
+    """
     from groupkeeper.coordinator.cli.zookeeper.registry_target import shifted
     from groupkeeper.pipeline.restore.plan import renamed
 

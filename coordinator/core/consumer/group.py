@@ -227,7 +227,7 @@ class ConsumerGroup(Group):
         self.count_assigned(self.assigned_bytes + added_bytes)
 
     def _restate(self) -> None:
-        """Compute the state and the size of the group from its saved state
+        """Update ``state`` and ``size_bytes`` after a change of the members or epochs
         (docs/spec/consumer-groups.md#model).
         """
         if not self.members:

@@ -1,8 +1,8 @@
-"""The target assignment of a consumer group: the input for the assignor, and the use of its result.
+"""The target assignment of a consumer group: makes the input for the assignor, and compares the
+result with what the members have.
 
 See docs/spec/consumer-groups.md#heartbeat, step 8. A small target is computed at once. A large one
-is work for the runtime (``assignment_work``), and so is one whose assignor is in another
-distribution.
+is work for the runtime (``assignment_work``). So is every target of an assignor that is not ours.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Census:
         self.tallies[shard_id] = tally
 
     def forget(self, shard_id: int) -> None:
-        """Forget a shard whose groups are now another process's."""
+        """Stop counting a shard, because another process has its groups now."""
         self.tallies.pop(shard_id, None)
 
     @property

@@ -3,7 +3,7 @@
 See docs/spec/offsets.md#commit to #retention-time; Kafka's KafkaApis and
 OffsetMetadataManager.commitOffset.
 
-Long because all checks of a commit share one walk over its partitions.
+This file is long because all checks of a commit share one walk over its partitions.
 """
 
 from __future__ import annotations

@@ -119,10 +119,11 @@ class AlterGroupConfigsResult(ClusterResult, frozen=True):
 
 
 class AlterGroupConfigs(ClusterRequest, frozen=True):
-    """Change configs of groups (docs/spec/administration.md#group-configs). Each group is checked
-    on its own, and answers have the request's order.
+    """Change configs of groups (docs/spec/administration.md#group-configs).
 
-    No group occurs twice. ``validate_only`` returns the same answer but changes nothing.
+    Each group is checked on its own, and answers have the request's order. The handler has already
+    refused groups that occur twice. With ``validate_only`` the answer is the same, but nothing
+    changes.
     """
 
     groups: tuple[GroupConfigChange, ...]

@@ -42,8 +42,8 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _names(asked: set[int], services: Services) -> list[tuple[ResourceType, list[str]]]:
-    """Return the names of the resources of each type. There are no loggers to configure here, and
-    no client metrics.
+    """Return the names of the resources of each type that is asked for. There are no loggers to
+    configure here, and no client metrics.
     """
     found: dict[ResourceType, list[str]] = {
         ResourceType.TOPIC: list(services.topics.image.by_name),

@@ -3,7 +3,7 @@
 A life has a key until it ends. Each transaction that writes checks first that this key exists. No
 session and no TTL of Consul decides about a life.
 
-Long because every call of the journal is here.
+This file is long because every call of the journal is here.
 """
 
 from __future__ import annotations

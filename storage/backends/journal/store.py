@@ -5,7 +5,7 @@ registration of this process, its life, has not ended (``storage.leases.lives``)
 writes one value for each group that changed, and deletes the entry (``life_journal``). See
 docs/decisions/0035-journal.md.
 
-Long because the life and the append change the same few fields.
+This file is long because the life and the append change the same few fields.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A shared store in PostgreSQL: the calls of ``storage.backends.journal.driver`` as SQL. That file
 explains the words life, beat, journal and fold.
 
-Long because every call of the journal is here.
+This file is long because every call of the journal is here.
 """
 
 from __future__ import annotations

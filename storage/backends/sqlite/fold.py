@@ -183,8 +183,8 @@ class FoldMap:
         self._retry_groups = MAX_SLICE_GROUPS
 
     def note(self, row: int, changes: Changes) -> int:
-        """Add the changes of a row of the log. Return how many of its groups were unchanged before,
-        since they were folded.
+        """Add the changes of a row of the log. Return how many of its groups did not yet wait to be
+        folded.
         """
         made_dirty = 0
         for shard, group_id in changes.groups:

@@ -6,7 +6,7 @@ append is one statement, and a fold (which writes the present state of some grou
 The loop encodes both. Readers have their own connections: SQLite's write-ahead log (WAL) allows
 them to read while the thread writes.
 
-Long because opening, loading and appending share one connection and its counters.
+This file is long because opening, loading and appending share one connection and its counters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The tables of the SQLite backend, their migrations, and the checks before a file is opened."""
+"""The tables of the SQLite backend, their SQL and migrations, and the checks of a file that was
+just opened.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ nodes. That file explains the words life, beat, journal and fold.
 A life has a node until it ends. Each transaction that writes checks first that this node exists.
 The nodes of the store are not ephemeral, so no end of a ZooKeeper session can end a life.
 
-Long because every call of the journal is here.
+This file is long because every call of the journal is here.
 """
 
 from __future__ import annotations

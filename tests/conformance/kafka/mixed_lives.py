@@ -10,7 +10,8 @@ In a part of the lives a group has an assignment interval. Requests then come in
 shorter than it, and time passes between them until it is over. In another part members have
 patterns, which both sides resolve beside the requests: each request is then followed by a pause.
 
-Long because a life needs all that a member of either protocol may do, and what it then knows.
+This file is long because a life needs all that a member of either protocol may do, and what it then
+knows.
 """
 
 from __future__ import annotations

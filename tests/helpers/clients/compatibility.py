@@ -1,6 +1,6 @@
 """What is shown with which client: the scenarios, and docs/use/compatibility.md made of them.
 
-Long because it is the list of all scenarios.
+This file is long because it is the list of all scenarios.
 
 The test run writes the document: every test of a scenario tells its outcome and the version of its
 client, and the end of the session puts them into the table. Rows of clients that did not run keep
