@@ -19,7 +19,7 @@ from groupkeeper.coordinator.core.step import Ticket
 def read_adoption(
     shard: ShardState, group: Group | None, request: ReadAdoption, ticket: Ticket
 ) -> None:
-    """Answer whether a group is here, and its mark."""
+    """Answer whether this shard has the group, and the state of the group's adoption mark."""
     state = shard.adoptions.state(request.group_id)
     shard.reply(ticket, ReadAdoptionResult(ErrorCode.NONE, group is not None, state))
 
@@ -28,7 +28,7 @@ def read_adoption(
 def mark_adoption(
     shard: ShardState, _group: Group | None, request: MarkAdoption, ticket: Ticket
 ) -> None:
-    """Set or clear the mark of an adoption that has begun."""
+    """Set or clear the mark that the adoption of a group has begun."""
     state = ADOPTION_BEGUN if request.begins else ""
     if shard.adoptions.state(request.group_id) != state:
         shard.record(AdoptionMark(request.group_id, state, shard.now.wall_ms))

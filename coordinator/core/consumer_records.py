@@ -64,7 +64,9 @@ class AssignedFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     previous_epoch: int
     assigned: PartitionEpochs = {}
     revoking: PartitionEpochs = {}
-    """The partitions that it has to give up. It owns them until it acknowledges this."""
+    """The partitions that the member has to give up. It owns them until it acknowledges the
+    revocation.
+    """
 
 
 class ConsumerGroupEpoch(
@@ -109,7 +111,9 @@ class ConsumerTarget(msgspec.Struct, frozen=True, tag="consumer_target", tag_fie
     group_id: str
     epoch: int
     computed_ms: int
-    """When the target was computed. The next computation has to wait for the interval."""
+    """When the target was computed. The next computation must not begin before
+    ``consumer_assignment_interval_ms`` has passed.
+    """
     members: dict[str, Partitions]
     """Only the members whose target changed."""
 
@@ -148,7 +152,7 @@ class SavedConsumerMember(msgspec.Struct, frozen=True, gc=False, omit_defaults=T
     """A member of a consumer group, with its assignment."""
 
     fields: ConsumerMemberFields
-    """Without the names that the member subscribes to. ``subscription`` has them."""
+    """The fields of the member without its topic names. ``subscription`` leads to the names."""
     subscription: int
     """The position of its list of names in ``ConsumerGroupRecord.subscriptions``."""
     current: AssignedFields
@@ -158,8 +162,8 @@ class SavedConsumerMember(msgspec.Struct, frozen=True, gc=False, omit_defaults=T
 class ConsumerGroupRecord(msgspec.Struct, frozen=True, tag="consumer_group", tag_field="record"):
     """Sets a whole consumer group. Its offsets stay. Key: group id.
 
-    Written when a group becomes a consumer group, and by a fold. The last ``GroupRecord`` or
-    ``ConsumerGroupRecord`` decides the type of a group.
+    Written when a group becomes a consumer group, and when the storage folds its log. The last
+    ``GroupRecord`` or ``ConsumerGroupRecord`` decides the type of a group.
     """
 
     group_id: str

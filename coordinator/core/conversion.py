@@ -231,7 +231,7 @@ def _trial_refusal(
     shard: ShardState, trial: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
     """Return the reason why the new member cannot join the converted group, or why the group cannot
-    be stored.
+    be stored. Return None if both are possible.
     """
     limits = shard.limits
     fields = admission.updated_fields(trial, request)
@@ -245,7 +245,10 @@ def _trial_refusal(
 def _upgrade(
     shard: ShardState, group: ClassicGroup, record: ConsumerGroupRecord, size_bytes: int
 ) -> ConsumerGroup:
-    """Convert a group. Its members notice it with their next heartbeats."""
+    """Convert a classic group, and return the consumer group. Its parked joins and syncs are
+    answered with REBALANCE_IN_PROGRESS. The other members notice the change with their next
+    heartbeats.
+    """
     for member in group.members.values():
         ticket = group.release_join(member)
         if ticket is not None:
@@ -271,7 +274,9 @@ def _upgrade(
 def join_consumer_group(
     shard: ShardState, group: ConsumerGroup, request: JoinGroup, ticket: Ticket
 ) -> None:
-    """Replace an Empty consumer group by a classic group. Its offsets stay."""
+    """Handle a JoinGroup to a consumer group. If the group is Empty, replace it by a classic group
+    that keeps the offsets. Otherwise the member joins as a classic member.
+    """
     if not group.is_empty():
         classic_members.join_group(shard, group, request, ticket)
         return
@@ -296,8 +301,8 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     (docs/spec/migration.md#downgrade). Return True if it was converted.
 
     ``by_replacement`` is True if a classic member took the place of a static one, and the target is
-    up to date. If no member waits for a partition, the members continue with it. In all other cases
-    a rebalance begins.
+    up to date. If in addition no member waits for a partition, the members continue with this
+    target. In all other cases a rebalance begins.
     """
     assert isinstance(group, ConsumerGroup), "only those have members of both protocols"
     members = group.members.values()

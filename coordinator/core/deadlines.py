@@ -18,8 +18,9 @@ SubjectKey: TypeAlias = tuple[str, str]
 """(group id, member id or "")."""
 
 NEXT_PORTION_MS = 1
-"""The delay before the next portion of work that is divided into steps. It is short, but the
-portion is in another step."""
+"""The delay before the next portion of work that is divided into steps. The shortest delay is
+enough: the portion is in another step.
+"""
 
 _COMPACT_ABOVE = 1_024
 """A heap with fewer entries is never compacted."""
@@ -33,14 +34,14 @@ class DeadlineKind(Enum):
     JOIN_PHASE = "join phase"
     SYNC_PHASE = "sync phase"
     MEMBER_REBALANCE = "member rebalance"
-    """A member of a consumer group has not given up what it had to."""
+    """A member of a consumer group has not given up the partitions that it had to."""
     MEMBER_JOIN = "member join"
     """A classic member of a consumer group has not joined again."""
     MEMBER_SYNC = "member sync"
     """A classic member of a consumer group has joined, and has not sent its SyncGroup."""
     RETENTION = "retention"
     SWEEP = "sweep"
-    """The next portion of a sweep that was split into steps."""
+    """The next portion of a sweep is due: it deletes offsets of deleted topics."""
 
 
 class Deadline(msgspec.Struct, eq=False, gc=False):
@@ -87,7 +88,7 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> Deadline | None:
-        """Remove and return the earliest deadline that was reached, or None.
+        """Remove and return the earliest deadline that was reached; None if there is none.
 
         If several have the same time, the deadline of a sync phase is last, because Kafka starts
         that timer after the timers of the sessions. So a member whose session ends at the same time

@@ -83,7 +83,7 @@ class GroupRequest(AnyRequest, frozen=True):
     group_id: str
     route = ShardRoute.GROUP
     if_absent: ClassVar[GroupType] = GroupType.CLASSIC
-    """The type whose function handles the request if the group does not exist."""
+    """The type of groups whose handler gets the request if the group does not exist."""
 
 
 class GroupWrite(GroupRequest, frozen=True):

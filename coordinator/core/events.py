@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.requests.client import Client
 
 MAX_REASON_LENGTH = 255
-"""A client's reason is cut to so many characters. Clients cut it to the same length (KIP-800)."""
+"""The most characters of a client's reason that an event has. Clients cut it to the same length
+(KIP-800).
+"""
 
 
 def quoted(text: str) -> str:
@@ -121,15 +123,17 @@ class MemberEvicted(_Event, frozen=True, kw_only=True, tag="member_evicted"):
 
 
 class RebalanceStart(_Event, frozen=True, kw_only=True, tag="rebalance_start"):
-    """A join phase began, or a new epoch of a consumer group. ``member_id`` caused it."""
+    """A join phase of a classic group began, or a new epoch of a consumer group. ``member_id`` is
+    the member that caused it.
+    """
 
     reason: str
     members: int = 0
 
 
 class RebalanceEnd(_Event, frozen=True, kw_only=True, tag="rebalance_end"):
-    """A join phase ended, or all members of a consumer group have followed. ``duration_ms`` counts
-    from the start.
+    """A join phase of a classic group ended, or all members of a consumer group reached their
+    target assignment. ``duration_ms`` counts from the start of the rebalance.
     """
 
     duration_ms: int
@@ -153,15 +157,16 @@ class Assignment(_Event, frozen=True, kw_only=True, tag="assignment"):
 
 
 class TargetAssignment(_Event, frozen=True, kw_only=True, tag="target_assignment"):
-    """A consumer group got a new target assignment. Its members follow one by one."""
+    """A consumer group got a new target assignment. Its members move to this target one by one."""
 
     assignor: str
     members: int
     changed_members: int
     """The number of members whose target changed."""
     targets: dict[str, dict[str, list[int]]] | None = None
-    """member id -> topic -> partitions, only of these members; None if they are too large to be
-    listed in one step."""
+    """member id -> topic -> partitions, only for members whose target changed. None if the targets
+    are too large to be listed in one step.
+    """
 
 
 class AssignmentFailed(_Event, frozen=True, kw_only=True, tag="assignment_failed"):
@@ -235,13 +240,13 @@ class LostTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class OffsetExpired(_Event, frozen=True, kw_only=True, tag="offset_expired"):
-    """Retention deleted committed offsets of a group. The values are their last."""
+    """Retention deleted committed offsets of a group. ``topics`` has their last values."""
 
     topics: list[LostTopic]
 
 
 class OffsetDeleted(_Event, frozen=True, kw_only=True, tag="offset_deleted"):
-    """Committed offsets of a group were deleted. The values are their last."""
+    """Committed offsets of a group were deleted. ``topics`` has their last values."""
 
     topics: list[LostTopic]
     reason: str
@@ -264,8 +269,8 @@ class EndTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class EndOffset(_Event, frozen=True, kw_only=True, tag="end_offset"):
-    """A sample of the ends of partitions. It has those that changed since the last sample; after a
-    load it has all.
+    """A sample of the ends of partitions. It has the ends that changed since the last sample. The
+    first sample after a load has all ends.
     """
 
     topics: list[EndTopic]

@@ -69,8 +69,8 @@ class CoreLimits:
     """The most metadata of the members of all groups together. The assignments of all groups
     together have the same limit.
 
-    Metadata above 16 KiB may use half of it. Metadata up to 1 KiB is never refused because of it
-    (``census``).
+    Metadata of a member above 16 KiB may use only half of this limit. Metadata up to 1 KiB is never
+    refused because of this limit (``census``).
     """
     offset_metadata_max_bytes: int = number(4_096, least=0)
     """Counted in UTF-16 code units, despite its name (Kafka)."""

@@ -12,7 +12,9 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 MAX_LISTED = 2_000
-"""Groups in one reply. Listing them takes 1 ms of the event loop, and encoding them another."""
+"""The most groups in one reply. Listing them takes 1 ms of the event loop, and encoding them
+another.
+"""
 
 
 @handles(ListGroups)

@@ -22,7 +22,7 @@ NO_OFFSET = -1
 """The offset that means "none is stored", on the wire and as ``previous_offset``."""
 
 NO_LEADER_EPOCH = -1
-"""The client sent no leader epoch with its commit."""
+"""The leader epoch of a commit in which the client sent none."""
 
 
 class SavedMember(msgspec.Struct, frozen=True, gc=False):
@@ -67,8 +67,9 @@ because a commit makes many, and each is read several times.
 
 
 CommittedRow: TypeAlias = tuple[Any, Any, Any, Any, Any]
-"""A CommittedPartition for code that only passes its numbers on. mypyc would unpack and pack each
-int again."""
+"""The same tuple as CommittedPartition, for code that only passes its numbers on. With ``Any``,
+mypyc does not unpack and pack each int.
+"""
 
 
 class CommittedTopic(msgspec.Struct, frozen=True, gc=False, rename={"partitions": "rows"}):
@@ -137,11 +138,10 @@ class AdoptedTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 class OffsetsAdopted(msgspec.Struct, frozen=True, tag="offsets_adopted", tag_field="record"):
-    """Sets the topic id of offsets that were stored without one: the id of the topic with their
-    name. Keys: (group, topic, partition).
+    """Sets the topic id of offsets that were stored without one. Keys: (group, topic, partition).
 
-    Written if a host without topics committed, and topics were added later. An offset with an id
-    keeps it.
+    A host without topics stores offsets without ids. If the host gets topics later, each offset
+    gets the id of the topic of that name. An offset with an id keeps it.
     """
 
     group_id: str
@@ -175,10 +175,10 @@ GroupMetadata: TypeAlias = GroupRecord | ConsumerGroupRecord
 
 
 class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="record"):
-    """Sets everything of a group at once: the result of a storage's fold. Loads return it.
+    """Sets everything of a group at once. Keys: the group id, and every offset of the group.
 
-    Only the fold writes it (docs/design.md#fold), never a request. Keys: the group id, and every
-    offset of the group.
+    A storage that folds its log replaces the records of a group by this one (docs/design.md#fold).
+    Loads return it. No request writes it.
     """
 
     group_id: str
@@ -314,20 +314,21 @@ PENDING_RECORDS: Final = (PendingOffsets, PendingEnded, JournalPosition)
 
 
 ADOPTION_BEGUN: Final = "begun"
-"""Some of the group's offsets in the upstream may be here, and not all."""
+"""The copy of the group's offsets from the upstream has begun, and is not complete."""
 GROUP_REMOVED: Final = "removed"
 """The group was deleted here, so its offsets in the upstream are never adopted again."""
 
 
 class AdoptionMark(msgspec.Struct, frozen=True, gc=False, tag="adoption_mark", tag_field="record"):
-    """Sets what decides whether a group is adopted from the upstream. Key: group id.
+    """Sets the mark that decides whether a group is adopted: whether its offsets are copied from
+    the upstream cluster (docs/design.md#adoption). Key: group id.
 
-    Only gateway mode writes it. It outlives its group.
+    Only gateway mode writes it. The mark outlives its group.
     """
 
     group_id: str
     state: str
-    """``ADOPTION_BEGUN`` or ``GROUP_REMOVED``. Empty: it clears the key."""
+    """``ADOPTION_BEGUN`` or ``GROUP_REMOVED``. An empty state clears the mark."""
     since_ms: int
 
 

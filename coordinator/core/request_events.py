@@ -29,7 +29,7 @@ def add_created_event(
 def add_converted_event(
     shard: ShardState, request: JoinGroup | ConsumerGroupHeartbeat, before: Group, after: Group
 ) -> None:
-    """Add the event that this request changed the type of its group."""
+    """Add the event ``group_converted``: this request changed the type of its group."""
     shard.event(
         GroupConverted(
             group_id=after.group_id,

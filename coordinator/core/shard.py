@@ -73,7 +73,7 @@ BEHAVIOUR_OF: Final[dict[GroupType, Behaviour]] = {
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # the simulated worlds have one
 class Shard(ShardState):
-    """One shard. All times come from the argument ``now``."""
+    """One shard of groups. It reads no clock: all times come from the argument ``now``."""
 
     def new_group(self, group_id: str, group_type: GroupType) -> Group:
         return BEHAVIOUR_OF[group_type].create(group_id, self.tally)
@@ -156,7 +156,7 @@ class Shard(ShardState):
         return step
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        """Apply a new image of topics. Delete the offsets of deleted topics, some in each step."""
+        """Use a new image of topics. This and later steps delete the offsets of deleted topics."""
         self.now = now
         self.step = step = Step()
         was, self.image = self.image, image
@@ -230,8 +230,8 @@ class Shard(ShardState):
     # --- called by the owner of the shard ---
 
     def lacks_topic_ids(self, topics: Mapping[str, object]) -> bool:
-        """Return whether offsets without a topic id may have to get the id of one of these
-        topics.
+        """Return whether offsets may be stored without a topic id for the name of one of these
+        topics. These offsets must get the id.
         """
         return self.are_topics_stored and not self.names_without_id.isdisjoint(topics)
 

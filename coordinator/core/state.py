@@ -60,7 +60,7 @@ REMOVED_OFFSET_BYTES: Final = 40
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # the simulated worlds have one
 class ShardState:
-    """Groups, topics and deadlines of one shard. ``now`` and ``step`` are those of the current
+    """The groups, topics and deadlines of one shard. ``now`` and ``step`` belong to the current
     call.
     """
 
@@ -73,8 +73,8 @@ class ShardState:
         *,
         are_topics_stored: bool = True,
     ) -> None:
-        """Start without groups. Shards with one common limit on their number of groups have the
-        same census.
+        """Start without groups. ``census`` has the limits that all shards of a coordinator share.
+        Without one, this shard has limits of its own.
 
         If ``are_topics_stored`` is False, a topic that this process does not know may still exist.
         So the offsets of missing topics are kept.
@@ -102,14 +102,13 @@ class ShardState:
         self.retention_left: list[str] = []
         """Groups that the current retention pass has not examined yet."""
         self.sweep_left: list[str] = []
-        """Groups that may have offsets of deleted topics, or offsets without an id whose topic
-        exists.
+        """Groups that the current sweep has not examined yet. A sweep deletes the offsets of
+        deleted topics, and adds missing topic ids.
         """
         self.deleted_topics: set[str] = set()
         """Names of the topics that were deleted since the last sweep ended."""
         self.deleted_names: dict[str, str] = {}
-        """Topic id -> name, of the topics that were deleted last since the load. Events name them.
-        """
+        """Topic id -> name, for events. It has the last topics that were deleted since the load."""
         self.names_without_id: set[str] = set()
         """Topics whose stored offsets may have no topic id: a host or a store without topics wrote
         them."""
@@ -118,7 +117,7 @@ class ShardState:
         (docs/design.md#ends).
         """
         self.saved_ends: dict[tuple[str, int], int] = {}
-        """The ends that have a record of their own, because no stored offset holds them."""
+        """(topic id, partition) -> the end that a ``PartitionEnd`` record sets."""
         self.now = Now(0, 0)
         self.step: Step
         """The replies, records and events of the current call. Every entry point begins a
@@ -126,11 +125,13 @@ class ShardState:
         """
 
     def overrides_of(self, group: Group) -> GroupOverrides:
-        """Return the configs that this group has of its own. All others are None."""
+        """Return the configs that were set for this group. The others are None."""
         return self.overrides.get(group.group_id, NO_OVERRIDES)
 
     def find_topic(self, name: str, topic_id: str, *, by_id: bool) -> TopicInfo | None:
-        """Return a topic by the client's name or id for it, or None if it does not exist."""
+        """Return the topic with this name, or with this id if ``by_id`` is True. Return None if it
+        does not exist.
+        """
         image = self.image
         if image.accepts_any:
             return TopicInfo(name or topic_id, "", ANY_PARTITION)
@@ -139,15 +140,15 @@ class ShardState:
     # --- limits of all shards ---
 
     def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return True if a member may have metadata of ``size_bytes``. The metadata grows by
-        ``added_bytes``. Small metadata is always allowed.
+        """Return True if the metadata of a member may grow by ``added_bytes`` to ``size_bytes``.
+        Small metadata is always allowed.
         """
         is_free = size_bytes <= SMALL_METADATA_BYTES or added_bytes <= 0
         return is_free or self.census.admits_metadata(size_bytes, added_bytes)
 
     def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return True if a group may have assignments of ``size_bytes``. They grow by
-        ``added_bytes``. Small assignments are always allowed.
+        """Return True if the assignments of a group may grow by ``added_bytes`` to ``size_bytes``.
+        Small assignments are always allowed.
         """
         is_free = size_bytes <= SMALL_ASSIGNMENT_BYTES or added_bytes <= 0
         return is_free or self.census.admits_assignment(size_bytes, added_bytes)
@@ -160,9 +161,9 @@ class ShardState:
         self.step.replies.append(Reply(ticket, result, waits))
 
     def record(self, record: Record, size_bytes: int = SMALL_RECORD_BYTES) -> None:
-        """Change hard state: apply the record here, and add it to the step.
+        """Apply a record to the hard state, and add the record to the step.
 
-        ``size_bytes`` is about the size of the encoded record.
+        ``size_bytes`` is the approximate size of the encoded record.
         """
         self.apply(record)
         step = self.step
@@ -173,8 +174,8 @@ class ShardState:
         step.record_bytes += size_bytes
 
     def record_group_removed(self, group: Group) -> None:
-        """Record the deletion of a group with its offsets, also pending ones, and clear its
-        deadlines.
+        """Record the deletion of a group, with its offsets and its pending offsets. Clear its
+        deadlines. In gateway mode also record that the group is not adopted again.
         """
         assert not any(group.parked()), "a parked request would never be answered"
         for deadline in group.deadlines():
@@ -192,7 +193,7 @@ class ShardState:
         self.record(OffsetsRemoved(group.group_id, gone), size_bytes)
 
     def record_adopted(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
-        """Record that offsets without a topic id get the id of the topic with their name."""
+        """Record topic ids for offsets that have none. The topics are found by their names."""
         topics: dict[str, AdoptedTopic] = {}
         for name, partition, stored in offsets:
             topic_id = self.image.by_name[name].topic_id
@@ -210,7 +211,9 @@ class ShardState:
             step.events = [event]
 
     def begin_work(self, work: Work) -> None:
-        """Ask for a computation. ``work_done`` of the group's ``Behaviour`` gets its outcome."""
+        """Add a computation to the step. ``work_done`` of the group's ``Behaviour`` gets the
+        outcome.
+        """
         self.step.work = [*self.step.work, work]
 
     def arm(self, deadline: Deadline, at_ms: int) -> None:
@@ -285,8 +288,8 @@ class ShardState:
         return group
 
     def _group_of_type(self, group_id: str, group_type: GroupType) -> Group:
-        """Return the group, if it has this type. Otherwise create it: a group of another type is
-        replaced, and only its offsets stay.
+        """Return the group. If it is absent or has another type, create it with this type. Of a
+        group with another type only the offsets stay.
         """
         known = self.groups.get(group_id)
         if known is not None and known.group_type is group_type:
@@ -304,7 +307,7 @@ class ShardState:
 
     def members_removed(self, group: Group, *, by_replacement: bool = False) -> bool:
         """Convert a consumer group if only classic members are left. Return True if it was
-        converted. ``Shard`` implements this: it knows both types.
+        converted. ``Shard`` implements this with ``conversion.downgrade``.
         """
         raise NotImplementedError
 
@@ -459,7 +462,7 @@ class ShardState:
 
 
 def _count_metadata(group: Group, before: SavedOffset | None, metadata: str) -> None:
-    """Count the change of one offset's metadata."""
+    """Update the size of the group's offset metadata: one offset gets other metadata."""
     if before is not None and before.metadata:
         group.offset_metadata_bytes -= text_bytes(before.metadata)
     if metadata:

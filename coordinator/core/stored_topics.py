@@ -1,7 +1,7 @@
-"""All offsets of a large group, for an answer that is made in slices.
+"""All offsets of a large group, for an OffsetFetch whose answer is made in slices.
 
-The stored offsets are copied, but not turned into rows: 100,000 offsets take 2 ms instead of 50. A
-commit that comes during the answer is not in it.
+The stored offsets are copied, but not turned into rows: 100,000 offsets take 2 ms instead of 50. An
+answer does not contain commits that arrive while it is made.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The marks that a shard keeps about the adoption of its groups from the upstream (gateway mode).
 
-See docs/design.md#adoption and docs/design.md#hard-state: only ``ShardState.apply`` changes it.
+See docs/design.md#adoption and docs/design.md#hard-state: only ``ShardState.apply`` changes the
+marks.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Final
 from groupkeeper.coordinator.core.records import ADOPTION_BEGUN, GROUP_REMOVED, AdoptionMark
 
 CHARS_PER_PLACE: Final = 128
-"""A longer id takes several places among the groups that are remembered. Otherwise 100,000 ids of
-32,767 bytes would need 3 GB."""
+"""A group id takes one more place among the remembered groups for each so many characters.
+Otherwise 100,000 ids of 32,767 bytes would need 3 GB.
+"""
 
 
 class Adoptions:
@@ -42,10 +44,12 @@ class Adoptions:
         return "" if mark is None else mark.state
 
     def removal(self, group_id: str, now_ms: int, most: int) -> Iterator[AdoptionMark]:
-        """Yield the records that remember the removal of a group, and forget the oldest ones if
-        all need more than ``most`` places. The caller applies each before the next.
+        """Yield a record that remembers the removal of a group. Then yield records that forget the
+        oldest removals, while all need more than ``most`` places. The caller applies each record
+        before it asks for the next.
 
-        If the adoption of the group has begun, it is only cleared for another attempt.
+        Yield nothing if the adoption of the group has begun: the group is then deleted only for
+        another attempt.
         """
         if most == 0 or self.state(group_id) == ADOPTION_BEGUN:
             return
@@ -58,5 +62,5 @@ class Adoptions:
             yield AdoptionMark(oldest.group_id, "", now_ms)
 
     def records(self) -> Iterator[AdoptionMark]:
-        """Yield the records that lead to this state."""
+        """Yield records from which ``apply`` makes the same marks."""
         yield from self._marks.values()

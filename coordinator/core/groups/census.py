@@ -13,13 +13,13 @@ from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
 
 CHARS_OF_A_GROUP: Final = 512
-"""For each so many characters of its id, a group counts as one group more. With up to 4 bytes for a
-character, this is what a group costs. An id may have 32,767 bytes."""
+"""A group counts as one group more for each so many characters of its id: the characters take up to
+2 KB, as much as a group costs. An id may have 32,767 bytes."""
 
 SMALL_METADATA_BYTES: Final = 1_024
 """Metadata of one member up to this size is never refused because of other members.
 
-It is no more than the member itself costs.
+The member itself costs at least as much memory.
 """
 LARGE_METADATA_BYTES: Final = 16_384
 """Metadata of one member above this size may use only ``LARGE_SHARE`` of the limit.
@@ -36,7 +36,7 @@ from assigning."""
 
 
 Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
-"""The things that a census limits."""
+"""The things that a census limits, for all shards together."""
 
 
 class Tally:
@@ -113,8 +113,9 @@ class Census:
         return sum([tally.assigned_bytes for tally in self.tallies.values()])
 
     def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return True if there is room for metadata of ``size_bytes``, which grows by
-        ``added_bytes``. ``ShardState.admits_metadata`` does not ask for small metadata.
+        """Return True if the metadata of a member may grow by ``added_bytes`` to ``size_bytes``;
+        report the refusal if not. ``ShardState.admits_metadata`` allows small metadata without this
+        call.
         """
         share = 1.0 if size_bytes <= LARGE_METADATA_BYTES else LARGE_SHARE
         if self.metadata_bytes + added_bytes <= self.max_metadata_bytes * share:
@@ -123,8 +124,9 @@ class Census:
         return False
 
     def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return True if there is room for assignments of ``size_bytes``, which grow by
-        ``added_bytes``. ``ShardState.admits_assignment`` does not ask for small ones.
+        """Return True if the assignments of a group may grow by ``added_bytes`` to ``size_bytes``;
+        report the refusal if not. ``ShardState.admits_assignment`` allows small assignments without
+        this call.
         """
         share = 1.0 if size_bytes <= LARGE_ASSIGNMENT_BYTES else LARGE_SHARE
         if self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share:
@@ -133,7 +135,7 @@ class Census:
         return False
 
     def admits(self) -> bool:
-        """Return whether one more group may be created; count the refusal if not."""
+        """Return whether one more group may be created; count and report the refusal if not."""
         if self.groups + self.for_long_ids < self.max_groups:
             return True
         self.refused += 1

@@ -27,14 +27,14 @@ from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFe
 from groupkeeper.coordinator.core.step import Ticket
 
 GROUP_OVERHEAD_BYTES: Final = 512
-"""An upper bound of the record of a group without members, without its id."""
+"""An upper bound of the size of a group's record without its id and its members."""
 
 
 SAVED_OFFSET_BYTES: Final = 128
-"""An upper bound of one saved offset, without its metadata."""
+"""An upper bound of the size of one saved offset, without its metadata."""
 
 _SAVED_TOPIC_BYTES: Final = 16
-"""An upper bound of one saved topic, without its name and its offsets."""
+"""An upper bound of the size of one saved topic, without its name and its offsets."""
 
 _SHORT_CHARS: Final = 32
 _LONGEST_ESCAPE: Final = 6
@@ -187,7 +187,7 @@ class Group(ABC):
         tally.metadata_bytes -= self.metadata_bytes()
 
     def take_offsets(self, group: Group) -> None:
-        """Use the offsets of ``group`` from now on: the same group, before its type changed."""
+        """Use the offsets of ``group``, which this group replaces because its type changed."""
         self.offsets = group.offsets
         self.offset_bytes = group.offset_bytes
         self.offset_metadata_bytes = group.offset_metadata_bytes
@@ -231,7 +231,7 @@ class Group(ABC):
 
     @abstractmethod
     def epoch(self) -> int:
-        """Return the number that events call the generation of the group."""
+        """Return the generation of a classic group, or the group epoch of a consumer group."""
 
     @abstractmethod
     def epoch_of(self, member: Any) -> int:
@@ -243,7 +243,7 @@ class Group(ABC):
 
     @abstractmethod
     def listed(self) -> ListedGroup:
-        """Return the line of the group in ListGroups."""
+        """Return the fields of the group in the answer to ListGroups."""
 
     @abstractmethod
     def commit_error(self, request: OffsetCommit) -> ErrorCode:

@@ -55,7 +55,7 @@ class Portion:
         self._offsets -= count
 
     def count_bytes(self, size_bytes: int) -> None:
-        """Count what else the step writes."""
+        """Count bytes that the step writes in addition to the offsets."""
         self._bytes -= size_bytes
 
     def take(self, group_id: str, lost: Sequence[StoredOffset]) -> Sequence[StoredOffset]:

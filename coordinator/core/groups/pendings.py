@@ -86,8 +86,9 @@ class Pendings:
     def of_group(self, group_id: str, before: int | None = None) -> list[PendingOffsets]:
         """Return the pending offsets of a group, in the order of their arrival.
 
-        With ``before``, return only those that arrived earlier. This is called at the end of each
-        pending transaction, and a group may have thousands. So it does not look at later ones.
+        With ``before``, return only pending offsets with a smaller ``arrival``. This is called at
+        the end of each pending transaction, and a group may have thousands. So later ones are not
+        examined.
         """
         records = self._of_group.get(group_id)
         if records is None:
@@ -113,7 +114,7 @@ class Pendings:
         return self._bytes_of_group[group_id]
 
     def records(self) -> Iterator[PendingOffsets | JournalPosition]:
-        """Yield the records that lead to this state."""
+        """Yield records from which ``apply`` makes the same state."""
         yield from self.by_id.values()
         if self.journal is not None:
             yield self.journal

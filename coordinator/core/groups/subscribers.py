@@ -13,11 +13,12 @@ class Subscribers:
 
     def __init__(self) -> None:
         self._groups_of: dict[str, Set[str]] = {}
-        """The topics of which a group is the only one share one frozen set: a member may subscribe
-        to 20,000."""
+        """Topic -> group ids. The topics to which only one group subscribes share one frozen set,
+        because a member may subscribe to 20,000 topics.
+        """
 
     def change(self, group_id: str, was: Set[str], now: Set[str]) -> None:
-        """Replace the topics of a group. A deleted group has none."""
+        """Replace the topics ``was`` of a group by ``now``, which is empty for a deleted group."""
         groups_of = self._groups_of
         added = now - was
         alone = frozenset(added).difference(groups_of)
@@ -37,6 +38,6 @@ class Subscribers:
                 groups.remove(group_id)
 
     def of(self, topics: Iterable[str]) -> list[str]:
-        """Return the groups that subscribe to any of these topics, in order."""
+        """Return the ids of the groups that subscribe to any of these topics, sorted."""
         groups_of = self._groups_of
         return sorted({group for topic in topics for group in groups_of.get(topic, ())})

@@ -137,8 +137,9 @@ class Checked:
         """An upper bound of the size of the encoded record, without its instance id."""
         self.errors: PartitionErrors = {}
         self.lowers = False
-        """True if the commit may lower the end of a partition. It does if an offset replaces a
-        larger one, or replaces one that was the end by one that cannot be the end."""
+        """True if the commit may lower the end of a partition. It may if an offset replaces a
+        larger one, or if an offset without a topic id replaces one with an id.
+        """
         self.has_bare_topics = False
         """True if a topic is named without partitions."""
 
@@ -149,7 +150,7 @@ class Checked:
         self.size_bytes += TOPIC_BYTES + 6 * len(name) + PARTITION_BYTES * len(committed)
 
     def keep_all_but(self, refused: set[OffsetKey]) -> None:
-        """Drop the refused offsets from those to store."""
+        """Drop the refused offsets from the offsets to store."""
         kept = [
             (topic, [p for p in topic.partitions if (topic.topic, p[0]) not in refused])
             for topic in self.topics
@@ -239,8 +240,8 @@ def _goes_on(
 
 
 _AnyRow: TypeAlias = tuple[Any, Any, Any, Any]
-"""A CommitPartition whose numbers are passed on as they are. mypyc would unpack and pack each int
-again.
+"""The same tuple as CommitPartition, for code that only passes its numbers on. With ``Any``, mypyc
+does not unpack and pack each int.
 """
 
 
@@ -293,8 +294,8 @@ def _check_topic(
 
 
 def reaches_group(request: OffsetCommit, errors: PartitionErrors) -> bool:
-    """Return whether an existing partition is left to check. If none is, group and member are not
-    checked (docs/spec/offsets.md#commit, step 4).
+    """Return whether the request names a partition that exists. If it names none, the group and the
+    member are not checked (docs/spec/offsets.md#commit, step 4).
     """
     early = sum([error in _EARLY for error in errors.values()])
     return early < sum([len(partitions) for _, _, partitions in request.topics])
@@ -333,7 +334,7 @@ def refuse_too_much(
 
 
 class _Overlay(dict[int, SavedOffset]):
-    """The stored offsets of a topic, and above them the offsets of this commit.
+    """The stored offsets of a topic, updated by the offsets of this commit.
 
     It is for a commit that names a partition more than once: each offset replaces the one before
     it.
@@ -419,7 +420,9 @@ def _refuse(
 
 
 def not_existing(shard: ShardState, request: OffsetCommit) -> PartitionErrors:
-    """Reject the partitions that do not exist (docs/spec/offsets.md#commit, steps 2 and 3)."""
+    """Return errors for the partitions that do not exist (docs/spec/offsets.md#commit, steps 2 and
+    3).
+    """
     errors: PartitionErrors = {}
     by_id = request.by_topic_id
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):

@@ -85,7 +85,7 @@ class DescribeGroupResult(AnyResult, frozen=True):
 
 class DescribeGroup(GroupRead, frozen=True):
     """Describe one classic group (docs/spec/administration.md#describe-groups). ``with_waiting``
-    adds the members and topics that it waits for.
+    adds the members and topics that the group waits for.
     """
 
     with_waiting: bool = False

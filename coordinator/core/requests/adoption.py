@@ -12,13 +12,13 @@ class ReadAdoptionResult(AnyResult, frozen=True):
     """The answer to a ReadAdoption."""
 
     exists: bool = False
-    """The group is here, at least a part of it."""
+    """True if this shard has the group, or a part of it."""
     state: str = ""
     """``records.ADOPTION_BEGUN``, ``records.GROUP_REMOVED`` or empty."""
 
 
 class ReadAdoption(GroupRead, frozen=True):
-    """Read what decides whether a group is adopted."""
+    """Read whether the shard has a group, and the state of the group's adoption mark."""
 
     result = ReadAdoptionResult
 

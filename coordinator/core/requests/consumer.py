@@ -18,7 +18,9 @@ JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 """The epoch of a heartbeat that leaves."""
 STATIC_LEAVE_EPOCH: Final = -2
-"""The epoch of a static member that leaves for a short time, and of its heartbeat."""
+"""The epoch of a static member that left for a short time, and of the heartbeat with which it
+leaves.
+"""
 
 TopicPartitions: TypeAlias = tuple[str, tuple[int, ...]]
 """(topic id, partitions)."""
@@ -39,8 +41,8 @@ class ConsumerGroupHeartbeatResult(AnyResult, frozen=True):
 class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
     """Join a consumer group, stay in it, or leave it (docs/spec/consumer-groups.md#heartbeat).
 
-    The caller has made the checks that need no group (docs/spec/consumer-groups.md#validation). A
-    field that is None leaves what the member sent before.
+    The caller has made the checks that need no group (docs/spec/consumer-groups.md#validation). If
+    a field is None, the value that the member sent before stays.
     """
 
     member_id: str
@@ -54,8 +56,9 @@ class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
     subscribed_topic_regex: str | None
     """"" clears the pattern."""
     pattern_error: str | None
-    """The reason why the pattern does not compile, or None. The caller finds it, because the core
-    has no such library."""
+    """The reason why the pattern does not compile, or None. The caller compiles the pattern,
+    because the core has no library for this.
+    """
     server_assignor: str | None
     owned: tuple[TopicPartitions, ...] | None
     """The partitions that the member still has."""
@@ -71,8 +74,8 @@ class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
 
     @property
     def when_full(self) -> ErrorCode | None:  # type: ignore[override]  # others: a constant
-        """Return the refusal of a heartbeat that joins or leaves. None for any other heartbeat: a
-        refusal could end the member's session, and few of them write.
+        """Return the refusal of a heartbeat that joins or leaves. Return None for other heartbeats:
+        a refusal could end the member's session, and few such heartbeats write.
         """
         if self.member_epoch > JOIN_EPOCH:
             return None
@@ -93,11 +96,11 @@ class DescribedConsumerMember(NamedTuple):
     subscribed_topic_regex: str
     """"" if there is none, as in Kafka."""
     assignment: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """(topic id, topic, partitions) that it has, and those that it has to give up."""
+    """(topic id, topic, partitions) that the member has, with those that it has to give up."""
     target_assignment: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """The target of the member."""
+    """(topic id, topic, partitions) that the member will have when it reaches its target."""
     is_classic: bool
-    """It uses the classic protocol (version 1: member type 0 instead of 1)."""
+    """True if the member uses the classic protocol (version 1: member type 0 instead of 1)."""
 
 
 class ConsumerGroupDescribeResult(AnyResult, frozen=True):
@@ -111,7 +114,7 @@ class ConsumerGroupDescribeResult(AnyResult, frozen=True):
     assignor_name: str = ""
     members: tuple[DescribedConsumerMember, ...] = ()
     waiting: Waiting | None = None
-    """Only if it was asked for, and the group waits for members."""
+    """The members that the group waits for. None if there are none, or the request did not ask."""
 
     def replaced(self, code: ErrorCode, loads_again: bool) -> ConsumerGroupDescribeResult:
         """Return a refusal that keeps the group id."""

@@ -33,9 +33,9 @@ class OffsetCommitResult(AnyResult, frozen=True, gc=False):
         """Return COORDINATOR_LOAD_IN_PROGRESS if this process loads the shard again: the client
         then sends the commit here again.
 
-        After NOT_COORDINATOR it would look for the coordinator, and find this process again.
-        librdkafka then fails its own repetition of the commit, looks again, and so on without end.
-        It sends no heartbeat in this time, and loses its membership.
+        After NOT_COORDINATOR the client would look for the coordinator, and find this process
+        again. librdkafka then fails its own retry of the commit, and looks for the coordinator
+        again, without end. It sends no heartbeat in this time, and loses its membership.
         """
         return super().replaced(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loads_again else code, loads_again
@@ -53,7 +53,7 @@ class OffsetCommit(GroupWrite, frozen=True):
     by_topic_id: bool
     """Topics are named by id (OffsetCommit v10)."""
     retention_ms: Int64
-    """How long these offsets are kept, or -1 (OffsetCommit v2-4)."""
+    """How long these offsets are kept (OffsetCommit v2-4). -1 if the client did not say."""
     absent_group_error: ErrorCode
     """The error for a generation >= 0 if the group does not exist: GROUP_ID_NOT_FOUND, or
     ILLEGAL_GENERATION (v0-8).

@@ -1,5 +1,5 @@
-"""Requests about offsets in transactions. TxnOffsetCommit is a client's. The gateway makes the
-others, for the shard whose partition of the journal it reads.
+"""Requests about offsets in transactions. Clients send TxnOffsetCommit. The gateway makes the other
+requests, for the shard whose partition of the journal it reads (docs/design.md#journal).
 """
 
 # A class attribute that overrides a declaration is never assigned again.
@@ -52,14 +52,15 @@ class TxnOffsetCommit(GroupWrite, frozen=True):
     producer_epoch: Int16
     pending_id: str
     """The id that the journal's record has. The caller generates it, since the core has no
-    randomness. With a known id nothing changes."""
+    randomness. If offsets with this id are already pending, nothing changes.
+    """
     client: Client
 
     result = TxnOffsetCommitResult
 
 
 class ShardRequest(AnyRequest, frozen=True):
-    """A request to one shard of groups, which it names."""
+    """A request to the shard of groups with the number ``shard_id``."""
 
     shard_id: int
     group_id: ClassVar = None  # as if for an absent group
@@ -76,7 +77,7 @@ class EndedTransaction(NamedTuple):
     """A marker in the journal, and the pending offsets of its producer that lie before it."""
 
     producer_id: int
-    """Pending offsets of other producers are left alone, whatever the journal says."""
+    """Only pending offsets of this producer are ended, even if ``pending_ids`` names others."""
     pending_ids: tuple[str, ...]
     """In the order of the journal."""
     is_commit: bool
@@ -100,8 +101,8 @@ class DropPending(ShardRequest, frozen=True):
 
 
 class ConfirmPending(ShardRequest, frozen=True):
-    """Answer NONE if offsets are still pending. Only the owner of the shard can answer that: the
-    answer waits for a write, which the store refuses to anybody else.
+    """Answer NONE if offsets are still pending. Only the owner of the shard can send this answer,
+    because it waits for a write, and the store refuses writes of other processes.
     """
 
     pending_id: str
