@@ -1,3 +1,3 @@
-"""Reads the event log for the pipeline: its files (segments), the log of a running daemon, and
-which events are missing.
+"""Reads the event log for the pipeline, from its files (segments) or from the store of a running
+daemon. Finds out which events are missing.
 """

@@ -1,8 +1,9 @@
 """The logs of a store as a tree, and the branch on which the store continued (pure).
 
-Each log names the log that it continues, and the ``seq`` after which it begins (``log_started``).
-If an older copy of a store is restored, the tree gets a fork: two logs continue the same log, or a
-log continues another one from the middle.
+A log begins with an event ``log_started``. It names the log that the new log continues, and the
+sequence number (``seq``) after which the new log begins. If an older copy of a store is restored,
+the tree gets a fork: two logs continue the same log, or a log continues another one from the
+middle.
 
 At a fork, the log that began last is valid, together with all logs that it continues. Events of the
 other branch are abandoned.
@@ -18,20 +19,20 @@ from typing import NamedTuple
 
 
 class Before(NamedTuple):
-    """The log that another log continues, and where it does so."""
+    """The log that another log continues, and the event after which the other log begins."""
 
     log_id: str
     last_seq: int
-    """The last event of that log which still belongs to the store."""
+    """The seq of the last event of ``log_id`` that is still valid."""
     began_ms: int = 0
-    """When the continuing log began; 0 if unknown."""
+    """When the continuing log began (ms since the epoch); 0 if unknown."""
 
 
 class PutBack(NamedTuple):
     """A replacement of a store by an older copy of itself."""
 
     log_id: str
-    """The log that the restored copy began."""
+    """The log that the daemon began when it used the restored copy."""
     before: Before
     abandoned: tuple[tuple[str, int, int], ...]
     """The abandoned events: for each log, the first and the last seq."""
@@ -51,25 +52,27 @@ class Branches:
     spans: Mapping[str, tuple[int, int]]
     """The first and the last sequence number (seq) of each log."""
     befores: Mapping[str, Before]
-    """The log that each log continues. Logs that continue none are missing. A log never continues
-    itself.
+    """The log that each log continues. A log that continues no other log has no entry. A log never
+    continues itself, not even through other logs.
     """
 
     def path(self, log_id: str) -> list[str]:
-        """Return a log and all logs that it continues, back to the first log of its store."""
+        """Return a log and its predecessors: from this log back to the first log of its store."""
         path = [log_id]
         while (before := self.befores.get(path[-1])) is not None:
             path.append(before.log_id)
         return path
 
     def limits(self) -> dict[str, int]:
-        """Return the last valid seq of each log with abandoned events; 0 if none of its events is
-        valid.
+        """Return the last valid seq of each log that has abandoned events. It is 0 if all events of
+        the log are abandoned.
         """
         return {log_id: limit for path in self._going_on() for log_id, limit in self._of(path)}
 
     def put_backs(self) -> list[PutBack]:
-        """Return the restores of older copies, in the order of the logs."""
+        """Return every restore of an older copy that abandoned events. The oldest restore of each
+        store is first.
+        """
         found = []
         for path in self._going_on():
             heirs = {before: log_id for log_id, before in pairwise(path)}
@@ -87,7 +90,7 @@ class Branches:
         return found
 
     def _going_on(self) -> Iterator[list[str]]:
-        """Yield one path for each store: from the newest log back to the first one."""
+        """Yield one path for each store: from its valid newest log back to its first log."""
         continued = {before.log_id for before in self.befores.values()}
         newest: dict[str, tuple[int, int, str]] = {}
         for log_id in self.spans.keys() - continued:
@@ -100,7 +103,9 @@ class Branches:
             yield self.path(log_id)
 
     def _of(self, path: list[str]) -> Iterator[tuple[str, int]]:
-        """Yield the logs of a store that have abandoned events, with the last valid seq of each."""
+        """Yield each log with abandoned events, and its last valid seq. ``path`` names the store
+        and has its valid logs, from the newest to the first.
+        """
         ends = {before: self.befores[log_id].last_seq for log_id, before in pairwise(path)}
         for log_id, (_, last) in self.spans.items():
             if log_id != path[0] and self.path(log_id)[-1] == path[-1]:

@@ -1,8 +1,8 @@
 """The Spark schema of events, the same for every source.
 
-Kinds share their fields: a field means the same in every kind that has it. So an event is one flat
-row, and fields that its kind lacks are null. ``docs/reference/events.md`` explains each field. A
-test keeps the page, this schema, and the code that writes events equal.
+A field means the same in every kind of event that has it. So an event is one flat row, and the
+fields that its kind does not have are null. ``docs/reference/events.md`` explains each field. A
+test checks that the page, this schema, and the code that writes events agree.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ BOOLEAN, DATE = BooleanType(), DateType()
 
 
 def struct_of(*runs: tuple[DataType, str]) -> StructType:
-    """Return a struct of nullable fields, in this order. Each of ``runs`` is a type, and the names
-    of its fields separated by spaces.
+    """Return a struct of nullable fields, in the order given.
+
+    Each of ``runs`` is a type and a text: the names of the fields of this type, separated by
+    spaces.
     """
     return StructType([StructField(name, kind) for kind, names in runs for name in names.split()])
 
@@ -50,8 +52,8 @@ PARTITION_SCHEMA: Final = struct_of(
     (LONG, "commit_time_ms expire_time_ms lost_ts_ms"),
     (STRING, "reason"),
 )
-"""One entry of ``topics[].partitions[]``: of a commit, of deleted offsets, of a snapshot, or of a
-sample of ends.
+"""One entry of ``topics[].partitions[]`` in an event. The event is a commit, a deletion of offsets,
+a snapshot, or a sample of the end offsets of partitions.
 """
 
 TOPIC_SCHEMA: Final = struct_of(
@@ -102,14 +104,17 @@ EVENT_SCHEMA: Final = struct_of(
     (LONG, "previous_seq"),
     (STRING, "store"),
 )
-"""An event as ``storage.codec.events`` encodes it, with the fields in the order of the page.
+"""An event as ``storage.codec.events`` encodes it. The fields are in the order of
+``docs/reference/events.md``.
 
-In lines of segments and in bronze only ``log_started`` has ``store``. Who reads events from bronze
-fills it for all of them.
+In segments and in the table bronze, only ``log_started`` has ``store``. The functions that read
+events from bronze set ``store`` in every event.
 """
 
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
-"""The columns of ``topics[].rows[]``, in order: the partitions of a commit since version 2."""
+"""The columns of ``topics[].rows[]``, in order. Since version 2, this field has the partitions of a
+commit.
+"""
 
 _LINE_TOPIC_SCHEMA: Final = extended(TOPIC_SCHEMA, (ArrayType(ArrayType(STRING)), "rows"))
 
@@ -129,9 +134,11 @@ BRONZE_SCHEMA: Final = extended(
     (DATE, "dt"),
     (STRING, "batch_id"),
 )
-"""Unchanged events, with their file, their UTC day, and the batch that wrote them. ``rest`` is the
-whole line of the event (JSON) if it had a field that was unknown when the line was read; otherwise
-null."""
+"""The events of segments, unchanged, with their file, their UTC day, and the batch that wrote them.
+
+``rest`` is the whole line of the event (JSON), if the line has a field that was unknown when it was
+read. Otherwise ``rest`` is null.
+"""
 
 SEGMENT_SCHEMA: Final = struct_of(
     (STRING, "log_id segment"),
@@ -143,9 +150,9 @@ SEGMENT_SCHEMA: Final = struct_of(
 )
 """The part of a segment that a batch added: one row for each segment, day and batch.
 
-``file`` and its checksum are null if the segment did not come from a log's folder. Only a segment
-with ``log_started`` has the previous log and the time when its log began. ``store`` is the name in
-the manifest, or in ``log_started``. ``with_rest`` counts the
+``file`` and ``sha256`` are null if the segment did not come from a log's folder. Only a segment
+with the event ``log_started`` has ``previous_log_id`` and ``began_ms``, the time when its log
+began. ``store`` is the name in the manifest, or in ``log_started``. ``with_rest`` is the number of
 events that have a ``rest``.
 """
 
@@ -154,13 +161,13 @@ VERDICT_SCHEMA: Final = struct_of(
     (LONG, "file_bytes modified_ms"),
     (STRING, "sha256 listed_sha256 problem batch_id"),
 )
-"""The result of a batch for a file: one row for each file and batch."""
+"""The result of checking a file: one row for each file and each batch that checked it."""
 
 LACKING_SCHEMA: Final = struct_of((STRING, "file problem"))
 """A segment that is missing from a log's folder, or has a problem."""
 
 CARRIED_EVENTS_SCHEMA: Final = extended(EVENT_SCHEMA, (DATE, "dt"))
-"""Events that still matter after the day ``dt``."""
+"""Events of the day ``dt`` or earlier that the computation of later days needs."""
 
 STANDING_SCHEMA: Final = struct_of(
     (STRING, "store group topic"),
@@ -184,7 +191,8 @@ ENDS_SCHEMA: Final = struct_of(
     (LONG, "offset ts_ms lease_epoch seq"),
     (DATE, "dt"),
 )
-"""Ends of partitions: as sampled, or as known at the end of the day ``dt``."""
+"""The end offsets of partitions: each sample, or the last sample up to the end of the day ``dt``.
+"""
 
 PUBLICATION_SCHEMA: Final = struct_of(
     (DATE, "dt"),
@@ -192,12 +200,14 @@ PUBLICATION_SCHEMA: Final = struct_of(
     (LONG, "events"),
     (STRING, "missing"),
 )
-"""The state of bronze from which a day was last computed. ``missing`` is a text about the events
-that this day and earlier ones lack; empty if none are missing."""
+"""The state of bronze from which a day was last computed. ``missing`` is a text about the missing
+events of this day and of earlier days; empty if no event is missing."""
 
 NOTE_SCHEMA: Final = extended(
     PUBLICATION_SCHEMA,
     (ArrayType(struct_of((STRING, "store"), (LONG, "first_seq last_seq"))), "accepted"),
     (INT, "version"),
 )
-"""The same as written, with the gaps of the published day and the version of the computation."""
+"""A row of ``PUBLICATION_SCHEMA`` as it is stored: also with the gaps with which the day was
+published (``accepted``), and with the version of the computation.
+"""

@@ -1,18 +1,21 @@
 """Finds out which events of each log the pipeline has read (its table bronze), which are missing,
 and which are there twice (pure).
 
-In a store, across its logs, ``seq`` counts from 1 without gaps. So if a number is missing before
-the last one, its event is lost, or the segment (a file of events) has not arrived yet.
+In a store, ``seq`` counts from 1 without gaps, even if the store has several logs, one after the
+other. So if a number before the last one is missing, its event is lost, or the segment (a file of
+events) has not arrived yet.
 
-Two kinds of events are not missing:
+Events of two kinds are not missing:
 
-- Events after the last segment: they are not in a file yet. They are missing only if their file is
-  known, because a manifest lists it or it was refused.
+- Events after the last segment: they are not in a file yet. They are missing only if a manifest
+  lists their file, or if their file was refused.
 - Events that retention deleted: a snapshot, ``<log_id>.<seq>``, has the offsets after all events up
-  to its ``seq``. History begins after it. Events that retention could not read are missing
-  nevertheless.
+  to its ``seq``. But events that retention could not read are missing.
 
-Imported logs count from 1 as well.
+In imported logs, too, ``seq`` counts from 1.
+
+If several nodes used a store, each node wrote logs of its own. The logs of one node, one after the
+other, are called a chain. Each chain has its own ``seq``.
 
 This file is long because each way in which numbers can be missing is a case of its own.
 """
@@ -32,9 +35,9 @@ from groupkeeper.storage.event_log.event_kinds import DATA_LOG_PREFIX
 from groupkeeper.storage.event_log.store_names import StoreName, parse_store_name
 
 IN_NO_SNAPSHOT: Final = "no snapshot knows what it told"
-"""Part of the problem of a segment that retention could not read.
+"""A text that marks the problem of a segment that retention could not read.
 
-Its events are missing, although a later snapshot covers their seqs.
+The events of such a segment are missing, although a later snapshot covers their seqs.
 """
 
 _UNNAMED: Final = StoreName("", "")
@@ -62,26 +65,25 @@ class HeldSegment(NamedTuple):
     problem: str = ""
     """Why bronze has no events of this segment: the file, and what is wrong with it."""
     previous_log_id: str = ""
-    """The log before its own, if the segment begins its log and names it (``log_started``)."""
+    """The log that ``log_id`` continues, if this segment has the event ``log_started`` that names
+    it."""
     began_ms: int = 0
-    """When its log began, if the segment says so."""
+    """When ``log_id`` began (ms since the epoch), if this segment has ``log_started``; else 0."""
     with_rest: int = 0
-    """How many of its events have fields that were unknown when it was read."""
+    """Number of events with fields that were unknown when the segment was read."""
     store: str = ""
-    """The name of the store that wrote its log, with the node (``event_log.store_names``); "" if
-    neither the manifest nor ``log_started`` says it. Logs with different names are of different
-    stores, unless one names the other."""
+    """The name of the store that wrote the log, with the node (``event_log.store_names``); "" if
+    neither the manifest nor ``log_started`` has a name. Logs with different names are of different
+    stores, unless one log names the other as its predecessor."""
 
     @property
     def number(self) -> int:
-        """Return the number of the segment's batch. It is -1 for an import, whose batch has a
-        name.
-        """
+        """Return ``batch_id`` as a number; -1 for an import, whose ``batch_id`` is a name."""
         return int(self.batch_id) if self.batch_id.isdecimal() else -1
 
     @property
     def is_whole(self) -> bool:
-        """Return True if every seq from the first to the last is there, once."""
+        """Return True if the segment has every seq from the first to the last exactly once."""
         span = self.last_seq - self.first_seq + 1
         return self.events == span and 2 * self.seq_sum == span * (self.first_seq + self.last_seq)
 
@@ -95,14 +97,16 @@ class Gap(NamedTuple):
     from_day: date
     to_day: date
     in_log: str = ""
-    """Another log that has events with these numbers. Such a log exists if an older copy of a store
-    was restored: the new log begins in the middle of the old one."""
+    """Another log that has events with the same seqs; "" if there is none. Such a log exists if an
+    older copy of a store was restored: the new log begins in the middle of the old one."""
     problems: tuple[str, ...] = ()
-    """The problems of the files with these events, if known."""
+    """The problems of the files that should have these events, if such files are known."""
 
     @property
     def is_in_no_snapshot(self) -> bool:
-        """Return True if the events are in no snapshot, although a later one covers their seqs."""
+        """Return True if retention deleted events of this gap without reading them. No snapshot has
+        such events, although a later snapshot covers their seqs.
+        """
         return any(IN_NO_SNAPSHOT in problem for problem in self.problems)
 
     def touches(self, day: date) -> bool:
@@ -132,12 +136,12 @@ class Gap(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """The events of one store that bronze has, and those that it lacks."""
+    """The events that bronze has from one chain (the logs of one node), and the missing events."""
 
     gaps: list[Gap]
-    """Its missing events, with or without a snapshot that covers them."""
+    """The missing events. Some of them may be covered by a snapshot."""
     last_seq: int
-    """The seq of its last event."""
+    """The seq of the last event that bronze has; 0 if it has none."""
     snapshots: set[int]
     """The last seq of each snapshot."""
 
@@ -145,7 +149,7 @@ class _Held(NamedTuple):
 class Coverage:
     """Computes which events of each log bronze has, and which are missing.
 
-    The input is all segments that bronze has, and those that it should have.
+    The input is the segments that bronze has, and the segments that it should have.
     """
 
     def __init__(self, segments: Iterable[HeldSegment]) -> None:
@@ -160,21 +164,23 @@ class Coverage:
         self._by_base = _by_base(self._counting)
 
     def stores(self) -> dict[str, str]:
-        """Map each log to the first log of its store. If several nodes used the store, that is the
-        first log of the lowest of them.
+        """Map each log to the first log of its store. If several nodes used the store, the first
+        log of the node with the lowest number counts as the first log of the store.
 
-        The log of a snapshot (``<log_id>.<seq>``) belongs to the log that it was taken from.
+        A snapshot (``<log_id>.<seq>``) belongs to the store of ``<log_id>``.
         """
         return {log_id: self._first_of_store[chain] for log_id, chain in self._chains.items()}
 
     def chains(self) -> dict[str, str]:
-        """Map each log to the first log of its chain. Each node that used a store has a chain, with
-        seqs of its own.
+        """Map each log to the first log of its chain. A chain is the logs that one node wrote, one
+        after the other.
         """
         return self._chains
 
     def several_nodes(self) -> bool:
-        """Return True if a store has several chains, so that seqs alone do not order its events."""
+        """Return True if several nodes wrote logs of the same store. Each node counts its own seqs,
+        so seqs alone do not order the events of such a store.
+        """
         return any(chain != first for chain, first in self._first_of_store.items())
 
     def limits(self) -> dict[str, int]:
@@ -197,7 +203,7 @@ class Coverage:
         return limit is not None and seq > limit
 
     def _what_counts(self, segment: HeldSegment) -> HeldSegment | None:
-        """Return a segment without its abandoned events; None if no event is left."""
+        """Return the segment without its abandoned events. Return None if all are abandoned."""
         if not self._is_beyond(segment.log_id, segment.last_seq):
             return segment
         last = self._limits[base_log(segment.log_id)]
@@ -207,7 +213,7 @@ class Coverage:
         return segment._replace(last_seq=last, events=events)
 
     def gaps(self) -> list[Gap]:
-        """Return the gaps: the missing events of each store, in the order of their seqs.
+        """Return the missing events of all logs, in the order of their seqs within each chain.
 
         Events at the beginning of a store are not missing if a snapshot covers them.
         """
@@ -219,8 +225,8 @@ class Coverage:
         ]
 
     def _explained(self, gap: Gap) -> Gap:
-        """Return the gap. If it is at the beginning of its log, and another log may have the
-        missing events, name that log in it.
+        """Return the gap, with ``in_log`` set if another log may have the missing events. This is
+        possible only for a gap that begins at seq 1.
         """
         if gap.first_seq > 1:
             return gap
@@ -235,13 +241,13 @@ class Coverage:
     def gaps_as_of(self, last_seqs: Mapping[str, int]) -> list[Gap]:
         """Return the missing events that affect the offsets at a moment.
 
-        ``last_seqs`` has, for every log that had begun, its last seq at the moment. Three kinds of
-        missing events do not matter:
+        ``last_seqs`` has the last seq of each log at this moment. A log that had not begun has no
+        entry. Missing events of three kinds are not returned:
 
         - events after the moment
         - events that a snapshot from before the moment covers
-        - events before the horizon that a later snapshot covers: nothing is known of that time in
-          any case
+        - events that only a later snapshot covers, if no event of the chain is known from before
+          the moment: then nothing is known of that time in any case
         """
         missing = []
         for _, logs in sorted(self._by_chain().items()):
@@ -258,7 +264,7 @@ class Coverage:
         return missing
 
     def _by_chain(self) -> dict[str, set[str]]:
-        """Return the logs of each chain, without those of snapshots."""
+        """Map the first log of each chain to all logs of the chain, without snapshots."""
         logs: dict[str, set[str]] = defaultdict(set)
         for log_id, chain in self._chains.items():
             logs[chain].add(base_log(log_id))
@@ -269,7 +275,7 @@ class Coverage:
         return [part for log in logs for part in self._by_base.get(log, ()) if part.log_id == log]
 
     def _through(self, logs: Collection[str]) -> int:
-        """Return the last seq that a snapshot covers."""
+        """Return the last seq that a snapshot of these logs covers; 0 if there is no snapshot."""
         return max(self._snapshots(logs), default=0)
 
     def _snapshots(self, logs: Collection[str]) -> set[int]:
@@ -277,7 +283,7 @@ class Coverage:
         return {part.last_seq for part in parts if part.log_id != base_log(part.log_id)}
 
     def has_overlaps(self, days: Iterable[date]) -> bool:
-        """Return True if an event of these days may be there twice."""
+        """Return True if bronze may have an event of these days twice."""
         wanted = set(days)
         for parts in self._by_log.values():
             last = 0
@@ -294,11 +300,11 @@ class Coverage:
         return sorted({segment.dt for segment in self.segments})
 
     def fingerprint(self, day: date) -> str:
-        """Return a hash of the day's segments. It changes if a segment is added, grows or gets
-        other content.
+        """Return a hash of the day's segments. The hash changes if a segment is added, grows or
+        gets other content.
 
-        A snapshot without new information does not change it. A new snapshot comes each day, at the
-        end of the log.
+        A snapshot without new information does not change the hash. This matters because every day
+        brings a new snapshot.
         """
         held = sorted(
             (s.log_id, s.first_seq, s.last_seq, s.events, s.sha256)
@@ -310,8 +316,8 @@ class Coverage:
     def tells_nothing_new(self, segment: HeldSegment) -> bool:
         """Return True if a segment is a snapshot without new information.
 
-        This is so if all events that the snapshot covers are there, or if an earlier snapshot
-        covers them.
+        A snapshot has no new information if bronze has each event that the snapshot covers, or an
+        earlier snapshot that covers the event.
         """
         if base_log(segment.log_id) == segment.log_id:
             return False
@@ -327,7 +333,7 @@ class Coverage:
 
     @cached_property
     def _first_of_store(self) -> dict[str, str]:
-        """For each chain the first log of the lowest node of its store."""
+        """Map each chain to the first log of its store: of the node with the lowest number."""
         nodes: dict[str, list[tuple[tuple[int, str], str]]] = defaultdict(list)
         for log_id, chain in self._chains.items():
             name = self._names[base_log(log_id)]
@@ -348,7 +354,7 @@ class Coverage:
         return held
 
     def events(self, day: date) -> int:
-        """Return the number of a day's events that count, each once."""
+        """Return the number of events of a day. Abandoned events and duplicates do not count."""
         return sum(
             _distinct_events([part for part in parts if part.dt == day])
             for parts in _by_log(self._counting).values()
@@ -356,7 +362,7 @@ class Coverage:
 
 
 def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
-    """Return a sentence about missing events. ``log_id`` is "" if it is unknown."""
+    """Return a text such as "events 3 to 7 of log x are missing". ``log_id`` is "" if unknown."""
     of_log = f" of log {log_id}" if log_id else ""
     if first_seq == last_seq:
         return f"event {first_seq}{of_log} is missing"
@@ -364,7 +370,7 @@ def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
 
 
 def base_log(log_id: str) -> str:
-    """Return the log that a snapshot was taken from. Any other log is returned unchanged."""
+    """Return the log from which a snapshot was taken. If ``log_id`` is no snapshot, return it."""
     base, dot, seq = log_id.rpartition(".")
     return base if dot and seq.isdigit() else log_id
 
@@ -399,13 +405,18 @@ def _by_base(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
 def _branches(
     by_base: Mapping[str, Sequence[HeldSegment]], names: Mapping[str, StoreName]
 ) -> Branches:
-    """Find the log that each log continues.
+    """Find the log that each log continues, its predecessor.
 
-    A log that names its predecessor continues that one. Other logs are from before 0.2.0, or lack
-    their beginning. Such a log continues the log that ends just before it, unless it begins with 1.
-    If there is none, it continues the last log that ends below it, unless a snapshot of its own
-    covers the events before it. A log of a named store continues one of the same name rather than
-    one without a name, and never one of another name or node.
+    Some logs name their predecessor (``log_started``). A log that does not was written before
+    0.2.0, or its beginning is missing. The predecessor of such a log is found by its first seq:
+
+    - A log that begins with seq 1 has no predecessor.
+    - Otherwise the predecessor is the log with the highest last seq below the first seq.
+    - If events are missing between the two logs, and a snapshot of the later log covers these
+      events, the later log has no predecessor.
+
+    A log of a named store prefers a predecessor of the same name to one without a name. It never
+    continues a log of another name or node.
     """
     spans = {log_id: _span(log_id, parts) for log_id, parts in by_base.items()}
     befores: dict[str, Before] = {}
@@ -438,7 +449,7 @@ def _branches(
 
 
 def _names(by_base: Mapping[str, Sequence[HeldSegment]]) -> dict[str, StoreName]:
-    """Return the name of each log's store, and the node."""
+    """Map each log to the name of its store, which includes the node."""
     return {
         log_id: parse_store_name(max(part.store for part in parts))
         for log_id, parts in by_base.items()
@@ -446,8 +457,8 @@ def _names(by_base: Mapping[str, Sequence[HeldSegment]]) -> dict[str, StoreName]
 
 
 def _span(log_id: str, parts: Iterable[HeldSegment]) -> tuple[int, int]:
-    """Return the first and last seq of a log. If only snapshots of it are left, the span is empty
-    and begins after the last one.
+    """Return the first and last seq of a log. If only snapshots of the log are left, the span is
+    empty: its first seq is the one after the last snapshot.
     """
     own = [part for part in parts if part.log_id == log_id]
     if not own:
@@ -462,7 +473,7 @@ def _through_own(log_id: str, parts: Iterable[HeldSegment]) -> int:
 
 
 def _gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:
-    """Return the gaps of one store. A snapshot covers its events up to ``through``."""
+    """Return the gaps of one chain. ``through`` is the last seq that a snapshot covers, or 0."""
     held = [part for part in parts if part.events]
     gaps = _lacking(held, [part for part in parts if not part.events], through)
     # gaps that a file explains are not reported twice; after the covered seqs nothing is missing up
@@ -535,7 +546,7 @@ def _problems(gap: Gap, expected: Iterable[HeldSegment]) -> tuple[str, ...]:
 
 
 def _merged(held: Iterable[HeldSegment]) -> list[tuple[int, int]]:
-    """Return the seqs of segments as spans that do not touch."""
+    """Return the seqs of segments as sorted spans. Spans that overlap or touch are joined."""
     spans: list[tuple[int, int]] = []
     for first, last in sorted((part.first_seq, part.last_seq) for part in held):
         if spans and first <= spans[-1][1] + 1:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 DATA_STORE: Final = "data"
-"""The ``store`` of the samples of true ends. They are of no coordinator, and count for all."""
+"""The ``store`` of events with sampled end offsets of partitions. No coordinator wrote these
+events, so they are valid for the groups of every store.
+"""
 
 LOG_STARTED: Final = "log_started"
-"""The first event of a log that is not the first of its store."""
+"""The kind of the first event of each log, except the first log of a store."""
 
 SNAPSHOT_KIND: Final = "offset_snapshot"
 """The kind of events with the offsets of a group at the time when older segments were deleted."""

@@ -16,14 +16,14 @@ _TEXT: Final = r'"(?:[^"\\]++|\\.)*+"'
 _SCALAR: Final = rf"(?:{_TEXT}|[-+.\w]++)"
 """A text, a number, true, false or null."""
 _ROW: Final = rf"\[(?:{_SCALAR},?+){{0,{len(ROW_FIELDS)}}}+\]"
-"""A partition of a commit. One more value in it would be a field without a name."""
+"""A partition of a commit: an array with at most one value for each of ``ROW_FIELDS``."""
 
 
 def known_line() -> str:
     """Return a regular expression that matches a line of known fields, in Java and in Python.
 
-    It does not check that the line is valid JSON: the parser does. Each repetition is possessive,
-    so a line of any length needs one pass and no stack.
+    It does not check that the line is valid JSON: the parser does. All repetitions are possessive
+    (they never backtrack), so a line of any length needs one pass and no stack.
     """
     return f"^{_object(LINE_SCHEMA)}$"
 

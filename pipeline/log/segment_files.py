@@ -61,6 +61,7 @@ class ChangeTicket(NamedTuple):
     file: str
     """The path below the log's folder."""
     listed: Listed
+    """The current line of the file in the manifest."""
 
 
 class Verdict(NamedTuple):
@@ -88,8 +89,10 @@ class Lacking(NamedTuple):
         return f"{self.file} {self.problem}"
 
     def as_expected(self) -> HeldSegment | None:
-        """Return the segment that ``Coverage`` must expect. Return None if the path does not name
-        one.
+        """Return the segment that ``Coverage`` must expect.
+
+        Return None if the path names no segment or no day. Return None for a snapshot as well,
+        unless retention could not read it.
         """
         if self.name is None:
             return None
@@ -126,12 +129,14 @@ def _file_name(file: str) -> str:
 
 
 def lost_problem(damaged: str) -> str:
-    """Return the problem of a segment that retention could not read before it deleted the day."""
+    """Return the text for a segment that retention could not read before it deleted the segment.
+    ``damaged`` says what was wrong with the segment.
+    """
     return f"{damaged}: it was so when its day went by retention, and {IN_NO_SNAPSHOT}"
 
 
 def parse_name(file: str) -> SegmentFile | None:
-    """Parse the path of a segment; None if it is not a segment's."""
+    """Parse the path of a segment. Return None if the file does not have the name of a segment."""
     folder, _, name = file.rpartition("/")
     found = _NAME.fullmatch(name)
     if found is None:
@@ -153,9 +158,9 @@ class ManifestLines:
         self._by_name: dict[str, Listed] = {}
 
     def add(self, folder: str, content: bytes) -> None:
-        """Read the manifest of a folder: ``""``, or a path that ends with a slash.
+        """Add the lines of a manifest. ``folder`` is its folder: "" or a path that ends with "/".
 
-        Invalid lines are skipped: the names of the files have the same information.
+        Invalid lines are skipped. The check of a file then relies on the name of the file alone.
         """
         for line in content.splitlines():
             try:
@@ -179,8 +184,10 @@ class ManifestLines:
         self._by_name = {file.rpartition("/")[2]: each for file, each in self.listed.items()}
 
     def of(self, file: str) -> Listed:
-        """Return the entry of a file. If the file is a copy without one, return the entry of the
-        file with the same name.
+        """Return the entry of a file.
+
+        If the path has no entry, the file may be a copy. Then return the entry of a file with the
+        same name, or an empty entry if there is none.
         """
         return self.listed.get(file) or self._by_name.get(file.rpartition("/")[2], Listed())
 
@@ -225,7 +232,7 @@ def problem_of_events(file: str, found: Iterable[HeldSegment]) -> str:
 
 
 class Judged(NamedTuple):
-    """Those rows of bronze that count, after all later checks of their files."""
+    """The rows of the table of segments that count, after all later checks of their files."""
 
     held: list[HeldSegment]
     superseded: list[tuple[str, str]]
@@ -236,11 +243,11 @@ class Judged(NamedTuple):
 
 
 def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judged:
-    """Return the rows that count: for each file, those of the newest batch.
+    """Return the rows that count: for each file, the row of the newest batch.
 
-    A file was wrong if its checksum, when it was read, is not the one that the manifest has now.
-    Its rows do not count. If a file was right when it was read and is damaged now, its rows still
-    count.
+    If a file was found wrong later, its row counts only if the file was right when it was read: the
+    checksum at that time must be the one that the manifest has now. Rows without a file (imports)
+    always count.
     """
     newest: dict[str, HeldSegment] = {}
     counting: list[HeldSegment] = []
@@ -294,11 +301,11 @@ def lacking(
     held: Iterable[HeldSegment],
     verdicts: Mapping[str, Verdict],
 ) -> list[Lacking]:
-    """Return two kinds of segments: those that are listed and missing, and those that are present
-    and wrong.
+    """Return the segments that are missing although a manifest lists them, and the segments that
+    are present but wrong.
 
-    ``files`` are the present files. A segment that bronze has read before does not count as
-    missing. A wrong file does not matter if a good copy of it was read.
+    ``files`` are the present files. A segment that bronze already has is not missing. A wrong file
+    is left out if bronze has the events of a good copy of the file.
     """
     there, read, copies = set(files), set(), {}
     for part in held:

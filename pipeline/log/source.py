@@ -1,20 +1,20 @@
 """Read the log of a running daemon as Spark rows, up to this moment.
 
-spark.dataSource.register(EventLogSource)
+    spark.dataSource.register(EventLogSource)
     spark.read.format("groupkeeper_log").load("groupkeeper.db").where("kind = 'commit'")
     spark.readStream.format("groupkeeper_log").load("postgresql://db/offsets")
 
-Use this source to look at recent events. One Python process reads the store while the daemon runs:
-sealed segments and live rows together. The rows have the columns of
+Use this source to look at recent events. While the daemon runs, one Python process reads the sealed
+segments, and the rows of the store that are not in a segment yet. The rows have the columns of
 ``pipeline.tables.bronze.read_events``, and ``pipeline.tables.offsets.offsets_as_of`` accepts both.
-Tables are built from segments instead (``pipeline.tables.bronze``), because every worker of a
-cluster can read those, and Spark reads them without Python.
+Tables are built from segments alone (``pipeline.tables.bronze``), because every worker of a cluster
+can read segments, and Spark reads segments without Python.
 
 Options:
 
 - ``path``: the SQLite file, or the URL of a store as in ``storage.url``. The password for a server
   comes from the environment. All logs of the store are read.
-- ``log_dir``: the directory of its segments, if they were moved.
+- ``log_dir``: the directory of the store's segments, if they were moved.
 - ``group``: only this group.
 - ``after_seq`` and ``since_ms``: only later events. ``after_seq`` is for a store with one log.
 - ``accept_gaps``: ``true`` to continue after missing events. Otherwise they raise an error.
@@ -69,18 +69,20 @@ class MissingEvents(Exception):
 
 @dataclass
 class Range(InputPartition):
-    """The events behind one position, up to and including another."""
+    """The events after one position, up to and including another position. A position is the seq in
+    each log of the store.
+    """
 
     after: dict[str, int]
     until: dict[str, int]
 
 
 class EventLogSource(DataSource):
-    """The event log of a store."""
+    """The Spark data source that reads the event log of a store (a batch or a stream)."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        """Check the options. Errors are raised here (ValueError), because Spark loses those that
-        the reader of a stream raises.
+        """Raises ValueError if an option is wrong. The options are checked here, because Spark
+        loses the errors that the reader of a stream raises.
         """
         super().__init__(options)
         self._log = _Log(dict(options))
@@ -90,7 +92,7 @@ class EventLogSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return the columns of ``bronze.read_events``, except those about its files."""
+        """Return the schema of the rows: the fields of an event."""
         return EVENT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -101,7 +103,7 @@ class EventLogSource(DataSource):
 
 
 class _Log:
-    """The log of one store, with the options."""
+    """The logs of one store, and the options with which they are read."""
 
     def __init__(self, options: dict[str, str]) -> None:
         unknown = sorted(options.keys() - OPTIONS)
@@ -123,13 +125,16 @@ class _Log:
             raise ValueError(f"{FORMAT}: max_events must be at least 1")
 
     def _logs(self) -> Logs:
-        """Return the logs. The way to them is found each time, because Spark copies this object to
-        other processes.
+        """Return the logs of the store. Each call opens the store again, because Spark copies this
+        object to other processes.
         """
         return log_store(self.where, group_id=self.group).logs()
 
     def begin(self) -> dict[str, int]:
-        """Return the position behind which the events are read."""
+        """Return the position after which events are read: ``after_seq`` in each log.
+
+        Raises ValueError if ``after_seq`` is given and the store has several logs.
+        """
         names = [*self._logs()]
         if self.after_seq and len(names) > 1:
             raise ValueError(
@@ -139,11 +144,11 @@ class _Log:
         return dict.fromkeys(names, self.after_seq)
 
     def end(self) -> dict[str, int]:
-        """Return the position behind all durable events."""
+        """Return the position of the last durable event of each log."""
         return {**end_of(self._logs())}
 
     def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """Yield the events of a range, in order."""
+        """Yield the events of a range as Arrow batches, in order."""
         schema = to_arrow_schema(EVENT_SCHEMA)
         events = self._events(wanted)
         store = self._store()
@@ -151,11 +156,11 @@ class _Log:
             yield pa.RecordBatch.from_pylist(batch, schema=schema)
 
     def _store(self) -> str | None:
-        """Return the log of the oldest event that the store still has. Bronze, too, uses this log
-        as the name of the store.
+        """Return the log of the oldest event of the store; None if there is no event.
 
-        If the clock was set back, a new log begins, but the offsets of the first log stay valid.
-        So do those of another node: all logs of a store have the name of the first one.
+        This log is the name of the store in the rows, as in bronze. The offsets of all logs of a
+        store are valid together, for example after the clock was set back or if several nodes write
+        logs. So the rows of all logs have the same name.
         """
         for open_rows in self._logs().values():
             events = read_events(
@@ -167,7 +172,10 @@ class _Log:
         return None
 
     def _events(self, wanted: Range) -> Iterator[dict[str, Any]]:
-        """Yield the events of a range. Raises MissingEvents."""
+        """Yield the events of a range.
+
+        Raises MissingEvents if events are missing or damaged, and ``accept_gaps`` is not set.
+        """
 
         def asked_in(log: str) -> Asked:
             return {"on_gap": partial(self._gap, log, wanted)}
@@ -201,8 +209,8 @@ _ACCEPT: Final = "With the option accept_gaps, the other events are read"
 
 
 def _pass_over(_: object, __: str) -> None:
-    """Do nothing about a damaged segment at this point. Its events raise an error when they are
-    requested.
+    """Do nothing about a damaged segment while the oldest event is searched. ``_events`` raises an
+    error if the events of the segment are requested.
     """
 
 
@@ -249,15 +257,17 @@ class _Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream. An offset is a position. ``{"seq": 17}`` is after event 17 of a store that
-    always has one log; others have a seq for each log: ``{"1": 17, "2": 3}``.
+    """Reads a stream. The offsets of the stream are positions in the event log.
+
+    ``{"seq": 17}`` is the position after event 17 of a store that always has one log. Other stores
+    have a seq for each log: ``{"1": 17, "2": 3}``.
     """
 
     def __init__(self, log: _Log) -> None:
         self._log = log
         self._until: dict[str, int] | None = None
-        """The end of a query that ends with the data present at its start. None if the query runs
-        for ever."""
+        """The position at which a query with the trigger ``availableNow`` ends. None if the query
+        has no end."""
 
     def initialOffset(self) -> dict[str, int]:
         return _offset(self._log.begin())
@@ -291,11 +301,11 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from self._log.rows(partition)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: the log itself is the state."""
+        """Do nothing: the source keeps no state of its own."""
 
 
 _SEQ: Final = "seq"
-"""The name of the only log in the offsets of a stream, which are older than stores with several."""
+"""The key in an offset of a stream for the log of a store that always has one log."""
 
 
 def _offset(position: dict[str, int]) -> dict[str, int]:
