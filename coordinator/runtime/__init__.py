@@ -1,3 +1,3 @@
-"""Runs shards over a storage: it acquires their leases, loads them, groups their writes and keeps
-their timers.
+"""Runs shards over a storage: acquires their leases, loads them, writes their records in shared
+appends, and runs their timers.
 """

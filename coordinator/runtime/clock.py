@@ -20,7 +20,8 @@ MAX_ADVANCE_NS = 1_000_000_000
 """The most by which the monotonic time advances in one turn of the loop."""
 
 TICK_S = 0.5
-"""How often an idle loop is woken, so that idle time does not count as time stopped."""
+"""The interval at which an idle loop is woken. Without this, the clock would take idle time for a
+suspension of the process."""
 
 
 class Clock(Protocol):
@@ -38,7 +39,7 @@ class LoopClock:
 
     All calls of ``now`` in one turn return the same time. The first one reads the clocks. A
     callback at the start of the next turn makes the next call read them again. A timer wakes an
-    idle loop. Otherwise the process would seem to have been stopped all that time.
+    idle loop. Otherwise an idle time would look like a suspension of the process.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class LoopClock:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self.on_turn: Callable[[], None] | None = None
-        """Called once in each turn that reads the time, before the caller gets it."""
+        """Called once in each turn that reads the time, before ``now`` returns."""
 
     def start(self) -> None:
         """Bind the clock to the running loop, and wake the loop regularly."""

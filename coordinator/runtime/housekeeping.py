@@ -100,8 +100,8 @@ class Housekeeping:
         return True
 
     async def _check_place(self) -> None:
-        """Let all appends fail if the store's files were moved. An append checks this too, but an
-        idle store makes no appends.
+        """Report a failed append for every lane if the store's files were moved. An append checks
+        this too, but an idle store makes no appends.
         """
         if isinstance(self._storage, CanBeMoved) and self._is_all_loaded():
             try:

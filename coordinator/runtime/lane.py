@@ -1,8 +1,10 @@
-"""Group commit: one append is in flight while the next one gathers (docs/design.md#group-commit).
+"""Group commit: while one append is in flight, the next one gathers records
+(docs/design.md#group-commit).
 
 A lane is a queue of appends. A storage that writes all shards in one transaction has one lane for
-all of them. A storage that writes one shard at a time has one lane for each shard. A slot is the
-place of one shard in this process.
+all of them. A storage that writes one shard at a time has one lane for each shard. A slot holds one
+shard in this process. A fold is an append that writes only the present state of groups, so that a
+later load reads less.
 
 This file is long because the gathering append, the append in flight and the pauses share one state.
 """
@@ -33,22 +35,22 @@ RELEASE_SLICE_S = 0.005
 turns."""
 
 CHARS_AN_EVENT = 100
-"""An event counts as one more event for each so many characters of names in it. Clients choose the
-names, and JSON may make them six times as long."""
+"""The charge of an event is 1, plus 1 for each so many characters of names in it. Clients choose
+the names, and JSON may make them six times as long."""
 
 
 class Observer(Protocol):
-    """Is called when records are durable, and when a shard was loaded. From these calls the topics
-    learn the ends of partitions (docs/design.md#ends).
+    """Is called when records are durable, and when a shard was loaded. From these calls it learns
+    the ends of partitions, the largest offsets ever committed (docs/design.md#ends).
     """
 
     @property
     def image(self) -> TopicImage:
-        """The present topics. Shards are made with them."""
+        """The present topics. A shard is created with them before its load."""
         ...
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
-        """Return the settings of those groups of a shard that have their own."""
+        """Return the configs of those groups of a shard that have configs of their own."""
         ...
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
@@ -56,7 +58,7 @@ class Observer(Protocol):
         ...
 
     def durable(self, write: Write) -> None:
-        """Called when records are durable, before their replies are released."""
+        """Called when records are durable, before the replies that wait for them are sent."""
         ...
 
 
@@ -101,26 +103,29 @@ class Append:
         several."""
         self.bytes = 0
         self.started_ms = 0
-        """The time when the append began. Before that: the time since which it waits for a paused
-        lane, or 0."""
+        """The time when the append began (monotonic). While the append waits for a paused lane: the
+        time when the wait began. Otherwise 0."""
         self.started_s = 0.0
         """The time when the append began, from a precise timer. ``started_ms`` counts only
         milliseconds, and an append may be shorter."""
         self.abandoned = False
         """True if the append timed out. Its result is then ignored."""
         self.time_limit: asyncio.TimerHandle | None = None
-        """Abandons the append. None before it begins."""
+        """The timer that abandons the append after ``append_timeout_ms``. None before the append
+        begins."""
         self.done: asyncio.Future[None] | None = None
         """A future that is resolved when the append ends, even if it failed. None if nobody waits
-        for the end. A fold has it from its beginning."""
+        for the end. A fold has this future before it begins."""
 
     def end_time_limit(self) -> None:
-        """Let the append not be abandoned any more: the store has answered."""
+        """Cancel the timer that would abandon the append. Called when the store has answered or
+        failed.
+        """
         if self.time_limit is not None:
             self.time_limit.cancel()
 
     def end(self) -> None:
-        """Wake the callers that wait for the end."""
+        """Resolve ``done``, so that the callers that wait for the end of the append continue."""
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
 
@@ -146,9 +151,8 @@ class Lane:
         self._timer = timer
         self.slots: list[Slot] = []
         self.is_full = False
-        """True if too much has gathered. Requests that write are refused until the next append
-        begins.
-        """
+        """True if too many requests or bytes have gathered for the next append. Until that append
+        begins, requests that write are refused."""
         self.failures = 0
         """The number of failed appends since the last one that succeeded."""
         self.last_append_ms = 0
@@ -176,8 +180,10 @@ class Lane:
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
         """Add a step with records to the next append. A step is the result of one request or timer.
+        Return the slot's part of that append.
+
         If no append is in flight, the next one starts in the next turn of the loop. So all requests
-        of this turn share it.
+        of this turn share one append.
         """
         append = self._gathering
         if append is None:
@@ -200,7 +206,7 @@ class Lane:
         """Add events without a record to the next append.
 
         If no append comes within ``events_delay_ms``, the events get an append of their own. If too
-        many events wait, these events are dropped.
+        many events wait, the new ones are dropped.
         """
         append = self._gathering
         if append is None:
@@ -244,7 +250,7 @@ class Lane:
         return self._task is None and self._gathering is None
 
     def is_writing(self, kind: type) -> bool:
-        """Return True if a record of this kind is not durable yet."""
+        """Return True if a record of this type is in an append that gathers or is in flight."""
         appends = [a for a in (self._in_flight, self._gathering) if a is not None]
         batches = [b for a in appends for write in a.writes.values() for b in write.batches]
         return any(type(record) is kind for batch in batches for record in batch.records)
@@ -260,7 +266,8 @@ class Lane:
     async def pause(self) -> None:
         """Wait until no append is in flight, and start none before ``end_pause``.
 
-        Requests gather until then, but for at most ``append_timeout_ms``.
+        During the pause requests gather. If one waits longer than ``append_timeout_ms``, the lane
+        calls ``LaneHost.paused_too_long``.
         """
         self._pauses += 1
         self._free.clear()
@@ -271,7 +278,7 @@ class Lane:
             raise
 
     def end_pause(self) -> None:
-        """End one ``pause``. After the last one, appends start again."""
+        """End one ``pause``. When no pause is left, appends start again."""
         self._pauses -= 1
         if self._pauses == 0:
             self._free.set()
@@ -290,8 +297,8 @@ class Lane:
             await asyncio.sleep(0)
 
     async def fold(self) -> bool:
-        """Make one append that writes only the present state of some groups (a fold). Return False
-        if the lane is busy or paused.
+        """Make one append that writes only the present state of some groups (a fold), and wait for
+        its end. Return False, without an append, if the lane is busy or paused.
         """
         if not self.is_idle or self._pauses:
             return False
@@ -327,7 +334,9 @@ class Lane:
             self._limit_wait(append, self._clock.now().monotonic_ms)
 
     async def _run(self) -> None:
-        """Append everything that has gathered, until nothing is left."""
+        """Append everything that has gathered. Continue until nothing is left, the lane is paused,
+        or an append fails.
+        """
         append: Append | None = None
         while self._gathering is not None and self._pauses == 0:
             append = self._begin_append(self._gathering)
@@ -385,8 +394,8 @@ class Lane:
         return items
 
     async def _finish(self, append: Append, fenced: Iterable[ShardId]) -> None:
-        """Send the replies that waited for an append. If the store has refused (fenced) some slots,
-        the host drops them.
+        """Send the replies that waited for an append. The host drops the slots that the store has
+        refused (fenced), and their replies are not sent.
 
         Thousands of replies may have waited, so some of them are sent in each turn of the loop.
         """
@@ -426,8 +435,8 @@ class Lane:
     def _check_time(self, append: Append) -> None:
         """Abandon an append that exceeds ``append_timeout_ms``. A timer calls this.
 
-        Time is measured by our clock, which does not advance while the process is suspended. So an
-        append that was answered in that time is not late.
+        The time is read from the lane's clock, which hardly advances while the process is
+        suspended. So an append that the store answered during a suspension is not abandoned.
         """
         elapsed_ms = self._clock.now().monotonic_ms - append.started_ms
         left_ms = self._config.append_timeout_ms - elapsed_ms
@@ -440,18 +449,18 @@ class Lane:
         self._failed(append, TimeoutError(f"the append took longer than {elapsed_ms} ms"))
 
     def _limit_wait(self, append: Append, since_ms: int) -> None:
-        """Limit the time that requests wait for a paused lane. The limit is that of an append.
-        Events without requests may wait longer.
+        """Start the time limit for requests that wait for a paused lane. The limit is
+        ``append_timeout_ms``, as for an append. Events without requests have no such limit.
         """
         if append.requests and not append.started_ms:
             append.started_ms = since_ms
             self._check_wait(append)
 
     def _check_wait(self, append: Append) -> None:
-        """Report to the host that requests have waited too long for a paused lane. If they have
-        not, check again later.
+        """Call ``LaneHost.paused_too_long`` if requests have waited too long for a paused lane.
+        Otherwise check again later.
 
-        Time is measured by our clock, as for an append.
+        The time is read from the lane's clock, as for an append.
         """
         if append is not self._gathering:
             return

@@ -27,8 +27,8 @@ INTERVAL_S: Final = 0.25
 
 
 class Leases:
-    """Suspends shards (they answer nothing) while their lease may have ended. Loads them again if
-    the lease was lost.
+    """Suspends shards (they answer as LOADING) while their leases may have ended. Loads a shard
+    again if its lease was lost.
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class Leases:
         """The suspended slots, each with the time when that began (monotonic ms)."""
 
     def watch(self, clock: Clock) -> None:
-        """Check the leases once in each turn of the loop, before its first request.
+        """Let the clock call ``check_time`` once in each turn of the loop, before the first request
+        of the turn.
 
         So a process that was suspended for a long time answers no request from its old state.
         """

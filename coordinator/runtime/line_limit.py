@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_KEYS: Final = 1_000
-"""The most keys that are remembered. If there are more, all keys are forgotten, and a few more
-lines are written."""
+"""The most keys that are remembered. If there are more, all keys are forgotten. A few more lines
+than allowed may then be written."""
 
 
 class LineLimit:
-    """Allows so many lines for each key within a window of time."""
+    """Allows at most ``lines`` lines for each key in a window of ``window_s`` seconds."""
 
     __slots__ = ("_clock_s", "_lines", "_window_s", "_windows")
 
@@ -48,7 +48,9 @@ class LineLimit:
 
 
 class LinesOfMany:
-    """Allows one line for each key within a window, and so many lines for all keys together."""
+    """Allows one line for each key in ``key_window_s`` seconds, and ``lines`` lines for all keys
+    together in ``window_s`` seconds.
+    """
 
     __slots__ = ("_all", "_keys")
 

@@ -29,8 +29,8 @@ MAX_LISTINGS: Final = 4
 A listing that waits costs nothing."""
 
 ASKED_AGAIN: Final = 2_000
-"""A listing asks a shard several times. After the first question, each one is about so many groups.
-"""
+"""A listing asks a shard several times. After the first question, each one is about at most so many
+groups."""
 
 
 class GroupsTicket(Protocol):

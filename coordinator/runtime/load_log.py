@@ -1,6 +1,7 @@
 """Logs why shards are not loaded, at a limited rate.
 
-A store may be away for a night, and each of its lanes is tried again every few seconds.
+A store may be unreachable for hours, and each of its lanes (queues of appends) is tried again every
+few seconds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 (docs/design.md#merged-refusals).
 
 A member that was fenced may repeat its request hundreds of times a second. The first refusal is
-written at once. Repeats within a window become one event with a count when the window ends.
+written at once, and opens a window: a span of time of a fixed length. Repeats within the window
+become one event with a count when the window ends.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ class Merged(NamedTuple):
 class RefusalMerger:
     """Merges repeats of one refusal into one event with a count.
 
-    The first refusal opens a window, within which its repeats are only counted. For a member, a
-    repeat has the same error. For a group, a repeat has the same kind. All windows are equally
-    long, so the oldest one ends first. If there are more than ``max_members`` windows, the oldest
-    one ends early.
+    The first refusal opens a window. Within this window, repeats of the refusal are only counted.
+    For a member, a repeat has the same error. For a group, a repeat has the same kind. All windows
+    are equally long, so the oldest one ends first. If there are more than ``max_members`` windows,
+    the oldest one ends early.
     """
 
     def __init__(self, window_ms: int, max_members: int) -> None:
@@ -76,11 +77,11 @@ class RefusalMerger:
         return [e for e in events if not self._is_repeat(shard, e, now_ms)]
 
     def due(self, now_ms: int) -> list[Merged]:
-        """End the windows whose time is over, and the oldest ones above ``max_members``. Return
-        their merged events.
+        """End the windows whose time is over. If there are more than ``max_members`` windows, end
+        the oldest ones early. Return the merged events of all ended windows.
 
-        A window with repeats then begins again. So a refusal that continues makes one event in each
-        window.
+        A window with repeats begins again if its time is over. So a refusal that continues makes
+        one event in each window.
         """
         merged = []
         while self._windows:

@@ -26,17 +26,18 @@ if TYPE_CHECKING:
 SLICE_S: Final = 0.002
 """How long names are compared in one turn of the loop."""
 NAMES_AT_ONCE: Final = 16
-"""The number of names that are compared between two readings of the timer. They take 44 us with the
-slowest pattern."""
+"""The number of names that are compared between two readings of the timer. One name takes up to 44
+us, with the slowest pattern."""
 UNUSED_S: Final = 1_200.0
-"""If no group has asked for a pattern for so long, a new pattern may replace it. Groups ask twice
-as often (docs/spec/consumer-groups.md#regex)."""
+"""A pattern may be replaced by a new one if no group has asked for it for so long. A group asks
+again after half this time (docs/spec/consumer-groups.md#regex)."""
 UNRESOLVED_S: Final = 30.0
-"""If no group has asked for the topics of a pattern for so long, it may be replaced too: its member
-was refused. A group asks with the same heartbeat, or within ten seconds."""
+"""A pattern may also be replaced this long after its last use if no group has ever asked for its
+topics: its member was refused. The group of an accepted member asks with the same heartbeat, or
+within ten seconds."""
 MAX_GONE_NAMES: Final = 10_000
-"""The index keeps the names of deleted topics. It is cleared if it has more names than this number
-plus twice the number of topics."""
+"""The index keeps the names of deleted topics. It is cleared when it has more names than twice the
+number of topics plus this number."""
 
 
 LINES: Final = 5
@@ -54,7 +55,7 @@ class _Pattern:
     def __init__(self, asked_s: float) -> None:
         self.asked_s = asked_s
         self.is_resolved = False
-        """True if a group has asked for its topics."""
+        """True if a group has asked for the topics that the pattern matches."""
         self.met = 0
         """The number of names that the pattern was compared with so far."""
         self.matched: list[str] = []
@@ -66,7 +67,7 @@ class _Waiting(NamedTuple):
 
 
 class PatternIndex:
-    """The patterns of all groups of a process."""
+    """The patterns of all groups of a process, and the topics that each pattern matches."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class PatternIndex:
         self._timer = timer
         self._patterns: dict[str, _Pattern] = {}
         """The known patterns. Each request for a pattern moves it to the end. So the first pattern
-        was not used for the longest time."""
+        is the least recently used."""
         self._names: list[tuple[str, bytes]] = []
         """Every name of a topic once, in the order of creation, as text and as bytes."""
         self._known: set[str] = set()
@@ -120,8 +121,8 @@ class PatternIndex:
         return None
 
     def begin(self, work: PatternWork, done: WorkDone) -> None:
-        """Start to resolve the patterns of a group. ``done`` gets ``PatternMatches``, or
-        ``WorkFailed``.
+        """Start to find the topics that the patterns of a group match. ``done`` gets
+        ``PatternMatches``, or ``WorkFailed``.
         """
         if self._is_stopped:
             return
@@ -146,7 +147,7 @@ class PatternIndex:
         return [self._running]
 
     async def _run(self) -> None:
-        """Resolve the patterns of every group that waits."""
+        """Find the topics of the patterns of every group that waits, and call its ``done``."""
         while self._waiting:
             work, done = self._waiting[0]
             image = self._image()
@@ -182,10 +183,11 @@ class PatternIndex:
         self._names += [(name, name.encode()) for name in new]
 
     def _meet(self, text: str) -> Iterator[None]:
-        """Compare a pattern with the names that it was not compared with yet, some at a time.
+        """Compare a pattern with the names that it was not compared with yet. Yield after each
+        ``NAMES_AT_ONCE`` names.
 
-        If this process cannot use the pattern, the index forgets it. The process that stored the
-        pattern could use it.
+        If this process cannot use the pattern, the index forgets it. Such a pattern was stored by
+        another process, which could use it.
         """
         pattern = self._hold(text)
         pattern.is_resolved = True

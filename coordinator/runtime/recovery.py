@@ -89,7 +89,7 @@ class Recovery:
         """Called when another process has written to the store although a lock should keep it
         out."""
         self.held_elsewhere: Callable[[ShardId], None] = lambda _: None
-        """Called with a shard that was ours, if another process has its lease."""
+        """Called with the id of a shard whose lease another process holds."""
         self.is_stopping = False
         """True if dropped shards must not be loaded again."""
         self._storage = storage
@@ -103,10 +103,11 @@ class Recovery:
         self._load_log = LoadLog(clock)
 
     async def first_load(self, lanes: Sequence[Lane]) -> None:
-        """Load all lanes, which means all shards. Returns when every shard answers.
+        """Load the shards of all lanes. Returns when every shard answers.
 
-        The lanes of a shared store are loaded together. If one of its shards cannot be read, the
-        others answer, and the load of this one is tried again from time to time.
+        The lanes of a shared store are loaded together. If some of its shards cannot be read and
+        others answer, the call returns. The load of the unreadable shards is retried from time to
+        time.
 
         Raises StoreRefused if an operator must act. After any other failure, the load is tried
         again until it succeeds.
@@ -132,7 +133,9 @@ class Recovery:
                 raise error
 
     def begin(self, lane: Lane, delay_ms: int = 0) -> None:
-        """Start to load those slots of a lane that were dropped, unless their load is running."""
+        """Start to load the dropped slots of a lane after ``delay_ms``. Do nothing if a load of
+        this lane is running, or if the coordinator stops.
+        """
         if lane not in self._tasks and not self.is_stopping:
             task = asyncio.get_running_loop().create_task(self._run(lane, delay_ms))
             self._tasks[lane] = task
@@ -288,7 +291,7 @@ class Recovery:
             lane.end_pause()
 
     async def _load(self, lane: Lane) -> None:
-        """Acquire the leases of the dropped slots of a lane, and load these slots."""
+        """Load the dropped slots of a lane whose leases this process can acquire."""
         lost = [slot for slot in lane.slots if slot.kept is None]
         started = self.clock.now()
         await self._acquire_leases([slot for slot in lost if slot.needs_lease])
@@ -312,7 +315,8 @@ class Recovery:
             await self._load_each(ready, started)
 
     async def _load_each(self, slots: Sequence[Slot], started: Now) -> None:
-        """Load each slot alone. If a value cannot be read, only its own shard stays LOADING.
+        """Load each slot alone. If a stored value cannot be read, only the shard of that value
+        stays LOADING.
 
         Raises the first StoreRefused after it has tried all slots. A first load ends at once if the
         cluster shard cannot be read: without its topics, the other shards would delete offsets.

@@ -31,11 +31,11 @@ class CoordinatorConfig(CoreLimits):
         0, *bounds_of(CoreLimits)["initial_rebalance_delay_ms"]
     )
     """How long the first join of an empty group waits for others. Kafka and the daemon wait 3 s,
-    for consumers that a deployment starts together. Within one process nobody must wait."""
+    for consumers that a deployment starts together. Members within one process need not wait."""
     default_session_timeout_ms: int = number(DEFAULT_SESSION_TIMEOUT_MS, least=1)
     """The session timeout for a JoinGroupRequest without one. Kafka's consumers send this value by
-    default. The timeout of a request must be within the two bounds. If this default is outside, the
-    nearer bound is used."""
+    default. If the default is outside ``min_session_timeout_ms`` and ``max_session_timeout_ms``,
+    the nearer of them is used. Any other value outside raises ValueError."""
     default_rebalance_timeout_ms: int = number(60_000, least=1)
     """The rebalance timeout for a JoinGroupRequest without one. Kafka Connect's workers send this
     value by default."""
@@ -55,11 +55,11 @@ class CoordinatorConfig(CoreLimits):
     events_delay_ms: int = number(50, least=0)
     """How long an event without a record may wait for an append."""
     merge_window_ms: int = number(10_000, least=0)
-    """Refusals of one member within this time become one event with a count."""
+    """After the first refusal of a member, repeated refusals within this time become one event with
+    a count."""
     max_merged_members: int = number(10_000, least=0)
-    """How many members may have merged refusals at the same time. If there are more, the oldest
-    window ends early.
-    """
+    """For how many members repeated refusals may be counted at the same time. If there are more,
+    the event of the oldest count is written early."""
     max_riding_events: int = number(20_000, least=0)
     """How many events without records may wait for an append. At some 500 bytes each that is 10 MB.
     An event with long names counts as several.
@@ -83,14 +83,14 @@ class CoordinatorConfig(CoreLimits):
     subscriptions of 1,000 topics take some seconds. During this time the members keep their
     partitions."""
     max_waiting_work: int = number(1_000, least=1)
-    """The most computations of assignments that may wait. It is also the number of groups that may
-    wait for the topics of their patterns. Each group waits for at most one. If there are more, the
-    groups keep what they have, and ask again after their interval."""
+    """The most computations of assignments that may wait. The same number of groups may wait for
+    the topics of their patterns. Each group waits for at most one computation. A group beyond the
+    limit keeps its assignment, and asks again later."""
     max_patterns: int = number(1_000, least=1)
     """How many different patterns the members of all groups together may have. A pattern may match
-    every topic, and each new topic is compared with all patterns, at up to 44 us for one. Patterns
-    of stored groups are always served. A pattern that no group has used for 20 minutes does not
-    count."""
+    every topic, and each new topic is compared with all patterns. One comparison takes up to 44 us.
+    Patterns of stored groups are always served. A pattern that no group has used for 20 minutes
+    does not count."""
     fold_idle_ms: int = number(1_000, least=0)
     """If a lane (a queue of appends) has written nothing for this long, the present state of its
     groups is written (a fold)."""
@@ -152,8 +152,9 @@ def consumer_settings_error(
     """Return the reason why the settings of consumer groups contradict each other; None if they do
     not.
 
-    ``settings`` has them under the names of ``CoordinatorConfig``. ``append`` is the name and the
-    value of the timeout of appends. In the message, ``section`` is written before every other name.
+    ``settings`` has them as attributes, named as in ``CoordinatorConfig``. ``append`` is the name
+    and the value of the timeout of appends. In the message, ``section`` is written before every
+    other name.
     """
 
     def named(name: str) -> tuple[str, int]:

@@ -56,13 +56,15 @@ class SlotWorkers(Protocol):
     """Does the computations that a shard asks for."""
 
     def begin(self, work: Work, done: Callable[[WorkOutcome], None]) -> None:
-        """Start a computation. ``done`` gets its outcome once, in a later turn of the loop."""
+        """Start a computation. ``done`` is called once with the outcome, in a later turn of the
+        loop.
+        """
         ...
 
 
 class SlotHost(Protocol):
-    """The services that all slots share. The host also handles exceptions of the core, each of
-    which is a bug.
+    """The services that all slots share. The host also handles exceptions that the core raises.
+    Each of them is a bug.
     """
 
     alarm: Alarm
@@ -90,20 +92,20 @@ class SlotLane(Protocol):
     """
 
     is_full: bool
-    """True if too much has gathered. Requests that write are refused until the next append begins.
-    """
+    """True if too many requests or bytes have gathered for the next append. Until that append
+    begins, requests that write are refused."""
     max_waiting: int
     """The most replies of one slot that may wait for the store."""
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
-        """Add a step with records to the next append. A step is the result of one request or
-        timer.
+        """Add a step with records to the next append. A step is the result of one request or timer.
+        Return the slot's part of that append.
         """
         ...
 
     def add_events(self, slot: Slot, events: list[Event]) -> None:
         """Add events without a record to the next append. If no append comes soon, the events get
-        one of their own.
+        an append of their own.
         """
         ...
 
@@ -122,7 +124,9 @@ Refusal: TypeAlias = tuple[Ticket, Result]
 
 
 class Slot:
-    """The place of one shard in this process. While the shard is LOADING, ``shard`` is None."""
+    """Holds one shard in this process: passes requests to the shard, and sends its replies.
+    ``shard`` is None while the slot answers as LOADING.
+    """
 
     __slots__ = (
         "_alarm",
@@ -146,7 +150,7 @@ class Slot:
         self.lane = lane
         self.shard: AnyShard | None = None
         self.suspended: AnyShard | None = None
-        """The shard in memory while it answers as LOADING, because its lease may have ended
+        """The shard in memory while the slot answers as LOADING, because its lease may have ended
         (``suspend``). None otherwise."""
         self.lease: Lease | None = None
         self.needs_lease = True
@@ -160,18 +164,18 @@ class Slot:
         self._alarm = host.alarm
         self._stats = host.stats
         self._unanswered: dict[int, tuple[Ticket, Callable[[ErrorCode], Result]]] = {}
-        """The unanswered requests that the core may park, by the identity of their ticket. The
-        value is the ticket with a function that makes its refusal. So each request is answered
-        exactly once, even if the shard is dropped. The request itself is not kept: its metadata or
-        assignments would stay in memory after its client has disconnected.
-        """
+        """The unanswered requests of a kind that the core may park (answer in a later step), by the
+        ``id()`` of their ticket. Each value is the ticket and a function that makes its refusal.
+        With them, each request is answered exactly once, even if the shard is dropped. The request
+        itself is not kept: after its client has disconnected, its metadata or assignments would
+        stay in memory."""
         self._outcomes: list[tuple[Work, WorkOutcome]] = []
         """The outcomes of computations that arrived while the shard was suspended. The shard gets
         them when it resumes."""
 
     @property
     def kept(self) -> AnyShard | None:
-        """The shard in memory, whether or not it answers."""
+        """The shard in memory, even if it is suspended. None if no shard is in memory."""
         return self.shard if self.suspended is None else self.suspended
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
@@ -210,8 +214,8 @@ class Slot:
             self._alarm.set(self, shard.next_deadline())
 
     def run(self, call: Callable[[AnyShard], Step]) -> None:
-        """Call ``call``, which makes a step without a request, and carry out the step. An exception
-        in it is a bug, as in any other step.
+        """Call ``call``, which returns a step without a request, and carry out the step. If
+        ``call`` raises an exception, report the bug to the host, which loads the shard again.
         """
         assert self.shard is not None
         try:
@@ -229,8 +233,8 @@ class Slot:
             self.run(lambda shard: shard.expire(now))
 
     def carry_out(self, step: Step) -> None:
-        """Carry out a step: pass its records and events to the lane. Send its replies, or let them
-        wait until these are durable.
+        """Carry out a step: pass its records and events to the lane, and begin its computations.
+        Send each reply at once, or when the records that it depends on are durable.
         """
         write = self.unfinished
         events = self._events_to_write(step.events) if step.events else step.events
@@ -253,8 +257,8 @@ class Slot:
             self._host.workers.begin(work, partial(self._work_done, shard, work))
 
     def _work_done(self, asked: AnyShard, work: Work, outcome: WorkOutcome) -> None:
-        """Pass the outcome of a computation to the shard, unless the shard was loaded since the
-        computation began.
+        """Pass the outcome of a computation to the shard that asked for it. If this shard is
+        suspended, the outcome waits. If it was loaded again, the outcome is dropped.
 
         A loaded shard asks for the computation again. It may use the same epochs again, for other
         members, so the old outcome could be wrong.
@@ -285,8 +289,9 @@ class Slot:
             self.unfinished = None
 
     def answer(self, reply: Reply) -> None:
-        """Resolve the ticket of one reply. If its request may park and was already answered, this
-        is a bug: it is logged, and the ticket is not resolved again."""
+        """Resolve the ticket of one reply. A parked request that was already answered is a bug: it
+        is logged, and the ticket is not resolved again.
+        """
         ticket, result = reply.ticket, reply.result
         if type(result) in PARKED_RESULTS and not self._unanswered.pop(id(ticket), None):
             self.ticket_failed(AssertionError(f"answered twice: {result!r}"))
@@ -295,8 +300,8 @@ class Slot:
 
     def suspend(self) -> None:
         """Let the shard answer as LOADING, but keep it in memory. Parked requests stay parked.
-        Requests that wait for an append are answered when it is durable: the store then knew the
-        lease as valid.
+        Requests that wait for an append are answered when it is durable, because the store then has
+        accepted the lease.
         """
         shard = self.shard
         assert shard is not None
@@ -305,8 +310,9 @@ class Slot:
         self.shard = None
 
     def resume(self, first_steps: Callable[[AnyShard], Iterable[Step]]) -> None:
-        """Let the suspended shard answer again. Some outcomes of computations may have waited.
-        Before them, the steps that ``first_steps`` returns are carried out.
+        """Let the suspended shard answer again. First carry out the steps that ``first_steps``
+        returns. Then pass on the outcomes of computations that arrived while the shard was
+        suspended.
         """
         shard = self.suspended
         assert shard is not None
@@ -325,8 +331,8 @@ class Slot:
 
         The waiting replies may depend on records that are not durable, and a parked request has
         lost its group. Their refusal is NOT_COORDINATOR, so clients look for the coordinator again
-        and repeat the request. If the shard is loaded again, the refusal of a commit differs:
-        clients then repeat the commit without looking.
+        and repeat the request. If the shard is loaded again, the refusal of a commit is
+        COORDINATOR_LOAD_IN_PROGRESS: clients then repeat the commit here.
         """
         self.shard = self.suspended = None
         self._outcomes.clear()
@@ -350,8 +356,8 @@ class Slot:
         return [_not_coordinator(*call) for call in parked.values()]
 
     def close_unanswered(self) -> list[Refusal]:
-        """Forget the requests of a kind that may park and that have no answer yet, parked or not.
-        Return a refusal for each.
+        """Forget all unanswered requests of a kind that may be parked, whether or not they are
+        parked now. Return a refusal for each.
         """
         unanswered = list(self._unanswered.values())
         self._unanswered.clear()
@@ -363,7 +369,7 @@ class Slot:
             self._resolve(ticket, result)
 
     def forget(self, ticket: Ticket) -> None:
-        """Forget a ticket to which the caller itself sends the answer."""
+        """Forget a ticket, because the caller sends its answer."""
         self._unanswered.pop(id(ticket), None)
 
     def ticket_failed(self, error: Exception) -> None:
@@ -374,8 +380,8 @@ class Slot:
         log.error("ticket_failed", exc_info=error)
 
     def _events_to_write(self, events: list[Event]) -> list[Event]:
-        """Count the events, and return those to write now. A repeated refusal is kept back: a
-        merged event is written for it later.
+        """Count the events, and return those to write now. Repeated refusals are left out: one
+        merged event is written for them later.
         """
         self._stats.count_events(events)
         if REFUSALS.isdisjoint([type(event) for event in events]):

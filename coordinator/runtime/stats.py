@@ -1,8 +1,8 @@
 """The counters and histograms of the runtime: plain numbers, which ``daemon.metrics`` reads and
 shows.
 
-They are in another module, because the library of ``daemon.metrics`` imports an HTTP server. The
-runtime also runs in the tests of other projects (``testkit``), and must not import that there.
+They are not in ``daemon.metrics``, because the library of that module imports an HTTP server. The
+runtime also runs in the tests of other projects (``testkit``), which must not import a server.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 20
 
 
 class Histogram:
-    """A histogram of plain integers. ``observe`` is a binary search among a dozen bounds."""
+    """Counts of values in buckets. ``observe`` is a binary search among a dozen bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -125,8 +125,8 @@ class Stats:
 
 
 def names_length(event: Event) -> int:
-    """Return the length of those names in an event that a client has chosen. Each may be up to
-    32,767 bytes long. Reasons do not count, because they are cut.
+    """Return the total length of the names in an event that a client has chosen. Each may be up to
+    32,767 bytes long. Reasons do not count, because they are cut to a short length.
     """
     length = len(event.group_id) + len(event.member_id) + len(event.group_instance_id or "")
     if type(event) is MemberJoin:

@@ -1,5 +1,5 @@
-"""Tickets. A ticket is the receiver of one answer: one that is awaited, one of several, and a list
-of them.
+"""Tickets. A ticket receives the answer to one request. There are tickets for an answer that a
+coroutine awaits, for one of several answers, and for a list of answers.
 
 ``Closed`` refuses requests after the coordinator has stopped.
 """
@@ -31,7 +31,7 @@ class Ticket(Protocol):
 
 
 class Place(Protocol):
-    """Receives the requests for a shard or a group. It is a slot, or an object in place of one."""
+    """Receives the requests for a shard or a group: a slot, or a substitute for one."""
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Submit a request. Its ticket is resolved now or later."""
@@ -49,7 +49,7 @@ class Closed:
 
 
 class Awaited:
-    """A ticket whose answer is awaited."""
+    """A ticket whose answer a coroutine awaits in ``future``."""
 
     __slots__ = ("future",)
 
@@ -76,8 +76,8 @@ class Part:
 
 
 class Whole:
-    """The ticket of a deletion that needs several requests, because one deletes only some of the
-    offsets.
+    """The ticket of a deletion that needs several requests, because each request deletes only some
+    of the offsets.
 
     It submits the request again until nothing is left to delete. So ``ticket`` gets one answer to
     the whole deletion.
@@ -103,7 +103,7 @@ class Whole:
 
 def whole(submit: Callable[[Request, Ticket], None], request: Request, ticket: Ticket) -> Ticket:
     """Return the ticket with which to submit a request. If the request needs several repetitions,
-    ``ticket`` gets one answer to all of them.
+    ``ticket`` gets one answer to all repetitions.
     """
     return Whole(submit, request, ticket) if isinstance(request, DeleteGroup) else ticket
 

@@ -66,7 +66,7 @@ def frame(message: AssignmentOrder | AssignmentAnswer) -> bytes:
 
 
 def serve(find: FindAssignor, orders: Iterator[bytes], answers: IO[bytes]) -> None:
-    """Execute orders until stdin ends."""
+    """Carry out each order, and write its answer to ``answers``."""
     for body in orders:
         answers.write(frame(_answer(find, body)))
         answers.flush()
@@ -83,8 +83,8 @@ def _answer(find: FindAssignor, body: bytes) -> AssignmentAnswer:
 
 
 def orders_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
-    """Yield orders as they arrive. When no more can arrive, this process exits at once, even in the
-    middle of a computation.
+    """Yield orders as they arrive. When stdin ends, this process exits at once, even in the middle
+    of a computation.
     """
     orders: SimpleQueue[bytes] = SimpleQueue()
 
@@ -99,7 +99,7 @@ def orders_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def main(find: FindAssignor) -> None:
-    """Compute the orders that come on stdin, at a low priority, until it ends.
+    """Compute the orders that come on stdin, at a low priority, until stdin ends.
 
     ``find`` returns the assignor of a name. What an assignor prints goes to stderr.
     """

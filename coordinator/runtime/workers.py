@@ -1,8 +1,8 @@
-"""Computes target assignments in one other process, one after the other.
+"""Computes target assignments, one after the other, in one child process.
 
 The process starts when it is needed, and ends after it was idle for a while. It is killed if a
-computation takes too long. If the process fails, the caller gets this as an outcome
-(``WorkFailed``). No exception is raised.
+computation takes too long. If the process fails, the outcome of the computation is ``WorkFailed``.
+No exception is raised.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Workers:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """How often each outcome occurred, by (assignor, ``computed`` or a ``WorkFailure``)."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        """The time that the results of each assignor took, including the start of the process."""
+        """The time that successful computations took, by assignor. It includes the start of the
+        process."""
         self.killed = 0
         """How often the process was killed because it took too long."""
 

@@ -1,5 +1,6 @@
 """Passes on the computations that shards ask for: assignments to ``workers``, patterns to
-``pattern_index``. The rest of a large step comes back in a later turn of the loop.
+``pattern_index``. For the rest of a large step (``FollowWork``), it calls ``done`` in the next turn
+of the loop.
 """
 
 from __future__ import annotations
