@@ -6,7 +6,8 @@
 | 1 | the protocol that each member uses |
 
 A group that is named twice is answered twice. As in Kafka, the message of a group without an error
-is null. Our own command line gets in the message what the group waits for, as in DescribeGroups.
+is null. In an answer to our own command line, the message says what the group waits for, as in
+DescribeGroups.
 
 The members of a large group are written in slices: each of them may subscribe to 20,000 names.
 """
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.slices import Slices
 
 GROUPS_AT_ONCE: Final = 8
-"""The number of groups that are encoded at the same time. Each may be as long as a reply may be."""
+"""The number of groups that are encoded at the same time. Each encoded group may be as long as the
+longest reply."""
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 _NOBODY: Final = Written(0, [])

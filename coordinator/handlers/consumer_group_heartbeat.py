@@ -1,5 +1,6 @@
 """ConsumerGroupHeartbeat (68): join a consumer group, stay in it, leave it
-(docs/spec/consumer-groups.md#heartbeat). This is the only request of its members for membership.
+(docs/spec/consumer-groups.md#heartbeat). Members of a consumer group need no other request for
+their membership.
 
 | version | change |
 | --- | --- |

@@ -72,8 +72,8 @@ def _are_too_many(
 
 
 def _refusal_of(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
-    """Return the first error of a topic, in Kafka's order; None if there is none. Its name is
-    checked elsewhere.
+    """Return the first error of a topic, in Kafka's order; None if there is none. The name of the
+    topic is checked elsewhere.
     """
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
@@ -92,8 +92,8 @@ def _refusal_of(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
 
 
 def _refusal_of_assignments(topic: Any, node_id: int) -> tuple[ErrorCode, str] | None:
-    """Return the error of a manual assignment of partitions to brokers; None if there is none. It
-    must place every partition on this server.
+    """Return the error of a manual assignment of partitions to brokers; None if there is none. The
+    assignment must place every partition on this server.
     """
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         message = "partitions and replication factor must be -1 beside a manual assignment"

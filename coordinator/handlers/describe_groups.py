@@ -10,8 +10,8 @@
 | 6 | an absent group is GROUP_ID_NOT_FOUND with a message; before, it is Dead without an error |
 
 A group that is named twice is answered twice. As in Kafka, the message of a group without an error
-is null. There is one exception: our own command line, known by its client id, gets in the message
-what the group waits for.
+is null. There is one exception: in an answer to our own command line, known by its client id, the
+message says what the group waits for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One request of one connection, and its answer. It is what the core calls a ticket: the receiver
-of an answer.
+"""One request of one connection, and its answer. For the core, an exchange is a ticket: the
+receiver of an answer.
 
 The core calls ``resolve`` once. The exchange renders the result in the client's version and passes
-the bytes to its connection. The connection writes them after the replies of earlier requests.
-Nothing here awaits, and no future or task stands between a request and its answer.
+the bytes to its connection. The connection writes them after the replies of earlier requests. No
+coroutine, future or task is needed between a request and its answer.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Channel(Protocol):
         ...
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
-        """Add to the number of bytes that the connection counts for the exchange until it is
-        answered.
+        """Add ``size_bytes`` to the memory that the connection counts for this exchange until the
+        exchange is answered.
         """
         ...
 
@@ -134,7 +134,9 @@ def _not_set(_result: Any, _exchange: Exchange) -> bytes:
 
 
 class Exchange:
-    """A request that waits for its answer. The connection makes it from the header of the frame."""
+    """A request that waits for its answer. The connection creates this object from the header of
+    the frame.
+    """
 
     __slots__ = (
         "asked",
@@ -196,12 +198,13 @@ class Exchange:
         self.reply: bytes | None = None
         """The reply frame, once it is rendered."""
         self.group_id: str | None = None
-        """The group that may make the answer too large. The log names it then."""
+        """The group whose data may make the answer too large. If this happens, the log names the
+        group."""
         self.on_closed: Callable[[], None] | None = None
         """Called when the connection closes before the answer, to cancel work for this request."""
 
     def read(self, services: Services) -> Any:
-        """Return the body of the request, read as kio's class of its version.
+        """Return the body of the request as an object of kio's class for this API and version.
 
         The exchange then drops the frame, because a parked join does not need it. For the requests
         of the hot path, handlers call ``protocol.packed`` instead. Raises ProtocolError if the body
@@ -228,7 +231,8 @@ class Exchange:
         return write_elements(self.key, self.version, path, items)
 
     def detach(self) -> None:
-        """Detach the exchange from its closed connection, so that neither of them keeps memory.
+        """Detach the exchange from its closed connection, so that neither keeps the other in
+        memory.
 
         The core may still answer a detached exchange, because it keeps the ticket of a parked join
         as long as its member. The answer is discarded.

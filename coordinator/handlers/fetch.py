@@ -117,7 +117,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked], list[_Asked]]:
     """Return the known partitions and the missing ones, each once. If the request names a partition
-    twice, the place of the first and the values of the last count.
+    twice, it keeps its first position, with the values of its last entry.
     """
     by_id = version >= TOPIC_IDS
     asked: dict[tuple[tuple[str, str], int], _Asked] = {}
@@ -146,9 +146,7 @@ def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked]
 def look_up(
     topics: Topics, asked: _Asked, version: int, *, is_replica: bool
 ) -> tuple[ErrorCode, int]:
-    """Check one partition of the request, which exists. Return (error, end). With an error the end
-    is -1.
-    """
+    """Check an existing partition of the request. Return (error, end); the end is -1 on error."""
     wire = asked.wire
     epoch = wire.current_leader_epoch if version >= 9 else NO_EPOCH
     if epoch > LEADER_EPOCH or (is_replica and epoch >= 0):
@@ -162,9 +160,10 @@ def look_up(
 
 
 def render(wire: Any, exchange: Exchange, services: Services) -> tuple[bytes, bool]:
-    """Return the answer in the version of the request. Also return True if the answer may wait.
+    """Return the encoded answer, and whether it may wait for the client's ``max_wait``.
 
-    Known partitions come first. Neighbours of one topic share an entry (FetchResponse.toMessage).
+    Known partitions come first. Neighbouring partitions of one topic share an entry
+    (FetchResponse.toMessage).
     """
     version = exchange.version
     known, missing = _each_once(wire, version, services.topics.image)
@@ -199,8 +198,8 @@ def _replica_id(wire: Any, version: int) -> int:
 
 
 def _stumbles(missing: list[_Asked], version: int) -> bool:
-    """Return True if an entry follows a partition with the topic id zero. Kafka fails on such an
-    answer, because it has no name to compare (FetchResponse.matchingTopic).
+    """Return True if a missing partition has the topic id zero and another one follows it. Kafka
+    fails on such an answer, because it has no name to compare (FetchResponse.matchingTopic).
     """
     return version >= TOPIC_IDS and any(one.topic == _ZERO_ID for one in missing[:-1])
 

@@ -8,7 +8,7 @@
 | 4 | many keys, one entry each in request order; message "" on success |
 | 6 | key type 2, share |
 
-There are no transaction or share coordinators here. They are answered with
+There are no transaction or share coordinators here. Requests for them are answered with
 COORDINATOR_NOT_AVAILABLE, which clients retry, and never with our own address. From version 4 on
 Kafka sends a message only for an unknown key type (KafkaApis.getCoordinator).
 """

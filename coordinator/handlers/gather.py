@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 WINDOW_REQUESTS = 64
 WINDOW_BYTES = 262_144
-"""After so many questions, or so many bytes of answers, other requests run first."""
+"""After ``WINDOW_REQUESTS`` questions, or so many bytes of answers, other requests run before the
+next question."""
 
 
 class Enclosed(NamedTuple):

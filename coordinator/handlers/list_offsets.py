@@ -9,7 +9,7 @@
 | 10 | timeout |
 
 EARLIEST (-2, -4) is 0, and LATEST (-1) is the partition's end. There are no records in which to
-look up a time, so any other answer is -1.
+look up a time, so every other timestamp is answered with -1.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def look_up(
 
 
 def render(wire: Any, exchange: Exchange, services: Services) -> bytes:
-    """Return the answer in the version of the request. It has each partition once."""
+    """Return the answer in the version of the request. Unless the whole request is refused, each
+    partition occurs once.
+    """
     version = exchange.version
     if version >= 2 and wire.isolation_level not in ISOLATION_LEVELS:
         entries = _refused(wire, ErrorCode.UNKNOWN_SERVER_ERROR)

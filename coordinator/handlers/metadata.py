@@ -1,4 +1,4 @@
-"""Metadata (3): ourselves as the one broker, and the topics of the image
+"""Metadata (3): this server as the one broker, and the topics that exist
 (docs/spec/cluster.md#metadata).
 
 | version | change |
@@ -16,8 +16,8 @@
 | 12 | look-up by id |
 | 13 | one error for the whole reply |
 
-All partitions of all topics look alike here. The partitions of a small topic are packed once for
-each partition count: an image of 10,000 topics must not hold the loop.
+All partitions of all topics look alike here. The encoded partitions of a small topic are cached by
+their count. Otherwise an answer with 10,000 topics would block the loop.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LOOK_UP_BY_ID = 12
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 NO_LEADER = -1
-"""Instead of a broker id or an epoch: the partition has no leader that we know."""
+"""Stands for the id of a broker or for an epoch if no leader of the partition is known."""
 
 MAX_KEPT_PARTITIONS = 500
 """The largest topic whose encoded partitions are cached. Larger ones are encoded for each answer.

@@ -36,7 +36,7 @@ class Offer:
     def __init__(
         self, apis: Iterable[OfferedApi], features: Iterable[OfferedFeature], epoch: int = 1
     ) -> None:
-        """``epoch`` is that of the finalized features."""
+        """``epoch`` is the epoch of the finalized features."""
         self.apis = tuple(apis)
         self.features = tuple(features)
         self.epoch = epoch
@@ -77,4 +77,4 @@ OUR_FEATURES: Final = tuple(
     OfferedFeature(f.name, f.min_version, f.max_version, f.finalized) for f in FEATURES
 )
 OURS: Final = Offer(OUR_APIS, OUR_FEATURES)
-"""The offer of a listener that serves nothing of another cluster."""
+"""The offer of a listener that passes no requests on to another cluster."""

@@ -12,7 +12,7 @@
 | 9 | a generation at an absent group is GROUP_ID_NOT_FOUND; before, ILLEGAL_GENERATION |
 | 10 | topic ids instead of names |
 
-There is no error for the whole request: it is copied to every partition
+The reply has no field for an error of the whole request: such an error is copied to every partition
 (docs/spec/admission.md#placement).
 """
 

@@ -1,8 +1,8 @@
 """OffsetDelete (47): delete offsets of topics that the group does not subscribe to
 (docs/spec/offsets.md#delete).
 
-There is one version, and it is not flexible. The request's error code stands before the throttle
-time.
+There is one version, and it is not flexible. In the reply, the error of the whole request stands
+before the throttle time.
 """
 
 from __future__ import annotations

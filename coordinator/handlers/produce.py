@@ -10,7 +10,7 @@
 | 13 | topic ids instead of names |
 
 ApiVersions lists it from version 0, as Kafka does for old librdkafka. Versions 0-2 close the
-connection. So do records without acknowledgement (acks=0), whose producer reads no error.
+connection. So do records without acknowledgement (acks=0), because their producer reads no reply.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Maps an API key and version to its handler, and checks the client's permission.
 
 A listener has its own ``Routes``. Requests are authorized only here. A route names the operation
-that the client must be allowed to do, in Kafka's words for access control. If it is not allowed,
-the same handler renders the error in the version of the request.
+that the client must be allowed to do, in Kafka's words for access control. If the client is not
+allowed to do it, the same handler renders the error in the version of the request.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Route(NamedTuple):
 
 
 def not_served(exchange: Exchange, _services: Services) -> None:
-    """Close the connection, as Kafka does: the client could read no answer."""
+    """Raise ProtocolError. The connection is then closed, as in Kafka, because the client could
+    read no answer.
+    """
     api = API_BY_KEY.get(exchange.key)
     if api is None:
         raise ProtocolError("unknown_api", f"the API key {exchange.key} is not served")
@@ -90,8 +92,8 @@ class Routes(dict[tuple[int, int], Handle]):
     ) -> None:
         """Without ``authorize`` every operation is allowed, and handlers are called directly.
 
-        ``fallback`` handles the keys and versions that are not in ``routes``. It gets an exchange
-        with the whole frame. Its ``body_at`` is the end of the client id.
+        ``fallback`` handles the keys and versions that are not in ``routes``. In the exchange that
+        it gets, ``frame`` is the whole frame, and ``body_at`` is the end of the client id.
         """
         super().__init__()
         self._fallback = fallback

@@ -91,8 +91,8 @@ class Services:
     """True if this server is the leader of every partition. False if it knows no leaders: they are
     brokers of another cluster that does not answer (gateway mode)."""
     other_brokers: Callable[[str], Mapping[int, Endpoint]] = _no_brokers
-    """A function of the address of ours that the client connected to. It returns the other brokers
-    that Metadata lists, by id."""
+    """A function that returns the other brokers that Metadata lists, by id. Its argument is the
+    address of this server that the client connected to."""
     serves_consumer_groups: bool = True
     """If False, requests of consumer groups are answered with UNSUPPORTED_VERSION."""
     consumer_assignors: tuple[str, ...] = ()

@@ -13,7 +13,8 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 MAX_KEPT_CHARS: Final = 249
 """The longest client id, and the longest name of a client's software, that a connection keeps. A
-client may send 32,767 bytes of each, and no budget counts what an idle connection keeps."""
+client may send 32,767 bytes of each, and the memory of an idle connection is not part of any
+budget."""
 
 
 class Session:

@@ -25,8 +25,8 @@ REPEATED_AT_ONCE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOW
 """The errors for assignments that are too large. On any error here librdkafka joins again without a
 pause: a leader whose assignments were refused sent 8,000 requests a second."""
 REFUSED_AFTER_S: Final = 1.0
-"""The delay of the answers with these errors. librdkafka then sends as many requests a second as
-when its JoinGroup is refused."""
+"""The delay of the answers with these errors. So librdkafka repeats a refused SyncGroup only as
+often as a refused JoinGroup."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:

@@ -20,7 +20,7 @@ TOPIC_WINDOW_S: Final = 600.0
 minutes."""
 WINDOW_S: Final = 60.0
 LINES_PER_WINDOW: Final = 5
-"""The most lines in one window for all topics together."""
+"""The most lines in ``WINDOW_S`` seconds for all topics together."""
 MAX_NAMES: Final = 10
 """How many names of one request are checked."""
 MAX_CANDIDATES: Final = 500

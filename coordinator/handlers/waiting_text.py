@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 def shows_waiting(exchange: Exchange, group_ids: Sized) -> bool:
-    """Return True if our own command line asks about one group. Its client id shows who asks.
+    """Return True if our own command line, known by its client id, asks about one group.
 
     For many groups the answer would take too long.
     """
@@ -44,7 +44,7 @@ def waiting_text(waiting: Waiting) -> str:
 
 
 def _fitting(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield the items that fit into half of a Kafka string. Their JSON is ASCII."""
+    """Yield the first items whose JSON, which is ASCII, fits into half of a Kafka string."""
     left = MAX_STRING_BYTES // 2 - 200
     for item in items:
         left -= len(json.dumps(item, separators=(",", ":"))) + 1

@@ -5,8 +5,9 @@
 | --- | --- |
 | 1 | flexible |
 
-Each resource is checked on its own. Errors that the request alone shows are answered here, and the
-cluster shard answers the rest. Configs of topics and of the broker cannot be changed.
+Each resource is checked on its own. Errors that the request alone shows are answered here. The
+cluster shard, which holds the configs, answers the rest. Configs of topics and of the broker cannot
+be changed.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _may_be_list(kind: int, name: str) -> bool:
 
 
 def _refusal_of_topic(resource: Any, services: Services) -> Refusal:
-    """Return the answer for a topic. A topic has no configs, so a change may only delete."""
+    """Return the answer for a topic. A topic has no configs here, so only DELETE is accepted."""
     name = resource.resource_name
     if name == "":
         return Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
