@@ -1,4 +1,4 @@
-"""The composition root: the only file that knows all parts, and the life of the process.
+"""The composition root: it creates all parts, and runs the process from its start to its stop.
 
 start:  bind both ports -> answer HTTP -> open and load the store -> listen for Kafka -> READY
 stop:   stop accepting -> answer parked requests, write pending records -> close the store -> exit 0
@@ -67,9 +67,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.upstream import Upstream
 
 STOP_SHARE = 0.85
-"""The share of ``drain_timeout_ms`` for pending writes, the fold and the store. The rest is for
-replies not sent yet and a scrape that still runs.
-"""
+"""The share of ``drain_timeout_ms`` for pending writes, the fold (writing the present state of
+groups) and closing the store. The rest is for replies not sent yet and a scrape that still runs."""
 REPLIES_SHARE = 0.1
 LOADING = "loading"
 IMPATIENT_AFTER_S = 1.0
@@ -81,7 +80,10 @@ _log = structlog.stdlib.get_logger("groupkeeper")
 
 
 def run(settings: Settings, reread: Callable[[], Settings]) -> None:
-    """Run the daemon to its end; raises StartFailed. ``reread`` is called on SIGHUP."""
+    """Run the daemon until it has stopped. ``reread`` is called on SIGHUP, and returns the settings
+    as they are now. Raises StartFailed if the daemon cannot start, and CannotGoOn if another
+    process has taken the store.
+    """
     configure_logging(settings.logging)
     calm_collector()
     give_back_large_buffers()
@@ -138,7 +140,9 @@ def coordinator_config(settings: Settings) -> CoordinatorConfig:
 
 
 def seal_settings(settings: Settings) -> SealSettings | None:
-    """Return the settings for sealing; None if events stay in the store."""
+    """Return the settings for sealing, which moves events from the store to files. None if events
+    stay in the store.
+    """
     log = settings.log
     is_memory = settings.storage.url == "memory:"
     if log.sealing == "off" or (log.sealing == "auto" and is_memory):
@@ -155,7 +159,8 @@ def seal_settings(settings: Settings) -> SealSettings | None:
 def allowed_connections(settings: Settings) -> Connections:
     """Raise the limit of open files; return the number of connections that each port may have.
 
-    In gateway mode a connection of a client takes two: one more to its broker.
+    In gateway mode a client's connection counts twice, because it needs another connection to a
+    broker.
     """
     each = 2 if settings.is_gateway else 1
     kafka, http = settings.kafka.max_connections, settings.http.max_connections
@@ -354,7 +359,9 @@ class Daemon:
         )
 
     async def _check_storage(self) -> None:
-        """Check the store after an unclean end, while requests are served."""
+        """Check the store if its last process did not end cleanly, and log damage. Requests are
+        served during the check.
+        """
         try:
             problem = await self._storage.check_after_unclean_end()
         except StorageError as error:
@@ -451,7 +458,9 @@ def _topics(settings: Settings) -> Topics:
 
 
 def open_store(settings: Settings) -> OffsetStorage:
-    """Return the store of these settings, which is not open yet. Raises StartFailed."""
+    """Return the store of these settings, which is not open yet. Raises StartFailed if these
+    settings describe no usable store.
+    """
     try:
         return open_storage(
             settings.storage.url,
@@ -468,7 +477,9 @@ def open_store(settings: Settings) -> OffsetStorage:
 
 
 def _of_store(error: StorageError) -> str:
-    """Prefix a store's error with its setting, unless the message begins with one."""
+    """Return the message of a store's error. If the message does not begin with a setting, put
+    ``storage.url`` before it.
+    """
     text = str(error)
     return text if text.startswith(("storage.", "log.", "kafka.")) else f"storage.url: {text}"
 

@@ -1,4 +1,4 @@
-"""Our settings under a broker's names, for DescribeConfigs.
+"""Our settings under the names of Kafka's broker configs, for DescribeConfigs.
 
 Only settings in force here are reported. A broker has some 300 more keys, for logs, quotas,
 security and other group types. Invented values for them would mislead.

@@ -458,17 +458,17 @@ class Settings(BaseModel):
 
     @property
     def is_gateway(self) -> bool:
-        """True if an upstream cluster is behind us."""
+        """True in gateway mode, when an upstream Kafka cluster is configured."""
         return bool(self.upstream.bootstrap)
 
     @property
     def node_id(self) -> int:
-        """The broker id of our own node."""
+        """The broker id of this process in answers to clients."""
         is_set = "node_id" in self.kafka.model_fields_set
         return GATEWAY_NODE_ID if self.is_gateway and not is_set else self.kafka.node_id
 
     def _gateway_problem(self) -> str:
-        """Return the reason why gateway mode does not fit to the other settings; "" if it does."""
+        """Return the reason why gateway mode contradicts the other settings; "" if it does not."""
         if not self.is_gateway:
             return ""
         if self.static.topics or self.static.auto_create_topics:

@@ -47,8 +47,9 @@ class LoadedSettings(NamedTuple):
 
 
 def load_settings(file: Path | None) -> LoadedSettings:
-    """Read the file and the environment. Raises ConfigError, which lists several problems at
-    once."""
+    """Return the settings of the file and the environment. Raises ConfigError if they are invalid,
+    with all problems found.
+    """
     content = {} if file is None else _read_toml(file)
     environment = _read_environment()
     try:

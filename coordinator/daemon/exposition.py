@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.rendering import Renderer
 
 SLICE_MS: Final = 1.0
-"""The time in one turn of the loop for reading groups. Together with the last piece, a turn takes
-less than 2 ms."""
+"""The time for reading groups in one turn of the loop. The last piece may exceed it, but a turn
+takes less than 2 ms."""
 
 RESERVED_SERIES: Final = 7
 """Series that are always shown: six of the process, and the number of series left out."""
@@ -27,14 +27,14 @@ RESERVED_SERIES: Final = 7
 
 @dataclass(frozen=True)
 class Reading:
-    """All numbers of one scrape; immutable."""
+    """All numbers of one scrape. ``groups`` is filled after the other values were read."""
 
     values: list[tuple[Definition, Value]]
     groups: Snapshot
 
 
 class Exposition:
-    """Makes the page. Scrapes run one at a time; others wait."""
+    """Makes the page of ``/metrics``, for one scrape at a time. Other scrapes wait."""
 
     def __init__(
         self, sources: Mapping[str, Source], max_series: int, walk: MetricsWalk | None = None
@@ -59,7 +59,9 @@ class Exposition:
             return await asyncio.to_thread(self.render, reading)
 
     def read(self) -> Reading:
-        """Read every source once. Call it on the loop."""
+        """Return the current value of every source, and an empty snapshot of groups. Call this on
+        the loop.
+        """
         values: list[tuple[Definition, Value]] = []
         for definition in DEFINITIONS:
             source = self._sources.get(definition.name)
@@ -69,7 +71,7 @@ class Exposition:
         return Reading(values, Snapshot(room=max(0, self._max_series - own)))
 
     def render(self, reading: Reading) -> bytes:
-        """Render a reading. Any thread may call it, one at a time."""
+        """Return the page of a reading. Any thread may call this, but only one at a time."""
         if self._renderer is None:
             # imported here, because groups wait for the imports of a start
             from groupkeeper.coordinator.daemon.rendering import Renderer

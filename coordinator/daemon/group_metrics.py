@@ -35,7 +35,8 @@ class Family(NamedTuple):
     labels: tuple[str, ...]
     help: str
     detail: Detail
-    """The lowest setting of ``metrics.groups`` that shows it. "partitions" includes "summary"."""
+    """The lowest setting of ``metrics.groups`` that shows the metric. "partitions" includes
+    "summary"."""
 
 
 GROUP = ("consumergroup",)
@@ -130,8 +131,9 @@ class MetricsWalk:
     def fill(self, snapshot: Snapshot) -> Iterator[None]:
         """Add every topic and group. Groups created or deleted during the walk may be left out.
 
-        If there is not enough room, half of it is for topics, then come groups, then the remaining
-        topics. So neither many partitions nor many groups push out the others.
+        If there is not enough room, topics first get half of the room. Then come all groups, and
+        then the remaining topics. So many partitions do not push out all groups, and many groups do
+        not push out all topics.
         """
         done = 0
         kept = snapshot.room // 2

@@ -32,8 +32,8 @@ class RepairFailed(Exception):
 
 
 class _Stored:
-    """The cluster of the store. It is "" until the upstream is known to be that cluster, so that
-    the topics of the upstream are not observed.
+    """Has the id of the store's cluster, for ``UpstreamBrokers``. The id is "" until the upstream
+    is known to be that cluster, so that the topics of the upstream are not observed.
     """
 
     cluster_id = ""
@@ -87,7 +87,9 @@ async def opened_journal(
 
 
 def _without_sealing(settings: Settings) -> Settings:
-    """The next daemon seals. This process lives too short for it."""
+    """Return the settings without sealing (moving events to files). This process runs only for a
+    short time, and the next daemon seals.
+    """
     return settings.model_copy(update={"log": settings.log.model_copy(update={"sealing": "off"})})
 
 

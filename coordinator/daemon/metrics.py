@@ -17,7 +17,7 @@ from groupkeeper.coordinator.runtime.stats import Histogram
 NAMESPACE = "groupkeeper"
 
 Series: TypeAlias = Mapping[tuple[str, ...], float | Histogram]
-"""label values, in the order of the definition -> value."""
+"""Label values, in the order of the definition's labels -> value."""
 Value: TypeAlias = float | Histogram | Series
 Source: TypeAlias = Callable[[], Value]
 """Called at each scrape, on the loop; must not block."""

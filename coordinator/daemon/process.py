@@ -33,11 +33,11 @@ enough to see every delay that a client notices."""
 COLLECT_EVERY = (20_000, 2, 200)
 """Thresholds of the garbage collector.
 
-The objects of a frame of 20,000 elements all live until it is answered. With Python's own
-thresholds (700, 10, 10) they are walked again and again, which was half the cost of the worst
-frames. Nearly all objects here are freed by their reference count. The second number bounds a
-pause: a young collection walks some 80,000 objects, which takes 8 to 15 ms. With 20 it walked
-440,000 in 45 to 80 ms, while 100,000 groups were loaded."""
+The objects of a frame of 20,000 elements all live until the frame is answered. With Python's own
+thresholds (700, 10, 10) the collector walked them again and again, which was half the cost of the
+worst frames. Nearly all objects here are freed by their reference count. The second number limits
+the pause of a young collection, which walks some 80,000 objects in 8 to 15 ms. With 20 instead of
+2, a collection walked 440,000 objects in 45 to 80 ms while 100,000 groups were loaded."""
 
 
 LARGE_BYTES = 1_048_576
@@ -73,8 +73,9 @@ def give_back_large_buffers() -> None:
 
 
 TRIM_DELAY_S = 2.0
-"""The delay of a trim. Objects that are being closed are free by then. It is also the shortest time
-between two trims, each of which holds glibc's lock for some milliseconds."""
+"""The delay of a trim (``MemoryTrim``). Objects that are being closed when the trim is requested
+are free by then. The delay is also the shortest time between two trims. Each trim holds glibc's
+lock for some milliseconds."""
 
 
 class MemoryTrim:
@@ -113,7 +114,8 @@ def raise_file_limit(kafka: int, http: int) -> Connections:
     """Raise RLIMIT_NOFILE as far as needed; return the connections that it allows.
 
     Each port has its own share, so that neither port can use the share of the other. If the limit
-    is too low, the HTTP port gets at most an eighth. Raises StartFailed if it allows none.
+    is too low, the HTTP port gets at most an eighth. Raises StartFailed if the limit leaves no file
+    for connections.
     """
     needed = kafka + http + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -133,7 +135,10 @@ def raise_file_limit(kafka: int, http: int) -> Connections:
 
 
 def bind(address: HostPort, setting: str) -> socket.socket:
-    """Bind without listening: it reserves the port, but nobody can connect before ``listen``."""
+    """Return a socket that is bound but does not listen yet. The port is reserved, and nobody can
+    connect before ``listen``. Raises StartFailed if the host is unknown or the address cannot be
+    used.
+    """
     try:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -156,7 +161,9 @@ def bind(address: HostPort, setting: str) -> socket.socket:
 
 
 def listen(listener: socket.socket, setting: str) -> None:
-    """Accept connections. If two processes have bound a port, the first to listen gets it."""
+    """Let the socket accept connections. If two processes have bound one port, the first that
+    listens gets it. The other raises StartFailed.
+    """
     address = bound_address(listener)
     try:
         listener.listen(BACKLOG)

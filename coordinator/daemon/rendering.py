@@ -45,7 +45,7 @@ class Renderer:
         ProcessCollector(registry=self._process)
 
     def page(self, values: Sequence[tuple[Definition, Value]], groups: Snapshot) -> bytes:
-        """Render a reading. Any thread may call it, one at a time."""
+        """Return the page of a reading. Any thread may call this, but only one at a time."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Families(lambda: self._families(values, groups)))
         return generate_latest(registry) + generate_latest(self._process)
@@ -53,7 +53,9 @@ class Renderer:
     def _families(
         self, values: Sequence[tuple[Definition, Value]], groups: Snapshot
     ) -> Iterator[Metric]:
-        """Yield the metrics up to the cap; our own come before those of the groups."""
+        """Yield the metrics with at most ``max_series`` series. Our own metrics come before those
+        of the groups.
+        """
         pacer = Pacer()
         left = self._max_series
         for definition, value in values:
@@ -86,7 +88,9 @@ class _Families(Collector):
 
 
 class _PacedFamily(Metric):
-    """A metric of many series, which are made one by one, with pauses for the loop's thread."""
+    """A metric of many series. They are created one by one, with pauses in which the thread of the
+    loop can run.
+    """
 
     def __init__(self, family: Family, rows: list[Row], pacer: Pacer) -> None:
         super().__init__(family.name, family.help, "gauge")
@@ -107,7 +111,9 @@ class _PacedSamples:
 
 
 def _family(definition: Definition, value: Value, room: int) -> tuple[Metric, int, int]:
-    """Return the metric with at most ``room`` series, and how many are in it and left out."""
+    """Return the metric with at most ``room`` series, the number of series in it, and the number of
+    series left out.
+    """
     name = f"{NAMESPACE}_{definition.name}"
     series: Series = value if isinstance(value, Mapping) else {(): value}
     if definition.kind == "histogram":

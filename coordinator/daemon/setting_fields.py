@@ -18,8 +18,8 @@ _DEFAULTS = {each.name: each.default for each in fields(CoordinatorConfig)}
 
 
 def coordinators_setting(name: str, *, description: str, **own: int) -> Any:
-    """Declare a setting that ``CoordinatorConfig`` has too, under ``name``. It has the default and
-    bounds from there. Raises KeyError for a number without bounds.
+    """Declare a setting that ``CoordinatorConfig`` has too, under ``name``. Its default and its
+    bounds are those of ``CoordinatorConfig``. Raises KeyError if a number has no bounds there.
 
     ``own`` replaces the default or bounds that differ in a daemon.
     """

@@ -27,7 +27,7 @@ def reloading() -> str:
 
 
 class Systemd:
-    """The service manager, if there is one."""
+    """Sends messages to systemd, or nothing if systemd did not start this process."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         """Read the socket and the watchdog's time from the environment."""

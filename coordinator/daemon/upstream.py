@@ -87,7 +87,9 @@ class Upstream:
         coordinator: BareCoordinator,
         topics: Topics,
     ) -> None:
-        """Read the files of the settings. Raises StartFailed."""
+        """Create the parts, and read the files that the settings name. Raises StartFailed if a file
+        cannot be used.
+        """
         assert isinstance(topics, GatewayTopics), "those of another mode"
         config = gateway_settings(settings)
         self._coordinator = coordinator
@@ -127,7 +129,9 @@ class Upstream:
         )
 
     def start(self, server: KafkaServer, own_sock: socket.socket) -> None:
-        """Look at the upstream, and open the listeners: our own node's is the bound socket."""
+        """Start to ask the upstream for its brokers and topics, and open the listeners.
+        ``own_sock`` is the bound socket of our own node.
+        """
         if self._identity == "client":
             _log.warning(
                 "upstream_group_acls_have_no_effect",

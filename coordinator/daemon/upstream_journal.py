@@ -1,4 +1,6 @@
-"""The journal of transactions in the daemon: when it opens, and the requests that lead to it."""
+"""The journal of transactions in the daemon: when it opens, and which requests it gets. The journal
+is a topic of the upstream cluster. It has the offsets of transactions until these end.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.2
 """How often to look whether the journal can be opened."""
 TIMEOUT_S: Final = 30.0
-"""How long the journal waits for an answer of a broker. Produce has 10 s in the broker."""
+"""How long the journal waits for an answer of a broker. The broker itself limits a Produce to
+10 s."""
 
 
 class UpstreamJournal:
@@ -41,8 +44,9 @@ class UpstreamJournal:
         brokers: UpstreamBrokers,
         image: Callable[[], TopicImage],
     ) -> None:
-        """Commits pass through the gate, like commits without a transaction. ``image`` returns the
-        topics of the upstream."""
+        """The journal commits offsets through ``gate``, as clients do without a transaction.
+        ``image`` returns the topics of the upstream.
+        """
         self._brokers = brokers
         self._as_client = config.identity == "client"
         self._image = image
@@ -58,11 +62,13 @@ class UpstreamJournal:
         self._opening: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Open the journal as soon as the upstream is known to be ours and to have transactions."""
+        """Start to wait for the upstream, and return at once. The journal opens when the upstream
+        is known to be the cluster of this store and to have transactions.
+        """
         self._opening = asyncio.get_running_loop().create_task(self._open())
 
     async def stop(self) -> None:
-        """Stop the journal. Whatever is not decided is decided after the next start."""
+        """Stop the journal. Pending transactions are decided after the next start."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
@@ -75,7 +81,9 @@ class UpstreamJournal:
         return _shown(self.journal.lost())
 
     def divide(self, key: int, version: int, frame: bytes, view: View) -> Division:
-        """Divide a request as ``splitting.divide``. AddOffsetsToTxn becomes another request."""
+        """Divide a request into our part and the broker's part, as ``splitting.divide`` does.
+        AddOffsetsToTxn becomes an AddPartitionsToTxn for the topic of the journal.
+        """
         if key != ApiKey.ADD_OFFSETS_TO_TXN:
             return divide(key, version, frame, view._replace(hidden_topic_ids=self._ids()))
         added = add_offsets.to_add_partitions(frame, self.journal.topic)
@@ -86,7 +94,9 @@ class UpstreamJournal:
         return Division(None, added, merge)
 
     def _ids(self) -> frozenset[str]:
-        """Return the id of the topic, if it has been seen."""
+        """Return a set with the id of the journal's topic. It is empty if the topic has not been
+        seen.
+        """
         topic = self._image().by_name.get(self.journal.topic.name)
         return frozenset() if topic is None else frozenset({topic.topic_id})
 
@@ -111,7 +121,9 @@ class UpstreamJournal:
 
 
 def _shown(lost: Mapping[int, str]) -> str:
-    """Return which shards of transactions are lost, and why the first one is."""
+    """Return a line that says how many shards are lost, and why the first one is. Empty if none is
+    lost.
+    """
     if not lost:
         return ""
     reason, shards = lost[min(lost)], "shard" if len(lost) == 1 else "shards"

@@ -11,7 +11,8 @@ from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.setting_fields import Section
 
 GATEWAY_NODE_ID: Final = 1_000_000
-"""``kafka.node_id`` in gateway mode, unless it is set. Clusters number their brokers from below."""
+"""The value of ``kafka.node_id`` in gateway mode, unless it is set. Clusters usually give their
+brokers much smaller ids."""
 
 _TOPICS_OF_BROKERS: Final = RESERVED_TOPICS | {"__transaction_state", "__share_group_state"}
 
@@ -23,7 +24,7 @@ _NEEDS: Final = (
     ("cert_file", "tls"),
     ("key_file", "cert_file"),
 )
-"""(setting, the one without which it has no effect)."""
+"""Pairs of settings. The first has no effect without the second."""
 
 
 def _check_bootstrap(text: str) -> str:
@@ -39,7 +40,9 @@ def _check_ports(text: str) -> str:
 
 
 def parse_ports(text: str) -> range:
-    """Parse ``FIRST-LAST``. Raises ValueError."""
+    """Return the ports of ``FIRST-LAST``, or of one number. Raises ValueError if the text has
+    another form, or a port is not within 1 and 65535.
+    """
     first, dash, last = text.partition("-")
     numbers = [first, last if dash else first]
     if not all(each.isascii() and each.isdigit() for each in numbers):
