@@ -1,6 +1,8 @@
-"""The coordinator in one object, without a wire: starts, stops, and passes requests to shards.
+"""The coordinator in one object, without a network protocol: starts, stops, and passes requests to
+shards.
 
-The daemon uses ``submit`` for every request. A host uses the async methods of ``GroupCoordinator``.
+The daemon uses ``submit`` for every request. A host (a program that embeds the coordinator) uses
+the async methods of ``GroupCoordinator``.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class BareCoordinator:
         self.group_configs = GroupConfigStore(self.config.shards, self.config)
         """The durable configs of single groups."""
         self.upstream_record = UpstreamRecord()
-        """What is durable of the upstream cluster (gateway mode)."""
+        """The durable facts about the upstream cluster (gateway mode)."""
         self._storage = storage
         own_clock = LoopClock() if clock is None else None
         self._clock: Clock = clock or cast("Clock", own_clock)
@@ -143,7 +145,7 @@ class BareCoordinator:
     # --- Life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the store, acquire the leases and load. Returns when every shard answers.
+        """Open the store, acquire the leases and load the shards. Returns when every shard answers.
 
         A busy store (a full disk, a locked database) and a failed load are retried without end. If
         the call fails or is cancelled before the store is open, it may be repeated. If it fails or
@@ -157,17 +159,18 @@ class BareCoordinator:
 
     async def stop(self, timeout_ms: int | None = None) -> None:
         """Stop the coordinator. Parked requests are refused, waiting records become durable, the
-        store folds, and the leases are released.
+        present state of groups is written (a fold), and the leases are released.
 
-        It ends within ``timeout_ms`` (by default ``drain_timeout_ms``), even if the store does not
-        answer. The first call begins the stop, and every call waits for its end. A call that is
-        cancelled does not cancel the stop. If a ``start`` is running, it raises RuntimeError.
+        The stop ends within ``timeout_ms`` (by default ``drain_timeout_ms``), even if the store
+        does not answer. The first call begins the stop, and every call waits for its end. A call
+        that is cancelled does not cancel the stop. A ``start`` that is still running raises
+        RuntimeError.
         """
         await self._life.stop(self.config.drain_timeout_ms if timeout_ms is None else timeout_ms)
 
     async def _loaded(self) -> None:
-        """Create the configured topics and start to sample the ends. Called when every shard
-        answers.
+        """Create the configured topics and start to sample the ends of partitions. Called when
+        every shard answers.
         """
         if self.topics is not None:
             await self.topics.ensure_configured()
@@ -385,12 +388,16 @@ class BareCoordinator:
         return self._census.refused
 
     def live_groups(self) -> Iterator[Mapping[str, Group]]:
-        """Iterate over the groups of each shard that answers. They change as the loop runs."""
+        """Yield the groups of each shard that answers, by their ids. These mappings change as the
+        loop runs.
+        """
         for shard in self._shards():
             yield shard.groups
 
     def is_loading(self, group_id: str) -> bool:
-        """Return True if the shard of a group does not answer, so that nobody knows the group."""
+        """Return True if the shard of a group does not answer, so that nobody knows whether the
+        group exists.
+        """
         return self._owner.slots[shard_of(group_id, self.config.shards)].shard is None
 
     def _shards(self) -> Iterator[Shard]:

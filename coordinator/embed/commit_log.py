@@ -37,9 +37,8 @@ class OffsetCommitLog:
     topic: str
     partition: Int32
     offset: Int64
-    """-1 if it was deleted or expired, or if a client committed -1, which cannot be distinguished.
-    Other negative offsets were committed as they are.
-    """
+    """-1 if the offset was deleted or expired. A -1 that a client committed looks the same. Other
+    negative offsets were committed as they are."""
     metadata: str
     timestamp_ms: int
     """When the entry was written. It never decreases within a log."""
@@ -135,11 +134,12 @@ _Offsets = dict[tuple[str, int], OffsetCommitLog]
 async def replay(
     entries: AsyncIterable[OffsetCommitLog] | Iterable[OffsetCommitLog], into: CommitsOffsets
 ) -> int:
-    """Write the last entry of each partition; return the number of offsets written or deleted.
+    """Commit or delete the offset of each partition, as its last entry says. Return the number of
+    offsets written or deleted.
 
     Filter the entries to restore the offsets of an earlier moment, or to leave a topic out.
 
-    Raises GroupError if a group refuses the change, as it does while it has members. Raises
+    Raises GroupError if a group refuses the change, for example because it has members. Raises
     TypeError or ValueError for an invalid entry or an invalid ``into``, before anything is written.
     """
     _check_into(into)

@@ -27,7 +27,7 @@ class ConsumerGroupHeartbeatRequest:
 
     group_id: str
     member_id: str
-    """The client makes it, and keeps it for its whole life."""
+    """The client creates this id, and keeps it as long as it runs."""
     member_epoch: Int32
     """The epoch of the last answer. 0 joins, and -1 leaves. -2 is for a static member that leaves
     for a short time."""
@@ -87,10 +87,10 @@ class ConsumerGroupHeartbeatResponse:
     error_message: str | None
     member_epoch: int
     heartbeat_interval_ms: int
-    """When to send the next heartbeat."""
+    """The time until the next heartbeat."""
     assignment: dict[str, list[int]] | None
     """The partitions by topic; None if they are as before. The member gives up every partition that
-    is not in it. It then sends the partitions that are left (``owned_partitions``)."""
+    is not in the assignment. It then sends the partitions that are left (``owned_partitions``)."""
 
     raise_for_error = raise_refusal
 

@@ -112,7 +112,8 @@ class GroupCoordinator(BareCoordinator):
         return OffsetFetchResponse.of(await self._ask(asked))
 
     async def get_committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
-        """Return one committed offset, or None if there is none. Raises GroupError.
+        """Return one committed offset, or None if there is none. Raises GroupError if the group
+        cannot be read now.
 
         A committed -1 is also None: on the wire it means that there is no offset.
         """
@@ -123,7 +124,9 @@ class GroupCoordinator(BareCoordinator):
         return None if found.offset == NO_OFFSET else found.offset
 
     async def get_group(self, group_id: str) -> GroupMetadata | None:
-        """Return a group and its members, or None if it does not exist. Raises GroupError."""
+        """Return a group and its members, or None if the group does not exist. Raises GroupError if
+        the group cannot be read now.
+        """
         (group,) = await self._read_groups([checked(group_id, str, "group_id")])
         return group
 
@@ -147,10 +150,10 @@ class GroupCoordinator(BareCoordinator):
     async def perform_assignment(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Assign partitions to the members with the assignor that they have chosen. Raises
-        GroupError.
+        """Return an assignment of partitions, made by the assignor that the members have chosen.
 
-        For hosts that compute assignments between the leader's JoinGroup and its SyncGroup.
+        For hosts that compute assignments between the leader's JoinGroup and its SyncGroup. Raises
+        GroupError if the group does not exist, or if ``group_assignment.assign`` refuses.
         """
         group = await self.get_group(group_id)
         if group is None:
@@ -175,7 +178,8 @@ class GroupCoordinator(BareCoordinator):
         return {topic: dict(rows) for topic, rows in result.topics}
 
     def commit_log(self, group_id: str, since_ms: int = 0) -> AsyncIterator[OffsetCommitLog]:
-        """Iterate over the history of a group's offsets from a time on (wall clock), oldest first.
+        """Return an iterator over the history of a group's offsets from ``since_ms`` on (wall
+        clock), oldest first.
 
         Raises StorageError if the storage keeps no events.
         """

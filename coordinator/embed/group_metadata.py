@@ -23,16 +23,17 @@ class MemberState(StrEnum):
     """
 
     JOINING = "Joining"
-    """Its JoinGroup waits for the end of the join phase, or its ConsumerGroupHeartbeat for an
-    assignment."""
+    """The member's JoinGroup waits for the end of the join phase, or the member's
+    ConsumerGroupHeartbeat waits for an assignment."""
     AWAITING_SYNC = "AwaitingSync"
-    """The generation is complete, but the leader's assignments or its own SyncGroup are missing."""
+    """The generation is complete, but the leader's assignments or the member's own SyncGroup are
+    missing."""
     RECONCILING = "Reconciling"
-    """In a consumer group: it has not reached its target assignment."""
+    """In a consumer group: the member has not reached its target assignment."""
     STABLE = "Stable"
     LEAVING = "Leaving"
-    """A rebalance waits for it. If it does not join again, it is removed when the rebalance
-    ends."""
+    """A rebalance waits for the member. If the member does not join again, it is removed when the
+    rebalance ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +75,9 @@ class GroupMetadata:
     state_timestamp_ms: int
     """When the group entered its state; -1 if that is unknown."""
     rebalance_timeout_ms: int
-    """The longest of its members."""
+    """The longest rebalance timeout of the members; 0 without members."""
     session_timeout_ms: int
-    """The longest of its members."""
+    """The longest session timeout of the members; 0 without members."""
 
 
 _STATES: Final = {

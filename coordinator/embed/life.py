@@ -89,7 +89,9 @@ class Life:
         self._check_loop()
 
     def _check_loop(self) -> None:
-        """Refuse a call from another loop: its tasks and timers would never run."""
+        """Raise RuntimeError if the call comes from another loop than ``start`` did. The
+        coordinator's tasks and timers do not run in another loop.
+        """
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
             if self._loop.is_closed():
                 held = (
@@ -162,7 +164,9 @@ class Life:
             retry_ms = min(2 * retry_ms, self._config.retry_max_ms)
 
     async def _start_failed(self) -> None:
-        """Release everything after a failed start. Raises RuntimeError after a ``stop``."""
+        """Release everything after a failed start. Raises RuntimeError if the start failed because
+        of a ``stop``.
+        """
         was_stopped = self._ending is not None
         if was_stopped or self._is_open:
             await self.stop(self._config.drain_timeout_ms)
@@ -175,7 +179,7 @@ class Life:
     # --- Stop -------------------------------------------------------------------------------------
 
     async def stop(self, timeout_ms: int) -> None:
-        """Stop, and release the store within the time; see ``GroupCoordinator.stop``."""
+        """Stop, and release the store within ``timeout_ms``; see ``GroupCoordinator.stop``."""
         self._check_loop()
         timeout_ms = whole_number("timeout_ms", timeout_ms, least=0)
         if self._ending is None:
@@ -189,7 +193,7 @@ class Life:
         await asyncio.shield(self._ending)
 
     async def _end(self, timeout_ms: int) -> None:
-        """Stop within the time. If the loop ends and cancels this task, waiting requests are
+        """Stop within ``timeout_ms``. If the loop ends and cancels this task, waiting requests are
         refused at once.
         """
         loop = asyncio.get_running_loop()

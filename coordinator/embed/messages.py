@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 NOBODY: Final = Client("", "")
-"""The client of a deletion. A host names no client for it."""
+"""The client of a host's deletions, because a host names no client for them."""
 
 
 def checked_request(request: object, kind: type[_T]) -> _T:
@@ -97,18 +97,20 @@ class ProtocolMetadata:
 
     @classmethod
     def subscribing(cls, name: str, topics: Iterable[str]) -> ProtocolMetadata:
-        """Offer an assignor with a consumer's subscription to these topics."""
+        """Return the offer of an assignor. Its metadata is a consumer's subscription to these
+        topics.
+        """
         subscription = Subscription(0, collection_of_texts("topics", topics))
         return cls(name, encode_subscription(subscription))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupRequest:
-    """A JoinGroup of a new member, or of one that joins again. ``join_group`` answers it."""
+    """A JoinGroup of a new member, or of a member that joins again. ``join_group`` answers it."""
 
     group_id: str
     member_id: str = ""
-    """"" for a new member: the coordinator creates an id."""
+    """Empty for a new member: the coordinator then creates an id."""
     client_id: str = ""
     client_host: str = ""
     group_instance_id: str | None = None
@@ -122,10 +124,12 @@ class JoinGroupRequest:
     """0: the config's default."""
     requires_known_member_id: bool = False
     """KIP-394: a new member first gets the error MEMBER_ID_REQUIRED with an id, and joins again
-    with this id. For clients that may lose an answer."""
+    with this id. Set it for clients that may lose an answer."""
 
     def to_core(self, config: CoordinatorConfig) -> JoinGroup:
-        """Fill in the defaults and create the id of a new member."""
+        """Return the core's request. Its defaults are filled in, and it has an id for a new
+        member.
+        """
         session_timeout_ms = self.session_timeout_ms or min(
             max(config.default_session_timeout_ms, config.min_session_timeout_ms),
             config.max_session_timeout_ms,
@@ -202,7 +206,9 @@ class MemberAssignmentData:
 
     @classmethod
     def of(cls, member_id: str, partitions: Iterable[TopicPartition]) -> MemberAssignmentData:
-        """Encode partitions as a consumer's assignment for one member."""
+        """Return the assignment of one member, with these partitions encoded as a consumer's
+        assignment.
+        """
         by_topic: dict[str, list[int]] = {}
         for topic, partition in checked(partitions, list[TopicPartition], "partitions"):
             by_topic.setdefault(topic, []).append(partition)
@@ -312,7 +318,7 @@ class LeaveGroupResponse:
 
     @classmethod
     def of(cls, result: LeaveGroupResult) -> LeaveGroupResponse:
-        """Return the error of the one member."""
+        """Return the error of the request, or else the error of its only member."""
         error = result.error
         if error is ErrorCode.NONE and result.members:
             error = result.members[0].error
@@ -339,9 +345,8 @@ class OffsetCommitRequest:
     offsets: Mapping[str, Mapping[Int32, OffsetCommitData]]
     """By topic, then by partition."""
     generation_id: Int32 = -1
-    """-1 with an empty member id for a simple consumer or an administrator. Refused while the group
-    has members.
-    """
+    """-1 with an empty member id for a simple consumer or an administrator. Such a commit is
+    refused while the group has members."""
     member_id: str = ""
     group_instance_id: str | None = None
     client_id: str = ""
@@ -381,8 +386,8 @@ class OffsetCommitResponse:
 
     @classmethod
     def of(cls, request: OffsetCommitRequest, result: OffsetCommitResult) -> OffsetCommitResponse:
-        """Return the error of each partition. If the whole request was refused, each one has its
-        error.
+        """Return the error of each partition. If the result has one error for the whole request,
+        each partition gets this error.
         """
         if result.topics is not None:
             return cls({name: dict(rows) for name, _, rows in result.topics})
@@ -438,7 +443,9 @@ class OffsetFetchResponse:
 
 
 def offset_delete(group_id: str, partitions: Mapping[str, Iterable[int]]) -> OffsetDelete:
-    """Return the core's request for a host's arguments. Raises TypeError or ValueError."""
+    """Return the core's request for a host's arguments. Raises TypeError or ValueError if an
+    argument is invalid.
+    """
     if isinstance(partitions, Mapping):  # the partitions of a topic may be a mapping too
         partitions = {
             t: [*rows] if isinstance(rows, Mapping) else rows for t, rows in partitions.items()
