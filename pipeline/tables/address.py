@@ -4,11 +4,10 @@ from __future__ import annotations
 
 
 def pattern_problem(address: str) -> str:
-    """Return a message if an address has characters that Spark reads as a pattern; "" if it has
-    none.
+    """Return a message if an address has characters that Spark reads as a pattern; otherwise "".
 
-    Spark writes to a folder with literally this name, but reads from all folders that match the
-    pattern.
+    Spark would write to a folder with exactly this name, but would read from every folder whose
+    name matches the pattern.
     """
     if wild := sorted(set("{}[]*?\\").intersection(address)):
         return (

@@ -1,8 +1,9 @@
 """Bronze: the unchanged events of sealed segments, each written once.
 
-A segment is immutable, and so is the output of a batch: ``dt=DAY/batch_id=N`` is replaced as a
-whole. The next run removes an unfinished batch and reads its files again, so nothing is lost or
-written twice.
+Segments never change. A run reads the new segments in batches. A batch writes folders of its own,
+``dt=DAY/batch_id=N``, which later batches do not change. If a run is killed in the middle of a
+batch, the next run removes these folders and reads the files again. So nothing is lost or written
+twice.
 """
 
 from __future__ import annotations
@@ -83,16 +84,16 @@ def read_segments(spark: SparkSession, *paths: str) -> DataFrame:
 
 
 def _columns_of(line: str) -> list[Column]:
-    """Return the columns of an event that are read from its line. Its partitions have named
-    fields.
+    """Return the columns of an event from its parsed line, the column ``line``. Partitions have
+    named fields, whether the line has ``rows`` or ``partitions``.
     """
     topics = F.transform(f"{line}.topics", _named).alias("topics")
     return [topics if name == "topics" else F.col(f"{line}.{name}") for name in EVENT_SCHEMA.names]
 
 
 def with_rest(events: DataFrame) -> DataFrame:
-    """Read each event that has a ``rest`` again, from this line. It has fields that were unknown
-    when it was first read.
+    """Parse the lines in ``rest`` again, and drop this column. Such a line has fields that were
+    unknown when it was first read, and that this version may know.
     """
     others = [name for name in events.columns if name not in (*EVENT_SCHEMA.names, "rest")]
     lines = events.withColumn("line", F.from_json("rest", LINE_SCHEMA, _LINES))
@@ -104,7 +105,7 @@ def with_rest(events: DataFrame) -> DataFrame:
 
 
 def _named(topic: Column) -> Column:
-    """Return a topic whose partitions have named fields, from either form of the line."""
+    """Return a topic whose partitions have named fields, also if its line has ``rows``."""
     partitions = F.coalesce(topic["partitions"], F.transform(topic["rows"], _named_partition))
     return F.struct(topic["topic"], topic["topic_id"], partitions.alias("partitions"))
 
@@ -134,9 +135,9 @@ def write_batch(events: DataFrame, lake: Lake, batch_id: str | int) -> None:
 
 
 def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[HeldSegment]:
-    """Write the events of a batch. Return the parts of its segments, for ``write_held``.
+    """Write the events of a batch. Return one ``HeldSegment`` for each segment and day in it.
 
-    The events count only after ``write_held`` has recorded these parts.
+    The events are valid only after the caller has passed the result to ``write_held``.
     """
     batch = with_day(events).withColumn("batch_id", F.lit(str(batch_id)))
     if "rest" not in batch.columns:  # an import, which makes its events itself
@@ -164,8 +165,8 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
 
 
 def _write_held_batch(rows: DataFrame, lake: Lake, batch_id: str) -> DataFrame:
-    """Write the rows of a small batch, which this process holds. Return what its parts are made
-    of.
+    """Write the rows of a small batch without Spark. Return the columns from which its segments are
+    described.
     """
     held = rows.toArrow()
     for day, of_day in by_day(held):
@@ -184,7 +185,7 @@ _OF_PART: Final = frozenset(
         *("ts_ms", "rest"),
     )
 )
-"""The columns of the events from which a part of a segment is described."""
+"""The columns of events from which ``write_events`` computes a ``HeldSegment``."""
 
 
 def clustered(events: DataFrame) -> DataFrame:
@@ -207,14 +208,14 @@ def write_held(spark: SparkSession, lake: Lake, held: Sequence[HeldSegment]) -> 
 
 
 def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
-    """Read every row: unchanged events, including duplicates."""
+    """Read every row of bronze, including duplicates and rows that no longer count."""
     return read_table(spark, lake.events, BRONZE_SCHEMA)
 
 
 def read_judged(
     spark: SparkSession, lake: Lake, verdicts: Mapping[str, Verdict] | None = None
 ) -> Judged:
-    """Read the segments that bronze has. The result is small for any number of events.
+    """Read which segments bronze has: one entry for each segment, day and batch.
 
     ``verdicts`` is the result of ``read_verdicts``, if the caller already has it.
     """
@@ -232,13 +233,13 @@ def read_verdicts(spark: SparkSession, lake: Lake) -> dict[str, Verdict]:
 
 
 def read_lacking(spark: SparkSession, lake: Lake) -> list[Lacking]:
-    """Read the segments that the log's folder lacked at the last check."""
+    """Read which segments were missing from the log's folder, or wrong, at the last check."""
     rows = read_small(spark, lake.lacking, LACKING_SCHEMA)
     return sorted(Lacking(row["file"], row["problem"], parse_name(row["file"])) for row in rows)
 
 
 class Contents(NamedTuple):
-    """The content of bronze, from one reading of its small tables."""
+    """Which segments bronze has, and which events are missing. Both are from the same moment."""
 
     judged: Judged
     coverage: Coverage
@@ -251,7 +252,7 @@ def read_contents(spark: SparkSession, lake: Lake) -> Contents:
 
 
 def read_coverage(spark: SparkSession, lake: Lake) -> Coverage:
-    """Do the same, and return only the coverage."""
+    """Read which events bronze has, and which are missing."""
     return read_contents(spark, lake).coverage
 
 
@@ -263,15 +264,16 @@ def read_events(
     after: Mapping[date, int] = NO_BATCHES,
     contents: Contents | None = None,
 ) -> DataFrame:
-    """Read every event of the given days once, with its ``store``. None means all days.
+    """Read every event of the given days once, and set its ``store``. None means all days.
 
     ``after`` maps a day to a batch number: of this day, only later batches are read. ``contents``
     is what bronze has, if the caller has read that already.
 
     All other tables are computed from these events. If a store was replaced by an older copy of
-    itself, the events that the copy does not have are left out; only bronze keeps them. If the
-    first days were removed because of their age, the result of all days begins with a snapshot: the
-    offsets that were committed at the end of the last removed day.
+    itself, the events that the copy does not have are left out; only bronze keeps them.
+
+    The first days may have been removed because of their age. Then the result for all days begins
+    with a snapshot: the committed offsets at the end of the last removed day.
     """
     found, coverage = contents or read_contents(spark, lake)
     pointer = read_pointer(spark, lake)
@@ -319,7 +321,9 @@ def read_parts(
     parts: Sequence[HeldSegment],
     superseded: Sequence[tuple[str, str]],
 ) -> DataFrame:
-    """Read the rows of some segments. Other folders are not read, such as those of a killed job."""
+    """Read the rows of some segments, without the ``superseded`` rows. Only the folders of these
+    segments are read, so the unfinished folders of a killed job are not.
+    """
     folders = set(map(folder_of_part, parts))
     events = read_days(spark, lake, "bronze/events", sorted(folders), BRONZE_SCHEMA)
     return without_superseded(events, superseded)
@@ -331,7 +335,7 @@ def folder_of_part(part: HeldSegment) -> str:
 
 
 def without_superseded(events: DataFrame, superseded: Sequence[tuple[str, str]]) -> DataFrame:
-    """Drop the rows that no longer count. ``superseded`` names each by its segment and batch."""
+    """Drop the rows that no longer count. ``superseded`` has the segment and batch of such rows."""
     if not superseded:
         return events
     gone = [F.struct(F.lit(segment), F.lit(batch)) for segment, batch in superseded]
@@ -352,8 +356,8 @@ def distinct_events(events: DataFrame) -> DataFrame:
 
 
 def with_store(events: DataFrame, stores: dict[str, str] | None = None) -> DataFrame:
-    """Add the column ``store`` to the events. ``stores`` maps a log id to its store; a log that it
-    lacks is its own store.
+    """Add the column ``store`` to the events. ``stores`` maps a log id to its store. The store of a
+    log without an entry is named like the log.
     """
     if not stores or all(log_id == store for log_id, store in stores.items()):
         return events.withColumn("store", F.col("log_id"))

@@ -1,6 +1,8 @@
-"""The Spark schemas of silver and gold. With them, a table that was never written is read as empty.
+"""The Spark schemas of silver and gold. A table that was never written is read as an empty table of
+its schema.
 
-A test compares them with the output of ``pipeline.tables.gold`` and ``pipeline.tables.silver``.
+A test compares the schemas with the output of ``pipeline.tables.gold`` and
+``pipeline.tables.silver``.
 """
 
 from __future__ import annotations
@@ -140,7 +142,7 @@ MINUTES_SCHEMA: Final = struct_of(
     (LONG, "requests resets commits partitions messages rewinds skips duplicates"),
     (DATE, "dt"),
 )
-"""The sums from which gold is computed: see ``gold.minutes``."""
+"""The sums for each offset and minute, from which gold is computed (``gold.minutes``)."""
 
 VIEWS: Final[Mapping[str, tuple[str, StructType]]] = {
     **{f"gold_{name}": (f"gold/{name}", schema) for name, schema in GOLD_SCHEMAS.items()},

@@ -1,7 +1,10 @@
 """Merges the small files that frequent runs write, so that readers open fewer files.
 
-Bronze: the batches of a day become one batch. The new batch names the same files of the log, so it
-replaces the old batches as soon as its parts are recorded. Silver: the files of a day become one.
+Bronze: the small batches of a day become one batch. The new batch names the same files of the log
+as the old batches, so it replaces them as soon as it is recorded.
+
+Silver: the files of a day become one file.
+
 The old folders stay for some time, like the folders that a run replaces.
 """
 
@@ -40,15 +43,15 @@ from groupkeeper.pipeline.tables.pointer import Pointer, folder_of
 from groupkeeper.pipeline.tables.small import write_small
 
 SMALL_BATCH_EVENTS: Final = 1_000_000
-"""A batch with at least so many events is not merged: its files are large."""
+"""A batch with at least this number of events is not merged: its files are large."""
 
 SMALL_FILE_BYTES: Final = 32 * 1024 * 1024
 """The files of a folder of silver are merged if their average size is below this."""
 
 OPEN_DAY_PARTS: Final = 24
-"""Today's parts are merged when there are so many of them: every two hours, if a run comes every
-five minutes. Each merge writes the whole day again. The parts of an earlier day are merged when
-there are two."""
+"""The number of small batches or files of today at which they are merged: every two hours, if a run
+comes every five minutes. Each merge writes the whole day again. For an earlier day, two batches or
+files are enough."""
 
 
 def _is_due(parts: int, day: date, today: date) -> bool:
@@ -61,8 +64,8 @@ def _is_due(parts: int, day: date, today: date) -> bool:
 def small_batches(
     spark: SparkSession, lake: Lake, judged: Judged, pointer: Pointer, today: date
 ) -> dict[date, list[HeldSegment]]:
-    """Return the parts to merge, by day. A day is left out if its tables do not yet contain all of
-    its parts.
+    """Return the segments of small batches that are to be merged, by day. A day is left out if its
+    tables were not yet computed from all of its segments.
     """
     batches: dict[tuple[date, str], list[HeldSegment]] = defaultdict(list)
     for part in judged.held:
@@ -97,7 +100,7 @@ def merge_batches(
     verdicts: Mapping[str, Verdict],
     small: Mapping[date, Sequence[HeldSegment]],
 ) -> int:
-    """Write the parts of these days as one batch, and return its number.
+    """Write the segments in ``small`` as one batch, and return the number of the batch.
 
     The batch counts as soon as its verdicts are written. If the job is killed before that, the next
     run removes the batch.
@@ -116,10 +119,10 @@ def merge_batches(
 def forget_merged(
     spark: SparkSession, lake: Lake, judged: Judged, verdicts: Mapping[str, Verdict]
 ) -> None:
-    """Remove the records of batches that have no part any more that counts.
+    """Remove the records of batches whose rows no longer count.
 
-    Call it before a merge. Then the records of batches that are merged now stay until the next run,
-    for readers.
+    Call this before a merge. Then the records of the batches that are merged stay until the next
+    run, because readers may still use them.
     """
     counting = {part.batch_id for part in judged.held}
     for number in numbers(spark, lake.segments):

@@ -1,13 +1,12 @@
-"""One computation of consecutive days: silver, gold, and the rows that each day carries to the
-next.
+"""Computes the tables of consecutive days: silver, gold, and the rows that each day carries to the
+next day (``_carried``), such as the committed offsets at its end.
 
-It reads bronze, and the rows that the day before carries. It writes new folders and changes no
-existing one. ``publish`` makes the new folders valid.
+The computation reads bronze, and the carried rows of the day before the first one. It writes new
+folders and changes no existing one. ``publish`` makes the new folders valid.
 
-If a day has ``grown``, it has new events and no other change. Then it is not computed from its
-beginning: the new events become new rows of silver, next to the existing files, and are added to
-the sums from which gold is computed. A day that is computed from its beginning uses the same steps:
-all of its events are new.
+If a day only got new events since it was computed (``grown``), only these are read for most tables:
+they become new rows of silver, next to the existing files, and are added to the sums from which
+gold is computed. Any other day is computed in the same steps: all of its events are new.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ Progress = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Computation:
-    """One computation of consecutive days."""
+    """One computation of consecutive days. ``run`` writes their tables."""
 
     spark: SparkSession
     lake: Lake
@@ -74,22 +73,22 @@ class Computation:
     """What bronze has."""
     days: Sequence[date]
     before: date | None
-    """The last earlier day with events. Its carried rows are read."""
+    """The last earlier day with events, whose carried rows are read. None if there is none."""
     version: int
-    """The version of the folders that it writes."""
+    """The version of the new folders."""
     progress: Progress
     grown: Mapping[date, int] = field(default_factory=dict)
     """The days with new events and no other change. The value is the last batch from which the day
     was computed."""
     tables: dict[date, dict[str, str]] = field(default_factory=dict)
-    """The folders that it has written, by day and table."""
+    """The folders written so far, by day and table."""
 
     def __post_init__(self) -> None:
         self.tables.update({day: {} for day in self.days})
 
     @cached_property
     def is_small(self) -> bool:
-        """True if this process holds the rows of each table."""
+        """True if the tables are small, so that this process holds their rows and writes them."""
         return is_small(self.spark)
 
     def run(self) -> None:
@@ -125,7 +124,9 @@ class Computation:
             self._append(table)
 
     def _lives(self, known: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Write the tables about members and rebalances. Return both as silver has them."""
+        """Write the tables about members and rebalances. Return silver's tables of sessions and of
+        rebalances.
+        """
         forgotten = silver.forgotten_members(known, self.days)
         forgotten = self._kept("_carried/forgotten", forgotten)
         sessions = silver.member_sessions(known, forgotten, self.days)
@@ -136,14 +137,14 @@ class Computation:
         return sessions, episodes
 
     def _no_lives(self) -> tuple[DataFrame, DataFrame]:
-        """Return the same for days without events of members: tables without rows."""
+        """Return two empty tables, of sessions and of rebalances, for days without such events."""
         names = ("member_sessions", "rebalances")
         sessions, episodes = (empty(self.spark, SILVER_SCHEMAS[name]) for name in names)
         return sessions, episodes
 
     def known(self) -> tuple[DataFrame, bool]:
-        """Read the events of the days, and those that are carried into them. Commits are left out,
-        because silver already has them. Also return False if it is known that there are none.
+        """Read the events of the days and the events that are carried into the first day, without
+        commits. Also return False if there are certainly no such events.
 
         The columns with offsets are null. They are the largest part, and silver has the offsets
         too.
@@ -175,7 +176,7 @@ class Computation:
         return self._kept(f"gold/{table}", rows if self.is_small else rows.repartition(DAY))
 
     def _kept(self, table: str, rows: DataFrame) -> DataFrame:
-        """Write a table and read it back, so that Spark does not compute it twice."""
+        """Write a table. Return its written rows, so that Spark does not compute them twice."""
         if self.is_small:
             return frame(self.spark, self._write_held(table, rows), rows.schema)
         self._write(table, rows)
@@ -189,8 +190,8 @@ class Computation:
         rows: DataFrame,
         add: Callable[[DataFrame], DataFrame],
     ) -> DataFrame:
-        """Write a table of sums. For days that have grown, first add the sums that they already
-        have.
+        """Write a table of sums and return it. For days that have grown, ``rows`` has the sums of
+        the new events, and ``add`` adds them to the sums of the known events.
         """
         if self.grown:
             rows = add(rows.unionByName(self._valid(table, schema)))
@@ -214,7 +215,7 @@ class Computation:
         return read_days(self.spark, self.lake, table, folders, schema)
 
     def _write(self, table: str, rows: DataFrame) -> None:
-        """Write a table into new folders: none for a day without rows."""
+        """Write a table into new folders, one for each day that has rows."""
         if self.is_small:
             self._write_held(table, rows)
             return
@@ -227,7 +228,7 @@ class Computation:
         self.progress(f"{table} ({time.monotonic() - began:.1f} s)")
 
     def _write_held(self, table: str, rows: DataFrame) -> pa.Table:
-        """Do the same for a table that this process holds, and return its rows."""
+        """Write a small table like ``_write``, but without Spark's writer, and return its rows."""
         began = time.monotonic()
         held = rows.toArrow()
         for day, of_day in by_day(held):
@@ -237,7 +238,7 @@ class Computation:
         return held
 
     def _append(self, table: str) -> None:
-        """Add the valid files of the days that have grown to the new folders."""
+        """Add the existing files of a table to its new folders, for the days that have grown."""
         for day, folder in self.valid.folders(table).items():
             if day not in self.grown:
                 continue

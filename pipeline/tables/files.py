@@ -1,8 +1,8 @@
 """Small files in the tables' folder, through Hadoop. Each is read and replaced as a whole.
 
-A reader sees the old content or the new one, and never a part. On a file system, a new file is
-renamed over the old one. On an object store, a rename would be a copy. There, one request replaces
-the object when its writer is closed.
+A reader sees the old content or the new content, and never a part. On a file system, a new file is
+renamed over the old one. On an object store, a rename would be a copy, so one request replaces the
+object when its writer is closed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def read_file(spark: SparkSession, path: str) -> bytes | None:
 
 
 def replace_file(spark: SparkSession, path: str, content: bytes) -> None:
-    """Write a file. If it exists, a reader sees the old content or the new one. The folder is
-    created if it does not exist.
+    """Write or replace a file. At any moment, a reader sees the old content or the new content.
+
+    The folder is created if it does not exist.
     """
     place, file_system = hadoop_path(spark, path)
     scheme = file_system.getUri().getScheme()
@@ -62,7 +63,7 @@ def replace_local(place: Path, content: bytes) -> None:
 
 
 def link_files(spark: SparkSession, folder: str, to_folder: str) -> None:
-    """Add the files of a folder to another folder too. They stay in the first one.
+    """Add the files of ``folder`` to ``to_folder``. They also stay in ``folder``.
 
     On this machine the files are linked, so nothing is copied. Object stores and other file systems
     have no such links, so the files are copied.
@@ -84,7 +85,7 @@ def copy_files(spark: SparkSession, file_system: Any, folder: Any, to_folder: An
 
 
 def link_local(folder: Path, to_folder: Path) -> None:
-    """Do the same as ``link_files`` for folders of this machine."""
+    """Add the files of a folder to another folder of this machine, as hard links or as copies."""
     for file in folder.iterdir():
         try:
             (to_folder / file.name).hardlink_to(file)
@@ -93,15 +94,16 @@ def link_local(folder: Path, to_folder: Path) -> None:
 
 
 def put(file_system: Any, place: Any, content: bytes) -> None:
-    """Write a file from its beginning; on an object store it appears when the writer is closed."""
+    """Create or overwrite a file. On an object store, it appears when all is written."""
     stream = file_system.create(place, True)
     stream.write(content)
     stream.close()  # only if all was written: closing a part would make the object that part
 
 
 def rename_over(spark: SparkSession, file_system: Any, place: Any, content: bytes) -> None:
-    """Replace a file by renaming another one. For file systems such as HDFS, whose usual rename
-    refuses this.
+    """Write a file under a temporary name, and rename it over the old file.
+
+    For file systems such as HDFS, whose usual rename does not replace a file.
     """
     jvm = _jvm(spark)
     beside = jvm.org.apache.hadoop.fs.Path(place.getParent(), f"_{place.getName()}")
@@ -117,7 +119,7 @@ def rename_over(spark: SparkSession, file_system: Any, place: Any, content: byte
 
 
 def local_path(spark: SparkSession, path: str) -> Path | None:
-    """Return the path of a file or folder of this machine; None if it is elsewhere."""
+    """Return the local path of a file or folder. Return None if it is not on this machine."""
     return _local(*hadoop_path(spark, path))
 
 

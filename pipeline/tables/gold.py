@@ -1,10 +1,12 @@
 """Gold: the small tables for reports, partitioned by day, for complete days only.
 
-They are computed from silver and from events only. Distances are in messages. The difference of two
-offsets is the number of messages between them, unless the topic is compacted or transactional.
+They are computed from silver and from events only. Distances are in messages: the difference of two
+offsets counts as the number of messages between them. For compacted or transactional topics this is
+too high.
 
 Everything about commits is computed from one table of sums, ``minutes``. The sums of several
-batches can be added. So a new batch costs as much as its own events, not as much as its whole day.
+batches can be added. So the cost of a new batch depends on the number of its own events, not on the
+number of events of its day.
 
 This file is long because it is a list: one function for each table.
 """
@@ -47,11 +49,11 @@ _SUMS: Final = (
 
 
 def minutes(deltas: DataFrame, other_changes: DataFrame) -> DataFrame:
-    """Return one row for each offset and minute in which it changed.
+    """Return one row for each committed offset and each minute in which it changed.
 
     A row has sums over the commits of this minute, and the last change: ``order``, ``is_set`` and
-    ``offset``. Each request counts in ``requests`` once, at its first partition. In ``commits`` it
-    counts once for each topic, at the topic's first partition.
+    ``offset``. A request counts in ``requests`` once, in the row of its first partition. It counts
+    in ``commits`` once for each topic, in the row of the topic's first partition.
     """
     by_member = (F.col("cause") == "member") & (F.col("delta") > 0)
     is_first = F.col("position") == 0
@@ -89,7 +91,7 @@ def added_minutes(rows: DataFrame) -> DataFrame:
 def newest_by_day(minutes: DataFrame) -> DataFrame:
     """Return the last change of each offset on each day: its ``order``, and ``is_set``.
 
-    The caller writes it and reads it back, so that Spark knows that it is small.
+    The caller writes the result and reads it back, so that Spark knows that the table is small.
     """
     last = (F.max("order").alias("order"), F.max_by("is_set", "order").alias("is_set"))
     return minutes.groupBy(*OFFSET_KEY, DAY).agg(*last)
@@ -125,8 +127,8 @@ def ends_by_day(
 ) -> DataFrame:
     """Return the last known end of each partition at the end of each of the days.
 
-    ``samples`` has the new samples. ``known`` has what an earlier run returned for these days, and
-    ``before`` the ends of the day before them.
+    ``samples`` has the new samples. ``known`` has the earlier result of this function for these
+    days, without the new samples. ``before`` has the ends of the day before the first one.
     """
     names = ("offset", "ts_ms", "lease_epoch", "seq")
     both = samples.select(*PARTITION_KEY, DAY, *names)
@@ -139,8 +141,10 @@ def ends_by_day(
 def _by_day(
     steps: DataFrame, before: DataFrame, key: Sequence[str], days: Sequence[date]
 ) -> DataFrame:
-    """Repeat each step for every day until the next step of its key. ``before`` has the steps
-    before the first day.
+    """Repeat each row for every day until the day of the next row with the same key.
+
+    ``steps`` has the last value of a key on each day on which the value changed. ``before`` has the
+    values at the end of the day before the first day.
     """
     earlier = before.select(*steps.columns).withColumn(DAY, F.date_sub(F.lit(days[0]), 1))
     steps = steps.unionByName(earlier).withColumn("order", event_order())
@@ -154,8 +158,8 @@ def _by_day(
 
 
 def without_overtaken(steps: DataFrame, key: Sequence[str], at: str) -> DataFrame:
-    """Drop each step that is older than another one and has a later time: the clock was set back.
-    The column ``order`` is dropped too.
+    """Drop each row that has a later time (``at``) but a lower ``order`` than another row of its
+    key. Such rows exist if the clock was set back. The column ``order`` is dropped too.
     """
     earlier = Window.partitionBy(*key).orderBy(at).rowsBetween(Window.unboundedPreceding, -1)
     newest = F.max("order").over(earlier)
@@ -164,7 +168,7 @@ def without_overtaken(steps: DataFrame, key: Sequence[str], at: str) -> DataFram
 
 
 def all_changes(commit_deltas: DataFrame, other_changes: DataFrame) -> DataFrame:
-    """Return committed and removed offsets in one frame, like ``offsets.offset_changes``."""
+    """Return the changes of both tables in one frame, like ``offsets.offset_changes``."""
     commits = commit_deltas.withColumn("is_set", F.lit(True))
     names = [name for name in other_changes.columns if name in commits.columns]
     return commits.select(*names).unionByName(other_changes.select(*names))
@@ -189,10 +193,13 @@ def _sums(*names: str) -> list[Column]:
 
 
 def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
-    """Return silver's rebalances with two more columns: the client that caused each one, and the
-    awaited clients.
+    """Return silver's rebalances with three more columns.
 
-    ``cause`` is a word of ``CAUSES``, or ``other``. A member is named ``client-id (host)``.
+    - ``caused_by``: the client of the member that caused the rebalance
+    - ``cause``: a key of ``CAUSES``, or ``other``
+    - ``awaited_names``: the clients of the awaited members
+
+    A client is named ``client-id (host)``.
     """
     name = F.concat("client_id", F.lit(" ("), "client_host", F.lit(")"))
     # a member may have two sessions, and only one of them knows its client
@@ -226,7 +233,7 @@ CAUSES: Final = {
     "downgrade": ("downgrade",),
     "full": ("group_max_size",),
 }
-"""The causes of a rebalance. Each has the reasons of ``rebalance_start`` that it stands for."""
+"""The causes of a rebalance. Each cause has a list of reasons of the event ``rebalance_start``."""
 
 
 def _cause() -> Column:
@@ -290,7 +297,7 @@ def _is_today(at_ms: str) -> Column:
 
 
 MAX_LISTED_CHANGES: Final = 100
-"""Partitions whose change an audit row names; all are counted."""
+"""The most partitions whose change an audit row lists. The row counts all of them."""
 
 _CLIENT: Final = ("principal", "client_id", "client_host")
 _WHO: Final = (*_CLIENT, "member_id", "generation")
@@ -312,10 +319,13 @@ def audit(
     - ``rejected``: a refused commit. ``count`` is the number of refusals of one member in a row
     - ``admin``
 
-    ``changes`` has the offsets before and after; null means removed. ``messages_back`` and
-    ``messages_forward`` count the messages in each direction, and ``messages`` is forward minus
-    back. If offsets were removed with their topic, the row names the client that deleted the topic.
-    For this, ``known`` has those deletions: events of the days, and those carried into them.
+    ``changes`` has the offsets before and after; null means that there was or is no offset.
+    ``messages_back`` and ``messages_forward`` count the messages in each direction, and
+    ``messages`` is forward minus back.
+
+    If offsets were removed with their topic, the row names the client that deleted the topic.
+    ``known`` must have the events of such deletions: those of ``days``, and those carried into the
+    first day.
     """
     moved = deltas.where(F.col("is_rewind") | (F.col("cause") != "member")).select(
         *_AUDIT_KEY,
@@ -356,29 +366,29 @@ _TOPIC_DELETED: Final = "topic_deleted"
 
 
 def added_audit(before: DataFrame, rows: DataFrame) -> DataFrame:
-    """Add new rows of the audit to the earlier ones of the same days.
+    """Return the audit of days that have grown: the rows of ``before``, and the new ``rows``.
 
-    ``rows`` also has every earlier row that a newly read deletion of a topic may change
-    (``of_deleted_topics``).
+    A newly read deletion of a topic may change earlier rows. So rows about deleted topics are taken
+    from ``rows`` only, which must have all of them, computed again (``of_deleted_topics``).
     """
     may_change = "action in ('delete', 'expire') and detail = '" + _TOPIC_DELETED + "'"
     return rows.unionByName(before.where(f"not ({may_change})").select(*rows.columns))
 
 
 def of_deleted_topics(other_changes: DataFrame) -> DataFrame:
-    """Return the offsets that were removed with their topic.
+    """Return the changes that removed an offset because its topic was deleted.
 
-    The event of the topic's deletion names the client. It may be read later than the removal of the
-    offsets.
+    The client that deleted the topic is in another event, which may be read later than these.
     """
     return other_changes.where(F.col("reason") == _TOPIC_DELETED)
 
 
 def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Add the client that deleted the topic to the offsets that were removed with it.
+    """Set the client of offsets that were removed with their topic: the one that deleted the topic.
 
-    The coordinator removes the offsets soon after the deletion, and its event names no client. The
-    deletion is on the same day, or on the last earlier day with events.
+    The coordinator removes the offsets soon after the topic was deleted, in an event that names no
+    client. The deletion of the topic is searched on the same day and on the last earlier day with
+    events.
     """
     deleter = F.struct("seq", *_CLIENT)
     is_deletion = (F.col("kind") == "admin_action") & (F.col("action") == "delete_topic")
@@ -402,7 +412,9 @@ def _change(before: Column, after: Column) -> Column:
 
 
 def _told(events: DataFrame) -> DataFrame:
-    """Return the audit rows of events that have one row each."""
+    """Return the audit rows of refused commits, deleted groups and actions of administrators. Each
+    such event has one row.
+    """
     actions = {
         "commit_rejected": "rejected",
         "group_deleted": "group_delete",

@@ -1,9 +1,13 @@
 """Finds the days that only have new events since they were computed (pure).
 
-Such a day is not computed from its beginning (``pipeline.tables.compute``). After any other change
-of bronze, a day is computed from all of its events. Such changes are: a file was replaced, events
-are there twice, an older copy replaced a store, or an earlier log gives a store another name. If
-several nodes used a store, new events may be earlier than known ones.
+For such a day, only the new events are read (``pipeline.tables.compute``). A day is computed from
+all of its events in these cases:
+
+- a file was replaced
+- events are there twice
+- an older copy replaced a store
+- an earlier log was read, so that a store has another name
+- several nodes used a store: new events may be earlier than known events
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from groupkeeper.pipeline.tables.pointer import DayNote
 
 
 class Growth:
-    """Compares bronze now with bronze when each day was computed."""
+    """Compares bronze as it is now with bronze as it was when a day was computed."""
 
     def __init__(self, coverage: Coverage) -> None:
         self._now = coverage
@@ -35,8 +39,10 @@ class Growth:
         return earlier is not None and earlier.fingerprint(day) == note.fingerprint
 
     def _up_to(self, batch: int) -> Coverage | None:
-        """Return bronze as it was after a batch. Return None if later batches change the meaning of
-        its events.
+        """Return the coverage of bronze as it was after a batch.
+
+        Return None if later batches changed which of these events are abandoned, or the store of a
+        log.
         """
         if batch not in self._earlier:
             earlier = Coverage(part for part in self._now.segments if part.number <= batch)

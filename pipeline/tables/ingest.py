@@ -1,9 +1,10 @@
 """The job that reads sealed segments into bronze, each of them once and after a check.
 
-It lists the files that are new, or changed since they were read, and divides them into batches. A
-batch checks its files (``pipeline.log.segment_files``). Spark reads the correct ones, and a verdict
-on each file is written. The verdicts are written last, so they show which batches are complete. If
-a good copy replaces a bad file, it counts as a changed file and is read.
+The job lists the files that are new, or changed since they were read, and divides them into
+batches. For each batch, it checks the files (``pipeline.log.segment_files``), and Spark reads the
+correct ones. Then the job writes the result for each file (its verdict). The verdicts are the last
+write of a batch, so they show which batches are complete. If a good copy replaces a bad file, the
+file has changed, and the next run reads it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from groupkeeper.pipeline.tables.log_folder import FolderContent, LogFile, LogFo
 from groupkeeper.pipeline.tables.small import write_small
 
 CONTINUOUS_INTERVAL_S: Final = 60.0
-"""The time between two checks with ``--continuous``; the daemon seals about as often."""
+"""The time between two checks with ``--continuous``. The daemon seals segments about as often."""
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 """The most bytes of compressed segments in one batch. It limits the work that is repeated after a
@@ -71,8 +72,10 @@ def ingest_for_ever(
     after_each: Callable[[list[Lacking]], object],
     before_each: Callable[[], object] | None = None,
 ) -> None:
-    """Ingest every minute. Call ``before_each`` before each time but the first, and ``after_each``
-    after each. Ends when one of them raises.
+    """Ingest every minute, until a callback raises an error.
+
+    ``after_each`` is called after each ingest. ``before_each`` is called before each ingest except
+    the first.
     """
     while True:
         began = time.monotonic()
@@ -84,7 +87,7 @@ def ingest_for_ever(
 
 def _begin(spark: SparkSession, lake: Lake) -> int:
     """Remove the unfinished batch of the last run, if there is one. Return the number of the next
-    batch: the same one again, or a new one.
+    batch, which is one more than the last complete batch.
     """
     first_batch = 1 + max(numbers(spark, lake.verdicts), default=-1)
     for table in (lake.events, lake.segments):
@@ -117,7 +120,8 @@ def _new_batches(spark: SparkSession, folder: LogFolder, lake: Lake) -> list[lis
 def _batches(files: Iterable[LogFile]) -> list[list[LogFile]]:
     """Divide files into batches of a limited size.
 
-    Two files with the same name are never in one batch, since rows of bronze have only the names.
+    Two files with the same name are never in one batch, because a row of bronze has the name of its
+    file, but not the folder.
     """
     batches: list[list[LogFile]] = []
     waiting = list(files)
@@ -151,7 +155,7 @@ class _Batch:
         self._batch_id = batch_id
         self._problems: dict[str, str] = {}
         self._stores: dict[str, str] = {}
-        """The store of each file, as the manifest names it."""
+        """The name of the store for each file, from the manifest."""
 
     def take(self, tickets: Sequence[ChangeTicket]) -> None:
         """Read the correct files, and write a verdict on each file."""
@@ -173,7 +177,10 @@ class _Batch:
         self._note(there, contents)
 
     def _bring_in(self, files: list[str], contents: dict[str, FolderContent]) -> list[HeldSegment]:
-        """Write the events of the files that Spark can read and whose events are correct."""
+        """Write the events of the files that Spark can read and whose events are correct.
+
+        Return the segments written. The problems of the other files go to ``_problems``.
+        """
         while files:
             try:
                 parts = write_events(self._folder.events(files), self._lake, self._batch_id)
@@ -201,8 +208,8 @@ class _Batch:
         return []
 
     def _damaged(self, files: Sequence[str], error: BaseException) -> list[str]:
-        """Return the unreadable files. If Spark does not name the file, each file is read alone to
-        find them.
+        """Return the unreadable files: the file that Spark's error names. If the error names none
+        of the files, each file is read alone to find them.
         """
         named = damaged_file(error)
         found = [file for file in files if named is not None and named.endswith(f"/{file}")]

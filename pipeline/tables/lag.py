@@ -24,22 +24,21 @@ def lag_1m(
     known_ends: DataFrame,
     days: Sequence[date],
 ) -> DataFrame:
-    """Return the lag of each committed offset for each minute in which the offset or its end
-    changed.
+    """Return the lag of each committed offset for each minute in which the offset was committed or
+    removed, or the end of its partition was sampled.
 
-    Each offset also has a row for the first minute of each day. If it was deleted or expired, its
-    last row has a null ``offset``.
+    Each offset also has a row for the first minute of each day. If an offset was deleted or
+    expired, its last row has a null ``offset``.
 
     ``lag`` is the last known end minus the offset at the end of the minute, at least 0. It is null
-    if no end is known, and for a negative offset. While a group commits nothing, it has a row for
-    each sample of its ends, since its lag grows then.
+    if no end is known, and for a negative offset.
 
-    The end is the true one if the brokers with the records were sampled. Otherwise it is the offset
-    of the group that is furthest.
+    ``end_offset`` is the true end if the brokers with the records were sampled. Otherwise it is the
+    largest offset that a group of the same store has committed.
 
-    ``minutes``, ``newest`` (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are those
-    of the days. ``standing`` and ``known_ends`` are the offsets and ends at the end of the day
-    before them.
+    ``minutes``, ``newest`` (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are the
+    tables of ``days``. ``standing`` and ``known_ends`` are the offsets and ends at the end of the
+    day before the first one.
     """
     ends = (
         samples.select(*PARTITION_KEY, minute(), "offset", event_order().alias("order"))
@@ -86,8 +85,8 @@ def lag_1m(
 
 
 def _ends_of(keys: DataFrame, ends: DataFrame) -> DataFrame:
-    """Return the ends of each offset's partition: the true ones, and those that the offsets of its
-    own store show.
+    """Return the known ends of each offset's partition: ``true_end`` from samples of the brokers,
+    and ``least_end`` from the furthest group of the same store.
     """
     is_true = F.col("e.store") == DATA_STORE
     same = [F.col(f"k.{name}") == F.col(f"e.{name}") for name in ("topic", "partition")]
@@ -106,9 +105,7 @@ def _ends_of(keys: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _last_end(so_far: WindowSpec) -> Column:
-    """Return the last true end. If a group has since committed a larger offset, return that
-    offset.
-    """
+    """Return the last true end as a column. If ``least_end`` is not older and larger, return it."""
     true, least = (
         F.last(name, ignorenulls=True).over(so_far) for name in ("true_end", "least_end")
     )

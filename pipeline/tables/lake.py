@@ -18,11 +18,12 @@ DAY: Final = "dt"
 """The column that tables are partitioned by: the UTC day, ``dt=2026-11-21``."""
 
 VERSION: Final = "v"
-"""The folder below the day: the number of the run that wrote it. Readers never see it as a column.
+"""The folder below the day, ``v=17``: the number of the run that wrote it. No table has it as a
+column.
 """
 
 _ABSENT: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
-"""Spark's errors if a table was never written, and if all its days were removed."""
+"""Spark's errors for a table that was never written, or that has no day any more."""
 
 
 def is_absent(error: AnalysisException) -> bool:
@@ -31,7 +32,7 @@ def is_absent(error: AnalysisException) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Return True if Spark leaves a file or folder of this name out."""
+    """Return True if Spark ignores files and folders of this name."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
@@ -68,19 +69,21 @@ class Lake:
 
     @property
     def writing(self) -> str:
-        """The file that names the folders that a run is writing. If the run is killed, the next one
-        removes them.
+        """The file with the names of the folders that a run is writing. If the run is killed, the
+        next run removes these folders.
         """
         return self.path("_writing.json")
 
     @property
     def publications(self) -> str:
-        """The table that named the published days before 0.2.0.dev5."""
+        """The table of published days, in tables from before 0.2.0.dev5."""
         return self.path("publications")
 
     @property
     def new_publications(self) -> str:
-        """Where a run before 0.2.0.dev5 wrote new ``publications``, to move them when complete."""
+        """The temporary place of ``publications``. A run of a version before 0.2.0.dev5 wrote the
+        table here, and moved it to its place when it was complete.
+        """
         return self.path("_publications")
 
     def path(self, below: str) -> str:
@@ -126,9 +129,10 @@ def read_folders(
 
 
 def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
-    """Write whole days: each day in the frame is replaced, and every other day stays.
+    """Write whole days: replace the folders of the days in the frame, and keep all others.
 
-    Repeating the call has the same result, so an interrupted job can repeat it.
+    With ``more_partitions``, only folders of the same day and partition are replaced. A second call
+    with the same frame changes nothing, so an interrupted job can be repeated.
     """
     writer = table.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer = writer.option("maxRecordsPerFile", MAX_FILE_ROWS)
@@ -147,8 +151,8 @@ def add_days(table: DataFrame, path: str, version: int) -> None:
 
 
 def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
-    """Move a complete new table from its temporary place to its own place, unless there is a
-    table.
+    """Move a complete table from its temporary place ``beside`` to ``path``. Do nothing if ``path``
+    exists, or if the new table is not complete.
     """
     place, file_system = hadoop_path(spark, path)
     whole, _ = hadoop_path(spark, f"{beside}/_SUCCESS")
@@ -163,7 +167,7 @@ def remove_folder(spark: SparkSession, path: str) -> None:
 
 
 def remove_all(spark: SparkSession, pattern: str) -> None:
-    """Remove every file and folder whose path matches."""
+    """Remove every file and folder whose path matches a pattern of Hadoop."""
     matching, file_system = hadoop_path(spark, pattern)
     for found in file_system.globStatus(matching) or ():
         file_system.delete(found.getPath(), True)
@@ -176,7 +180,7 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def file_sizes(spark: SparkSession, path: str) -> list[int]:
-    """Return the sizes of a folder's files in bytes."""
+    """Return the sizes of a folder's Parquet files in bytes."""
     files, file_system = hadoop_path(spark, f"{path}/*.parquet")
     return [each.getLen() for each in file_system.globStatus(files) or ()]
 
@@ -200,7 +204,7 @@ def remove_batch(spark: SparkSession, path: str, batch_id: str) -> None:
 
 
 def batch_folders(spark: SparkSession, path: str, batch_id: str) -> list[str]:
-    """Return the folders that a batch wrote in a table, for any day. ``*`` means every batch."""
+    """Return the folders that a batch wrote in a table, of all days. ``*`` means every batch."""
     found: list[str] = []
     for pattern in (f"{path}/batch_id={batch_id}", f"{path}/{DAY}=*/batch_id={batch_id}"):
         folders, file_system = hadoop_path(spark, pattern)

@@ -1,4 +1,6 @@
-"""A lock on a folder of tables, so that only one process writes them. It ends with the process."""
+"""A lock on a folder of tables, so that only one process writes them. The system releases it when
+the process ends.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ class TablesBusy(Exception):
 def only_writer(root: str) -> Iterator[None]:
     """Hold the lock of the tables below ``root``. Raises TablesBusy while another process has it.
 
-    It works only for a folder of this machine. An object store has no locks, so the user must run
-    one job at a time. Raises OSError if the folder cannot be created or written.
+    There is a lock only for a folder of this machine. Any other address has none, so the user must
+    run one job at a time there. Raises OSError if the folder cannot be created or written.
     """
     folder = local_folder(root)
     if folder is None:

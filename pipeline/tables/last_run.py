@@ -1,9 +1,8 @@
-"""The inputs and the printed lines of the last run. With them, a run without anything new ends
-before Spark starts.
+"""A file with the inputs and the printed lines of the last run. If a run finds the same inputs, it
+prints the same lines and ends before it starts Spark.
 
-This is no record of finished work. A run ends early only if everything that its result depends on
-is unchanged since the last run. If the file is missing, or anything differs, the run does all its
-checks with Spark. Only folders of this machine can be compared without Spark.
+The file only saves time. If it is missing, or any input differs, the run does all its checks with
+Spark. Only folders of this machine can be compared without Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from groupkeeper.pipeline.tables.lake_lock import local_folder
 from groupkeeper.pipeline.tables.pointer import HOUR_MS, POINTER, UnknownFormat, from_json
 
 FILE: Final = "_last_run.json"
-"""Its name in the tables' folder; Spark ignores names that begin with an underscore."""
+"""The name of the file in the tables' folder. Spark ignores names that begin with an underscore."""
 
 _BRONZE: Final = ("bronze/segments", "bronze/verdicts", "bronze/lacking")
 """The small tables of bronze. Each write of events also writes to one of them."""
@@ -31,16 +30,16 @@ _BRONZE: Final = ("bronze/segments", "bronze/verdicts", "bronze/lacking")
 
 @dataclass(frozen=True)
 class Folder:
-    """The files of one folder, without those in its sub-folders."""
+    """The files of one folder, without the files in its sub-folders."""
 
     file_bytes: int
     digest: str
-    """A hash of their names, sizes and times."""
+    """A hash of the names, sizes and modification times of the files."""
 
 
 @dataclass(frozen=True)
 class Sight:
-    """Everything that the result of a run depends on."""
+    """The inputs of a run: everything that its result depends on, except the tables."""
 
     software: str
     accept_gaps: Sequence[str]
@@ -49,12 +48,12 @@ class Sight:
     log: Mapping[str, Folder]
     """The folders that have segments, by their paths below the log's folder."""
     manifests: Mapping[str, Folder]
-    """The folders that have a manifest, by the same paths."""
+    """The folders that have a manifest, by their paths below the log's folder."""
 
 
 @dataclass(frozen=True)
 class LastRun:
-    """The record of a run at its end, with which the next run sees whether anything is new."""
+    """The content of the file: the inputs and the result of a run."""
 
     saw: Sight
     tables: str
@@ -67,9 +66,7 @@ class LastRun:
 def sight(
     log_dir: str, accept_gaps: Collection[date], retention_days: Mapping[str, int]
 ) -> Sight | None:
-    """Return everything that the result of a run now depends on. None if the log is not on this
-    machine.
-    """
+    """Return the inputs that a run has now. Return None if the log is not on this machine."""
     folder = local_folder(log_dir)
     if folder is None:
         return None
@@ -81,7 +78,7 @@ def sight(
 
 
 def last_run(out: str) -> LastRun | None:
-    """Return the last run, or None if there was none, or another version wrote it."""
+    """Return the last run. Return None if there is no file, or no file of this format."""
     folder = local_folder(out)
     try:
         content = json.loads((folder or Path()).joinpath(FILE).read_bytes())
@@ -97,6 +94,8 @@ def says(
 ) -> LastRun | None:
     """Return the last run if a run now would find nothing new and would remove nothing. Otherwise
     return None.
+
+    A run removes folders that were replaced at least ``keep_versions_hours`` ago.
     """
     folder = local_folder(out)
     if last is None or now is None or folder is None or last.saw != now:
@@ -110,7 +109,9 @@ def says(
 
 
 def content_of(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) -> bytes | None:
-    """Return the content of the file after a run; None if the tables are not on this machine."""
+    """Return what to write to the file after a run. Return None if the tables are not on this
+    machine.
+    """
     folder = local_folder(out)
     if folder is None:
         return None
@@ -119,10 +120,10 @@ def content_of(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) ->
 
 
 def bytes_to_read(last: LastRun | None, now: Sight | None, out: str) -> int | None:
-    """Return about how many bytes a run will read, or None if that is unknown.
+    """Return about how many bytes a run will read. Return None if that is unknown.
 
-    A run reads the new files. It also reads the events in bronze of the earliest day in these files
-    and of all later days.
+    A run reads the new files, and the events of bronze from the earliest day of these files on. It
+    also reads the rows that are carried into these days.
     """
     tables = local_folder(out)
     if now is None or tables is None:
@@ -140,7 +141,9 @@ def bytes_to_read(last: LastRun | None, now: Sight | None, out: str) -> int | No
 
 
 def _carried_bytes(tables: Path, first: str) -> int:
-    """Return the size of the tables that are carried into the first day and the days after it."""
+    """Return the bytes of the carried tables of ``first``, of all later days, and of the last day
+    before ``first``.
+    """
     try:
         days = from_json((tables / POINTER).read_bytes()).days
     except (OSError, UnknownFormat):  # Spark reports the second
@@ -161,7 +164,7 @@ def _bytes(folders: Mapping[str, Folder], path: str) -> int:
 
 
 def bytes_below(folder: str) -> int | None:
-    """Return the size of the files below a folder. Return None if it is not on this machine."""
+    """Return the bytes of all files below a folder. Return None if it is not on this machine."""
     place = local_folder(folder)
     return None if place is None else sum(each.file_bytes for _, each in _folders(place))
 

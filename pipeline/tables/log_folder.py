@@ -22,7 +22,7 @@ from groupkeeper.pipeline.tables.lake import DAY, hadoop_path, is_hidden
 
 
 class LogFile(NamedTuple):
-    """The size and the time of a file, as the file system shows them now."""
+    """The size and the modification time of a file, from a listing of the folder."""
 
     file: str
     """The path below the log's folder."""
@@ -56,10 +56,12 @@ class LogFolder:
         self._root = str(file_system.makeQualified(path).toString()).rstrip("/") + "/"
         place = local_path(spark, address) if is_small(spark) else None
         self._local = place if place is not None and place.is_dir() else None
-        """The folder, if this process looks at a few files of this machine by itself."""
+        """The folder, if it is on this machine and the data is small: then it is read without
+        Spark. Otherwise None.
+        """
 
     def files(self) -> list[LogFile]:
-        """List the segments below the folder. Raises an error of Spark if it does not exist."""
+        """List the segments below the folder. Raises an error of Spark if there is no folder."""
         if self._local is not None:
             return sorted(LogFile(file, *_seen(self._local / file)) for file in _below(self._local))
         found = self._binary(self._root).select("path", "length", "modificationTime")
@@ -76,7 +78,10 @@ class LogFolder:
         return sorted(files.values())
 
     def manifest(self, files: Iterable[str]) -> ManifestLines:
-        """Read the manifest of the folder, and those of the folders below it that contain days."""
+        """Read all manifests: of the folder, and of each folder below it that has folders of days.
+
+        ``files`` are the paths of the segments.
+        """
         marker = f"{DAY}="
         folders = {file[: file.rfind(marker)] for file in files if f"/{marker}" in f"/{file}"}
         found = ManifestLines()
@@ -92,7 +97,7 @@ class LogFolder:
         return bool(file_system.exists(path))
 
     def contents(self, files: Sequence[str]) -> dict[str, FolderContent]:
-        """Return the checksums of files, with one task for each. Missing files are left out."""
+        """Return the checksum of each file, by its path. Missing files are left out."""
         there = [file for file in files if self.is_there(file)]
         if not there:
             return {}
@@ -126,7 +131,7 @@ class LogFolder:
 
 
 def _below(root: Path) -> Iterator[str]:
-    """Yield the segments of a folder of this machine, as Spark lists them."""
+    """Yield the paths of the segments below a local folder. Spark would list the same files."""
     for place, folders, names in os.walk(root, followlinks=True):
         folders[:] = [name for name in folders if not is_hidden(name)]
         below = Path(place).relative_to(root)
@@ -134,8 +139,8 @@ def _below(root: Path) -> Iterator[str]:
 
 
 def _seen(file: Path) -> tuple[int, int]:
-    """Return the size and the time of a file. An empty or missing file has the two values of
-    ``EMPTY``.
+    """Return the size and the modification time (ms) of a file. For an empty or missing file,
+    return the two values of ``EMPTY``.
     """
     try:
         found = file.stat()

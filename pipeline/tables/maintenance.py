@@ -1,7 +1,8 @@
-"""The job that merges small files and removes old days. It runs at the end of each run, or by
-itself.
+"""The job that merges small files and removes old days. It is the last step of each run, or a run
+of its own.
 
-Like a run, it replaces the pointer at its end, so readers see all changes at one moment.
+The job replaces the pointer at its end (``pipeline.tables.pointer``), so readers see all changes at
+one moment.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ from groupkeeper.pipeline.tables.versions import (
 from groupkeeper.pipeline.tables.views import write_view_files
 
 RUN_LOOKS_BACK_DAYS: Final = 8
-"""At the end of a run, small files are looked for in so many of the newest days. Late segments are
-seldom older, and a look at every day would cost more than a small run."""
+"""The number of newest days in which a run looks for small files. Late segments are seldom older,
+and a look at every day would cost more than a small run."""
 
 NO_RETENTION: Final[Mapping[str, int]] = {}
-"""The setting with which every layer keeps all days."""
+"""The setting with which bronze, silver and gold keep all days."""
 
 
 @dataclass(frozen=True)
 class Maintained:
-    """The result of a maintenance."""
+    """The changes that one call of ``maintain`` made."""
 
     merged: list[date] = field(default_factory=list)
     """Days whose small files were merged."""
@@ -99,8 +100,8 @@ def maintain(
 
 
 def _unused_bronze(spark: SparkSession, lake: Lake, valid: Pointer, judged: Judged) -> list[str]:
-    """Return the folders of bronze that do not count any more: they were merged, replaced, or are
-    too old.
+    """Return the folders of bronze that are no longer used: their rows were merged or replaced, or
+    their day is too old.
 
     Folders that the pointer already lists for removal are left out.
     """

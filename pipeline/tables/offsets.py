@@ -1,8 +1,8 @@
 """Committed offsets, computed from events: every change, and the offsets at a moment.
 
-The rule is Kafka's: the last commit counts until the offset expires or is deleted. The events of a
-group are ordered by ``(lease_epoch, seq)``. If one request names a partition twice, the later value
-counts.
+The rule is Kafka's: the last commit is valid until the offset expires or is deleted. The events of
+a group are ordered by ``(lease_epoch, seq)``. If one request names a partition twice, the later
+value is valid.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _WHO: Final = (
 def event_order() -> Column:
     """Return ``(lease_epoch, seq)`` as one number, which sorts the events of a group.
 
-    For numbers, Spark can find the largest without sorting; for pairs it cannot. The number has
-    room for 8 million leases and a million million events. A larger value raises an error.
+    Spark can find the largest number without sorting, but not the largest pair. The number has room
+    for 8 million leases and 10^12 events. A larger lease epoch raises an error.
     """
     return F.col("lease_epoch") * F.lit(1 << 40) + F.col("seq")
 
 
 def order_columns(order: str) -> tuple[Column, Column]:
-    """Return the columns ``lease_epoch`` and ``seq`` of an ``event_order``."""
+    """Return ``lease_epoch`` and ``seq`` as columns. ``order`` is a column with ``event_order``."""
     lease_epoch = F.shiftright(order, 40).alias("lease_epoch")
     return lease_epoch, (F.col(order) % F.lit(1 << 40)).alias("seq")
 
@@ -60,8 +60,8 @@ def order_columns(order: str) -> tuple[Column, Column]:
 def offset_changes(events: DataFrame) -> DataFrame:
     """Return one row for each partition of each event that sets or removes a committed offset.
 
-    ``is_set`` distinguishes the two; ``position`` orders the rows of one event. The columns with
-    the client of the event are kept.
+    ``is_set`` is True if the event sets the offset. ``position`` orders the rows of one event. The
+    columns about the client of the event are kept.
     """
     kinds = (*SETS_OFFSETS, *REMOVES_OFFSETS)
     of_event = ("store", "log_id", "seq", "ts_ms", "lease_epoch", "kind", "group", *_WHO)
@@ -103,11 +103,12 @@ def offsets_as_of(
 ) -> DataFrame:
     """Return the committed offsets at a moment, as the coordinator would have returned them.
 
-    ``events`` are those of ``bronze.read_events``: the whole history, or everything since a
+    ``events`` is the result of ``bronze.read_events``: the whole history, or everything since a
     snapshot. Only events up to and including ``as_of_ms`` or ``as_of_seq`` count. Without either,
-    all events count. There is one row for each ``OFFSET_KEY``, with the columns ``STANDING``.
-    ``expire_time_ms`` is -1 if the offset has no expiry time. ``seq`` and ``ts_ms`` are those of
-    the commit.
+    all events count.
+
+    There is one row for each ``OFFSET_KEY``, with the columns ``STANDING``. ``expire_time_ms`` is
+    -1 if the offset has no expiry time. ``seq`` and ``ts_ms`` are from the event of the commit.
     """
     if as_of_ms is not None:
         events = events.where(F.col("ts_ms") <= as_of_ms)
@@ -127,7 +128,7 @@ def offsets_as_of(
 
 
 def standing(changes: DataFrame) -> DataFrame:
-    """Return the offsets that remain after all changes, which are rows of ``offset_changes``."""
+    """Return the committed offsets after ``changes``, which are rows of ``offset_changes``."""
     return _standing(last_changes(changes, *OFFSET_KEY))
 
 
@@ -144,8 +145,8 @@ def last_changes(changes: DataFrame, *key: str, newest: DataFrame | None = None)
     """Return the last change for each key, including removals.
 
     ``newest`` is the result of ``newest_events`` for the same changes, if the caller already has
-    it. If it was written and read back, Spark knows that it is small, and does not sort every
-    change for the join.
+    this result. If the caller has written it and read it back, Spark knows that it is small, and
+    does not sort every change for the join.
     """
     ordered = changes.withColumn("order", event_order())
     if newest is None:

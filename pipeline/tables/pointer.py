@@ -1,8 +1,8 @@
 """The pointer: one small file that names the folders of each table for each day (pure).
 
 A run writes new folders, and then replaces this file. So all tables of all days change at one
-moment. A reader that has read the file keeps one set of tables that belong together. The replaced
-folders stay for a time, for such readers.
+moment. A reader reads the file once, and then uses the folders that it names: tables of one moment.
+The replaced folders stay for a time, for readers that still use them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from datetime import date
 from typing import Any, Final
 
 POINTER: Final = "published.json"
-"""Its name in the tables' folder."""
+"""The name of the pointer in the tables' folder."""
 
 FORMAT: Final = 1
-"""The version of its format. A reader of another version refuses it."""
+"""The version of the pointer's format. ``from_json`` refuses every other version."""
 
 PUBLISHED: Final = "published"
 ACCEPTED: Final = "published with a gap"
@@ -47,8 +47,8 @@ class DayNote:
 
     state: str
     fingerprint: str
-    """A hash of bronze's content of the day at the last run. The tables were computed from this
-    content, unless the day is stale or held back.
+    """A hash of the day's segments in bronze at the last run (``Coverage.fingerprint``). The tables
+    were computed from these segments, except if the state is ``STALE`` or ``HELD_BACK``.
     """
     events: int
     missing: str
@@ -56,14 +56,14 @@ class DayNote:
     computation: int
     """The version of the computation; 0 if the day was computed before there were versions."""
     tables: Mapping[str, str] = field(default_factory=dict)
-    """The folder of each table that has rows of this day. Both are relative to the tables' folder:
-    ``gold/lag_1m`` is in ``gold/lag_1m/dt=2026-11-21/v=17``."""
+    """Maps each table that has rows of this day to the folder of these rows, below the tables'
+    folder: ``gold/lag_1m`` to ``gold/lag_1m/dt=2026-11-21/v=17``."""
     batch: int = -1
-    """The last batch of bronze when it was computed."""
+    """The last batch of bronze when the day was computed; -1 if unknown."""
 
     @property
     def ground(self) -> tuple[str, str, int]:
-        """The values on which the tables of the day depend. If one of them changes, the day is
+        """The state, the fingerprint and the computation. If one of them changes, the day is
         computed again.
         """
         return self.state, self.fingerprint, self.computation
@@ -74,7 +74,9 @@ class DayNote:
 
     @property
     def is_whole(self) -> bool:
-        """Return True if the day is published, and its gaps, if it has any, are accepted."""
+        """Return True if the day is published, and no event of it is missing, or the user has
+        accepted its gaps.
+        """
         return self.state in (PUBLISHED, ACCEPTED)
 
 
@@ -93,13 +95,14 @@ class Pointer:
     """
 
     version: int = 0
-    """The number of the run that wrote it; folders of that run end in ``/v=<version>``."""
+    """The number of the run that wrote the pointer. Folders of this run end in ``/v=<version>``."""
     days: Mapping[date, DayNote] = field(default_factory=dict)
     accepted: frozenset[Span] = frozenset()
     """The accepted gaps: days are published without these events."""
     replaced: Sequence[Replaced] = ()
     since: Mapping[str, date] = field(default_factory=dict)
-    """The first day of each layer whose earlier days were removed because of their age."""
+    """The first day that is kept, for each layer (bronze, silver, gold) whose earlier days were
+    removed because of their age."""
 
     @property
     def bronze_since(self) -> date:
@@ -125,14 +128,14 @@ def folder_of(table: str, day: date, version: int) -> str:
 
 
 def has_version(folder: str) -> bool:
-    """Return True for the folder of one version of a day. Tables from before 0.2.0.dev5 have one
-    folder for each day instead.
+    """Return True if a folder has one version of a day (``v=17``). In tables from before 0.2.0.dev5
+    the folder of a day has no versions.
     """
     return folder.rpartition("/")[2].startswith("v=")
 
 
 def as_json(pointer: Pointer) -> bytes:
-    """Return the content of the file."""
+    """Return a pointer as the content of its file."""
     days = [
         {
             "dt": day.isoformat(),
@@ -159,7 +162,7 @@ def as_json(pointer: Pointer) -> bytes:
 
 
 def from_json(content: bytes) -> Pointer:
-    """Return the pointer. Raises UnknownFormat."""
+    """Parse the content of the file. Raises UnknownFormat if its format is not ``FORMAT``."""
     found = json.loads(content)
     if found["format"] != FORMAT:
         raise UnknownFormat(

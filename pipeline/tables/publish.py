@@ -1,14 +1,16 @@
 """The job that computes silver and gold for the days whose events have changed.
 
-It compares bronze's content of a day with the content from which the day was last computed. New
-folders are written, and at the end one pointer is replaced (``pipeline.tables.pointer``). So a run
-may be interrupted anywhere, and until its end readers see the tables that were valid before.
+The job finds these days: it compares the segments that bronze has of a day with the segments from
+which the day was last computed. It writes new folders, and at its end it replaces one file
+(``pipeline.tables.pointer``). So a run may be interrupted anywhere, and until its end readers see
+the tables that were valid before.
 
-A late segment changes its own day and, through carried events, the days after it: all of them are
+A late segment changes its own day and, through carried rows, all later days. So all of them are
 computed again. No watermark drops late events.
 
-A gap holds back its own day and all later ones, because offsets, members and ends are carried
-through it. Of these, days that were published before stay as they were.
+If events of a day are missing (a gap), neither this day nor a later day is published, because
+offsets, members and ends are carried from day to day. If such a day was published before the gap
+was known, its tables stay as they were.
 """
 
 from __future__ import annotations
@@ -57,15 +59,16 @@ class Publication:
     held_back: dict[date, list[Gap]] = field(default_factory=dict)
     """Days that cannot be computed, and the gaps in them or in earlier days."""
     stale: frozenset[date] = frozenset()
-    """Those of ``held_back`` that were published by an earlier run. They stay as they were."""
+    """The days of ``held_back`` that an earlier run published. Their tables stay as they were."""
     accepted: list[Gap] = field(default_factory=list)
     """The accepted gaps in the published days, and in the earlier days that they depend on."""
     events: int = 0
     """The number of events of the published days."""
     put_backs: list[PutBack] = field(default_factory=list)
-    """All moments at which an older copy replaced a store."""
+    """Every replacement of a store by an older copy of itself."""
     late: list[date] = field(default_factory=list)
-    """Days of which a segment came after retention had removed them. It is not in the tables."""
+    """Days of which a segment came after retention had removed the day. The tables do not have the
+    events of this segment."""
 
 
 def publish(  # noqa: PLR0913  the options of a run
@@ -80,10 +83,12 @@ def publish(  # noqa: PLR0913  the options of a run
 ) -> Publication:
     """Bring silver and gold up to date with bronze.
 
-    A day with a gap in a log's ``seq`` is not published, nor is any later day. If it was published
-    before the gap was known, it stays as it was. A gap on one of the days ``accept_gaps`` is
-    accepted for good. If some of its events arrive later, the others stay accepted. ``again`` is a
-    first and a last day: these days are computed again even if nothing changed.
+    If a day has a gap (missing seqs of a log), neither this day nor a later day is published. If
+    such a day was published before the gap was known, its tables stay as they were.
+
+    A gap on one of the days ``accept_gaps`` is accepted for good. If some of the missing events
+    arrive later, the rest of the gap stays accepted. ``again`` is a first and a last day: these
+    days are computed again even if nothing changed.
     """
     take_over(spark, lake)
     contents = read_contents(spark, lake)
@@ -164,8 +169,8 @@ def _judged(
     before: Collection[Span],
     accept_gaps: Collection[date],
 ) -> tuple[list[Gap], list[Gap]]:
-    """Divide gaps into the accepted ones and the others. ``before`` are the gaps that earlier runs
-    accepted.
+    """Return the accepted gaps, and the other gaps. A gap is accepted if it is within a gap of
+    ``before``, which earlier runs accepted, or if it touches one of the days ``accept_gaps``.
     """
     accepted: list[Gap] = []
     unknown: list[Gap] = []
@@ -186,9 +191,10 @@ def _wanted(
     unknown: Sequence[Gap],
     noted: DayNote | None,
 ) -> DayNote:
-    """Return the note of a day, with the gaps in this day and in earlier ones.
+    """Return the note that a day will have after this run, with the gaps of this day and of earlier
+    days.
 
-    It names the present tables of the day, until new ones are computed.
+    The note names the present tables of the day. If the day is computed, the caller replaces them.
     """
     lacks = [gap for gap in unknown if gap.from_day <= day]
     lives_without = [gap for gap in accepted if gap.from_day <= day]
@@ -209,8 +215,8 @@ def _wanted(
 
 
 def _missing_of(gap: Gap, day: date) -> str:
-    """Return a text about the missing events of a gap, for one day. A day after the gap lacks the
-    carried state.
+    """Return a text about a gap, for one day. If the day is after the gap, the text says that the
+    state at the beginning of the day is uncertain.
     """
     if gap.touches(day):
         return str(gap)

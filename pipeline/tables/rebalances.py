@@ -18,23 +18,23 @@ MOVED: Final = "partitions_moved"
 """The kind of event about the partitions that a member of a consumer group got and lost."""
 
 MAX_LISTED_MOVES: Final = 100
-"""A rebalance names at most so many moved partitions. All are counted."""
+"""The most moved partitions that a row lists. The row counts all of them."""
 
 
 def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return one row for each rebalance, on each day on which it made a step.
+    """Return one row for each rebalance and each day on which a step of the rebalance happened.
 
     A rebalance has three steps:
     - its join phase begins: ``started_ms``, ``reason``, the member that caused it
     - its generation is complete: ``completed_ms``, ``duration_ms``, ``awaited`` (absent members)
     - its leader has assigned partitions: ``assigned_ms``
 
-    In a consumer group each new epoch is a rebalance. It is complete when every member has what its
-    target gives it. It has no third step, because members get their partitions one by one. Each day
-    counts those that they got on it.
+    In a consumer group each new group epoch is a rebalance. It is complete when every member has
+    the partitions of its target assignment. It has no third step, because members get their
+    partitions one by one. The row of a day counts the partitions that members got on this day.
 
-    If the next rebalance or a crash interrupted it, it has no end. A day without a step has no row.
-    ``assigned`` counts all partitions that members got, and ``moved`` those that another member had
+    If the next rebalance or a crash interrupted a rebalance, ``completed_ms`` is null. ``assigned``
+    counts all partitions that members got. ``moved`` counts those of them that another member had
     before. Both are null if the assignment cannot be read.
     """
     group = Window.partitionBy("store", "group").orderBy("lease_epoch", "seq")
@@ -95,12 +95,14 @@ def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
 
 
 def _is_followed() -> Column:
-    """Return True if in this event a member of a consumer group made a step towards its target."""
+    """Return a column that is true for events in which a member of a consumer group got or lost
+    partitions on the way to its target assignment.
+    """
     return (F.col("kind") == MOVED) & (F.col("reason") == "target_assignment")
 
 
 def _by_day_followed(steps: DataFrame, moves: DataFrame) -> DataFrame:
-    """Return the partitions that members got, for each rebalance of a consumer group and day."""
+    """Count and list the partitions that members of consumer groups got, by rebalance and day."""
     rows = with_day(steps).select(*_EVENT, "episode", DAY).join(moves, [*_EVENT], "left")
     listed = F.array_sort(F.flatten(F.collect_list("moves")))
     return rows.groupBy("store", "group", "episode", DAY).agg(
@@ -129,14 +131,14 @@ _LATER: Final = (*_COMPLETED, "completed_ms", "assigned", "moved", "moves", "ass
 
 
 def _first_of(kind: str, *fields: str) -> Column:
-    """Return some fields of the first event of a kind."""
+    """Return a column with some fields of the first event of a kind. It is an aggregate."""
     of_kind = F.col("kind") == kind
     return F.min_by(F.struct(*fields), F.when(of_kind, event_order())).alias(kind)
 
 
 def _moves(events: DataFrame) -> DataFrame:
-    """Count the partitions that each event gives to members. Also count those that another member
-    had before, and name the first of these.
+    """Return a row for each event that gives partitions to members: their number, and the number
+    and a list of the partitions that another member had before.
     """
     gives = events.where(F.col("kind").isin("assignment", MOVED) & given().isNotNull())
     own_name = F.when(F.col("kind") == MOVED, F.col("instance_id")).alias("own_name")
@@ -167,16 +169,16 @@ _EVENT: Final = ("store", "group", "lease_epoch", "seq")
 
 
 def given() -> Column:
-    """Return the partitions that an event gives, by member: all of an assignment, or those that one
-    member of a consumer group got.
+    """Return a column that maps each member to the partitions that an event gives to it: the whole
+    assignment, or the partitions that one member of a consumer group got.
     """
     gained = F.create_map("member_id", "gained_partitions")
     return F.when(F.col("kind") == MOVED, gained).otherwise(F.col("partitions"))
 
 
 def static_names(events: DataFrame) -> DataFrame:
-    """Return the instance ids of static members, by member id. A member that comes back under a new
-    id keeps its instance id.
+    """Return the instance id of each member id of a static member. A static member that comes back
+    has a new member id and the same instance id.
     """
     joins = events.where((F.col("kind") == "member_join") & F.col("instance_id").isNotNull())
     return joins.select("store", "group", "member_id", "instance_id").distinct()

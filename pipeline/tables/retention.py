@@ -1,9 +1,9 @@
-"""Which days of each layer are removed because of their age (pure).
+"""Decides which days of each layer (bronze, silver, gold) are removed because of their age (pure).
 
-A layer keeps a number of days before today. The oldest days are removed first. A day that is not
-published stays, and so do all later days, because a missing segment may still come. When the events
-of a day are removed, the day is never computed again. The last removed day keeps its carried rows,
-since the next day needs them.
+The user sets for how many days before today a layer keeps its tables. If a day is not published, or
+has a gap that is not accepted, this day and all later days stay, because a missing segment may
+still come. When the events of a day are removed, the day is never computed again. The last removed
+day keeps its carried rows, because the next day needs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from groupkeeper.pipeline.tables.pointer import BRONZE, CARRIED, LAYERS, DayNote
 
 
 def parse_retention(given: Iterable[str]) -> dict[str, int]:
-    """Parse options such as ``gold=730``. Raises ValueError with a message for the user."""
+    """Parse options such as ``gold=730``. Raises ValueError, with a message for the user, if an
+    option is wrong.
+    """
     found = {}
     for each in given:
         layer, _, days = each.partition("=")
@@ -39,8 +41,8 @@ def aged(pointer: Pointer, retention_days: Mapping[str, int], today: date) -> Po
 
 
 def _first_kept(pointer: Pointer, wanted: date) -> date:
-    """Return the first day to keep: the oldest day before ``wanted`` whose tables are not complete,
-    otherwise ``wanted``.
+    """Return the first day to keep. This is ``wanted``, or an earlier day if the tables of that day
+    are not complete.
     """
     return min(
         (day for day, note in pointer.days.items() if day < wanted and not note.is_whole),
@@ -49,8 +51,8 @@ def _first_kept(pointer: Pointer, wanted: date) -> date:
 
 
 def without_old(days: Mapping[date, DayNote], since: Mapping[str, date]) -> dict[date, DayNote]:
-    """Return the notes without the removed tables. A removed day without tables has no note any
-    more.
+    """Return the notes without the tables that are too old. A removed day without any table gets no
+    note.
     """
     bronze_since = since.get(BRONZE, date.min)
     last_removed = max((day for day in days if day < bronze_since), default=date.min)

@@ -1,11 +1,11 @@
 """Silver: moves of offsets and sessions of members, computed from events.
 
 Every table is computed from events only. The state that a day carries to later days is a set of
-events too (``carried_events``). So the same functions can compute a day from its own and the
-carried events, or from the whole history.
+events too (``carried_events``). So the same functions can compute a day from the carried events and
+its own events, or from the whole history.
 
-A table shows each day's state at the end of that day. A session of three days has a row on each of
-them, and only the last row has its end.
+A row shows the state at the end of its day. A session of three days has a row on each of these
+days, and only the last row has the end of the session.
 
 This file is long because it is a list: one function for each table.
 """
@@ -35,12 +35,11 @@ TXN_OFFSET_COMMIT: Final = "TxnOffsetCommit"
 """The API of a commit within a transaction. No administrator's tool uses it."""
 
 SKIP_MESSAGES: Final = 100_000
-"""If a member moves an offset forward by at least so many messages at once, it has skipped them,
-not consumed them."""
+"""If a member moves an offset forward by at least this number of messages at once, the messages
+count as skipped, not as consumed."""
 
 CONSUMER: Final = "consumer"
-"""The type of groups of the consumer protocol, in which each member follows its target by itself.
-"""
+"""The ``group_type`` of groups of the consumer protocol (KIP-848)."""
 
 
 # --- offsets --------------------------------------------------------------------------------------
@@ -81,10 +80,11 @@ def other_changes(events: DataFrame) -> DataFrame:
 
 
 def end_offsets(events: DataFrame) -> DataFrame:
-    """Return one row for each partition of each sample of ends.
+    """Return one row for each partition of each sample of end offsets.
 
-    ``store`` is ``DATA_STORE`` if the sample is of the brokers that hold the records. Other samples
-    are of a coordinator. They know the furthest group, which may be behind the true end.
+    ``store`` is ``DATA_STORE`` if the sample is from the brokers that hold the records. Any other
+    sample is from a coordinator. Its ends are the offsets of the furthest group, which may be
+    behind the true ends.
     """
     is_of_data = F.col("log_id").startswith(DATA_LOG_PREFIX)
     store = F.when(is_of_data, F.lit(DATA_STORE)).otherwise(F.col("store")).alias("store")
@@ -115,14 +115,14 @@ def _cause() -> Column:
 
 
 def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return one row for each member and day of its session: when it joined, when it ended, and
-    why.
+    """Return one row for each session of a member and each day of the session. A row has the time
+    of the join, and the time and reason of the end.
 
     ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), the reason
     of an eviction, or ``forgotten``. It is null until the session ends.
 
-    A crash of the coordinator may undo an end, and the member then ends again. The first end stays
-    on its day. The second has a row without a beginning.
+    A crash of the coordinator may undo the end of a session, so that the member leaves again later.
+    Then the rows of the first end stay. The second end has a row of its own, without a join.
     """
     member = ("store", "group", "member_id")
     joins = events.where(F.col("kind") == "member_join")
@@ -149,7 +149,7 @@ def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date
 
 
 _JOIN: Final = ("instance_id", "client_id", "client_host", "principal", "reason", "ts_ms")
-"""The columns of a session's beginning."""
+"""The fields of ``member_join`` from which a session is described."""
 
 
 def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
@@ -176,13 +176,13 @@ def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
 
 
 def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return the members that the coordinator lost in a crash, each with the event that shows the
-    loss.
+    """Return the members that the coordinator lost in a crash. Each row has the ``order`` and the
+    time of the event that shows the loss.
 
-    A classic group stores a new member only with the next assignment. If the shard is loaded before
-    that, because the coordinator was killed or could not write, the member is lost, and no event
-    reports it. One of these events shows the loss: ``shard_loaded`` under a later lease, an
-    assignment without the member, or the end of a rebalance that left no member.
+    The coordinator stores a new member of a classic group only with the next assignment. If the
+    shard is loaded again before that, because the coordinator was killed or could not write, the
+    member is lost, and no event reports this. One of these events shows the loss: ``shard_loaded``
+    after the join, an assignment without the member, or the end of a rebalance with 0 members.
     """
     kind = F.col("kind")
     tells_all = (kind == "assignment") | ((kind == "rebalance_end") & (F.col("members") == 0))
@@ -243,15 +243,16 @@ _LASTING: Final = (
     "rebalance_end",
     "admin_action",
 )
-"""The kinds of events that still matter on later days."""
+"""The kinds of events that the computation of later days may need."""
 
 
 def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return the events that later days need, for the end of each day, in the columns of events.
+    """Return for each of ``days`` the events of this day or earlier that later days need. They have
+    the columns of events, and the day ``dt``.
 
     These are the joins of current members, the last assignment of each group and partition, and the
-    current rebalance. Deletions of topics are kept for one more day, since the offsets are removed
-    soon after.
+    events of the current rebalance. Deletions of topics are carried for one day, because the
+    coordinator removes the offsets soon after the deletion.
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
     states = told.select("store", "order", DAY, F.explode(_states()).alias("state"))
@@ -276,8 +277,8 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
 
 
 def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
-    """Replace the member ids in assignments with instance ids, if there are any. Later days may not
-    know the member ids.
+    """Replace the member ids of static members in assignments with their instance ids. Later days
+    may not have the events that map a member id to its instance id.
     """
     key = ("store", "log_id", "seq", DAY)
     of_member = F.explode("partitions").alias("member_id", "topics_of_member")
@@ -296,8 +297,9 @@ def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def _states() -> Column:
-    """Return the keys of the states that an event changes. For each, also return True if the event
-    begins the state, False if it ends it.
+    """Return a column with the states that an event begins or ends, such as the membership of one
+    member. Each entry has the ``key`` of the state, and ``opens``: True if the event begins it,
+    False if the event ends it.
     """
 
     def state(opens: bool, *key: str | Column) -> Column:
@@ -334,7 +336,7 @@ _STATES: Final = "array<struct<key:array<string>,opens:boolean>>"
 
 
 def _held_partitions() -> Column:
-    """Return the partitions in the assignments of an event, each as the text "number topic"."""
+    """Return a column with the partitions that an event gives, each as the text "number topic"."""
 
     def of_topic(topic: Column) -> Column:
         return F.transform(topic["value"], lambda number: F.concat_ws(" ", number, topic["key"]))

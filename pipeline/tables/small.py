@@ -1,4 +1,4 @@
-"""Small tables: Spark computes the rows, and this process holds them and writes their files.
+"""Reads and writes small tables in this process (the driver), with Arrow. Spark only computes rows.
 
 For a few thousand rows, Spark's writer and reader cost several times more than the computation.
 """
@@ -35,19 +35,17 @@ if TYPE_CHECKING:  # a session for large data does without it
 _BATCH: Final = "batch_id"
 
 MAX_HELD_BYTES: Final = 1024 * 1024
-"""The most bytes of files that this process reads for a query. Each query of Spark gets all of
-their rows with its plan, so more would cost more than Spark's own reader."""
+"""The most bytes of files that this process reads for a query. All of their rows become a part of
+Spark's query plan, so for more bytes Spark's own reader is faster."""
 
 
 def frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
-    """Return rows that this process holds as a table of one partition."""
+    """Return the rows of an Arrow table as a frame of Spark with one partition."""
     return spark.createDataFrame(rows, schema).coalesce(1)
 
 
 def by_day(rows: pa.Table) -> Iterator[tuple[date, pa.Table]]:
-    """Yield the rows of each day, without the column of the day, which is their folder's name. Rows
-    without a day are left out.
-    """
+    """Yield each day and its rows, without the column of the day. Rows without a day are left out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -68,8 +66,8 @@ def write_rows(spark: SparkSession, folder: str, rows: pa.Table) -> None:
 def read_days(
     spark: SparkSession, lake: Lake, table: str, folders: Collection[str], schema: StructType
 ) -> DataFrame:
-    """Do the same as ``read_folders``. If the files are small and on this machine, this process
-    reads them, because a scan by Spark costs several times more.
+    """Read some folders of a table, like ``read_folders``. If the files are small and on this
+    machine, this process reads them, because a scan by Spark costs several times more.
     """
     if is_small(spark) and folders:
         held = _read_held(local_path(spark, lake.root), folders, schema)
@@ -79,8 +77,8 @@ def read_days(
 
 
 def _read_held(root: Path | None, folders: Collection[str], schema: StructType) -> pa.Table | None:
-    """Return the rows of some folders; None if Spark is to read them. Then they are large, or
-    missing, or another version wrote columns of other types.
+    """Return the rows of some folders. Return None if Spark must read them: they are large, missing
+    or not on this machine, or another version wrote columns of other types.
     """
     import pyarrow as pa
 
@@ -103,7 +101,9 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 def _read_file(file: Path, folder: str, wanted: pa.Schema) -> pa.Table:
-    """Read a file with the columns that its folders name. A column that it lacks is null."""
+    """Return the rows of a file, with the columns ``wanted``. The names of its folders have further
+    columns (``dt=2026-11-21``). A column that neither has is null.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -146,8 +146,8 @@ def write_small(
 
 
 def read_small(spark: SparkSession, path: str, schema: StructType) -> list[dict[str, Any]]:
-    """Return all rows of a table that ``write_small`` writes. A table that was never written has
-    none.
+    """Return all rows of a table that ``write_small`` wrote. Return no rows if the table was never
+    written.
     """
     place = local_path(spark, path) if is_small(spark) else None
     if place is None:

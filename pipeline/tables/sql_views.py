@@ -1,8 +1,8 @@
-"""The tables by name, in SQL, for programs without our code (pure).
+"""SQL with which other programs read the tables by name, without the code of groupkeeper (pure).
 
-Each text names the folders that are valid at one moment. A view of DuckDB reads exactly these
-folders. An external table of a metastore has one partition for each day, and each run changes the
-location of partitions.
+The SQL names the folders that are valid at one moment. A view of DuckDB reads exactly these
+folders. An external table of a metastore has one partition for each day, and each run of the
+pipeline changes the locations of partitions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from groupkeeper.pipeline.tables.columns import VIEWS
 from groupkeeper.pipeline.tables.pointer import Pointer, has_version
 
 PUBLICATIONS: Final = "publications"
-"""The view with one row for each day: its state, and what is missing."""
+"""The view with one row for each day: its state, and a text about its missing events."""
 
 _DUCKDB_TYPES: Final = {
     "string": "VARCHAR",
@@ -72,9 +72,10 @@ def _duckdb_type(kind: DataType) -> str:
 
 
 def external_tables(pointer: Pointer, root: str) -> str:
-    """Return the statements that create external tables in a metastore, or move their partitions.
+    """Return the statements that create external tables in a metastore, and set the location of
+    each partition.
 
-    The SQL is that of Hive and Spark. Partitions are added and moved, and never dropped.
+    They are for Hive and Spark. They never drop a partition.
     """
     lines = ["-- External tables over the published tables. Run it after each run of the pipeline."]
     for view, (table, schema) in VIEWS.items():

@@ -62,15 +62,17 @@ class Check:
     rows: int
     expected_rows: int
     doubles: int = 0
-    """The number of events that bronze has twice. Other tables have them once."""
+    """The number of surplus rows of events that bronze has more than once. Other tables count such
+    an event once."""
     problem: str = ""
-    """What is wrong; "" if nothing is."""
+    """What is wrong; "" if the table is right."""
 
 
 def verify(spark: SparkSession, lake: Lake, days: range | None = None) -> list[Check]:
-    """Check the tables of all days, or of those whose ordinals are in ``days``.
+    """Check the tables of all days, or of the days whose ordinals (``date.toordinal``) are in
+    ``days``.
 
-    A day is left out if any layer has removed it because of its age.
+    A day is left out if retention has removed it from any layer.
     """
     return _Verification(spark, lake, days).checks()
 
@@ -123,8 +125,8 @@ class _Verification:
 
     @cached_property
     def _bronze(self) -> dict[date, tuple[Digest, int]]:
-        """Return for each day the number of rows in bronze, the sum of their seqs, and the number
-        of doubles.
+        """Map each day to the number of its rows in bronze with the sum of their seqs, and to the
+        number of surplus rows (``Check.doubles``).
         """
         wanted = [part for part in self._judged.held if part.dt in self._days]
         there = set(bronze_folders(self._spark, self._lake))
@@ -155,8 +157,9 @@ class _Verification:
 
     def _state(self, day: date) -> Check | None:
         """Return a failed check if the tables of a day were not computed from the present bronze.
+        Return None if they were.
 
-        This may be no damage: the day may be held back, or not computed yet.
+        A failed check need not mean damage: the day may be held back, or not computed yet.
         """
         problem = self._why_not(day, self._pointer.days.get(day))
         return Check(day, "published.json", 0, 0, problem=problem) if problem else None
@@ -189,7 +192,7 @@ class _Verification:
                 yield Check(day, table, found.rows, expected.rows, problem=problem)
 
     def _computed(self, days: list[date], stored: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Compute each table from the stored tables below it."""
+        """Compute each table again: silver from bronze, and gold from the stored silver."""
         before = self._before(days[0])
         context = Computation(
             *(self._spark, self._lake, self._pointer, self._contents),
@@ -239,7 +242,9 @@ def _difference(found: Digest, expected: Digest) -> str:
 def _digests(
     expected: DataFrame, found: DataFrame, names: list[str]
 ) -> dict[tuple[date, bool], Digest]:
-    """Return two digests of each day: of the expected rows (True) and of the found ones (False)."""
+    """Return two digests of each day. The second part of the key is True for the expected rows, and
+    False for the rows found.
+    """
     both = expected.select(*names, F.lit(True).alias("is_expected")).unionByName(
         found.select(*names, F.lit(False).alias("is_expected"))
     )

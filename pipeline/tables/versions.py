@@ -1,4 +1,6 @@
-"""The versions of the tables on disk: which ones are valid, being written, or to be removed."""
+"""The versions of the tables on disk. Each run writes new folders, its version. The functions here
+read and replace the pointer, which names the valid folders, and remove folders no longer needed.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,10 @@ KEEP_VERSIONS_HOURS: Final = 24.0
 
 
 def read_pointer(spark: SparkSession, lake: Lake) -> Pointer:
-    """Return the pointer. If the tables have none because they are older than 0.2.0.dev5, return
-    one with the days that are published in them.
+    """Return the pointer.
+
+    Tables from before 0.2.0.dev5 have no pointer. Then return a pointer of version 0 with their
+    days. If there are no tables, return an empty pointer.
     """
     content = read_file(spark, lake.pointer)
     return _pointer_of_old_layout(spark, lake) if content is None else from_json(content)
@@ -58,8 +62,8 @@ def read_valid(
     schema: StructType,
     days: Collection[date] | None = None,
 ) -> DataFrame:
-    """Read the valid rows of a table, for some days or for all. If there are none, the result is
-    empty.
+    """Read the valid rows of a table, for some days or for all days. The result is empty if the
+    table has no rows of these days.
     """
     folders = pointer.folders(table)
     wanted = [folder for day, folder in folders.items() if days is None or day in days]
@@ -69,8 +73,8 @@ def read_valid(
 def begin(
     spark: SparkSession, lake: Lake, version: int, tables: Collection[str], days: Collection[date]
 ) -> None:
-    """Record the folders that a run is about to write. If the run is killed, the next one removes
-    them.
+    """Record the folders that a run is about to write. If the run is killed, the next run removes
+    these folders.
     """
     folders = [folder_of(table, day, version) for table in tables for day in days]
     content = json.dumps({"version": version, "folders": folders}, indent=1)
@@ -78,13 +82,13 @@ def begin(
 
 
 def write_pointer(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
-    """Replace the pointer. A reader sees the old one or the new one."""
+    """Replace the pointer. At any moment, a reader sees the old pointer or the new one."""
     replace_file(spark, lake.pointer, as_json(pointer))
 
 
 def switch(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
-    """Replace the pointer, so that all its folders become valid at the same moment. This ends the
-    run.
+    """Replace the pointer, so that all new folders become valid at the same moment. Then delete the
+    record that ``begin`` wrote.
     """
     write_pointer(spark, lake, pointer)
     remove_folder(spark, lake.writing)
@@ -97,9 +101,10 @@ def successor(
     version: int,
     now_ms: int,
 ) -> Pointer:
-    """Return the pointer after a run. It lists the folders that are no longer needed.
+    """Return the pointer after a run that followed ``pointer``. Folders that are no longer needed
+    are listed in its ``replaced``.
 
-    Days and layers that were removed because of their age stay removed.
+    Tables that are older than the first day of their layer (``Pointer.since``) are left out.
     """
     kept = without_old(days, pointer.since)
     still = set(_folders_of(kept))
@@ -115,10 +120,10 @@ def _folders_of(days: Mapping[date, DayNote]) -> Iterator[str]:
 def sweep(
     spark: SparkSession, lake: Lake, pointer: Pointer, keep_hours: float, now_ms: int
 ) -> Pointer:
-    """Remove the folders of a killed run, and those that were replaced long enough ago.
+    """Delete the folders of a killed run, and folders that were replaced ``keep_hours`` ago.
 
-    Return the pointer without them. If the process is killed before it writes this pointer, the
-    next run removes them again.
+    Return the pointer without these folders. The caller writes it. If the process is killed before
+    that, the next run deletes the same folders again.
     """
     _remove_litter(spark, lake, pointer)
     expired = [each for each in pointer.replaced if now_ms - each.at_ms >= keep_hours * HOUR_MS]
@@ -151,9 +156,10 @@ def _remove(spark: SparkSession, lake: Lake, folder: str) -> None:
 
 
 def _pointer_of_old_layout(spark: SparkSession, lake: Lake) -> Pointer:
-    """Return a pointer for tables from before 0.2.0.dev5. They have one folder for each day, and
-    their notes in a table. Folders that no published day needs are removed after a run has written
-    the pointer.
+    """Return a pointer for tables from before 0.2.0.dev5. Such tables have one folder for each day,
+    and the states of the days are in a table, ``publications``.
+
+    Folders that no published day needs are in ``replaced``, so a later run deletes them.
     """
     notes = read_table(spark, lake.publications, NOTE_SCHEMA).collect()
     if not notes:
@@ -174,7 +180,7 @@ def _pointer_of_old_layout(spark: SparkSession, lake: Lake) -> Pointer:
 
 
 def _folders_of_old_layout(spark: SparkSession, lake: Lake) -> dict[str, dict[str, str]]:
-    """Return the folder of each table, for each day."""
+    """Map each day (as text) to the folder of each table."""
     found: dict[str, dict[str, str]] = {}
     pattern, file_system = hadoop_path(
         spark, lake.path("{silver,gold,_carried}/*/" + DAY + "=*/*.parquet")
@@ -187,8 +193,8 @@ def _folders_of_old_layout(spark: SparkSession, lake: Lake) -> dict[str, dict[st
 
 
 def take_over(spark: SparkSession, lake: Lake) -> None:
-    """Complete an interrupted run from before 0.2.0.dev5. If it was killed before it moved its
-    notes to their place, move them.
+    """Complete a killed run of a version before 0.2.0.dev5: move its new table of published days to
+    its place, if the run did not do so.
     """
     finish_replacing(spark, lake.publications, lake.new_publications)
 

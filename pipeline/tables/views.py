@@ -1,4 +1,4 @@
-"""The tables by name: views in Spark, and files of SQL for other programs."""
+"""Lets users read the tables by name: with views in Spark, or with SQL files for other programs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def create_views(spark: SparkSession, tables: str) -> list[str]:
 
 
 def write_view_files(spark: SparkSession, lake: Lake, pointer: Pointer) -> None:
-    """Write the SQL files for the valid tables, unless they exist with this content."""
+    """Write the SQL files for the valid tables. A file is not written if its content is the same.
+    Nothing is written before the first run has published tables.
+    """
     if not pointer.version:
         return
     place, file_system = hadoop_path(spark, lake.root)
