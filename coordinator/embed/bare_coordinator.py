@@ -1,5 +1,4 @@
-"""The coordinator in one object, without a network protocol: starts, stops, and passes requests to
-shards.
+"""The coordinator in one object, without a server: starts, stops, and passes requests to shards.
 
 The daemon uses ``submit`` for every request. A host (a program that embeds the coordinator) uses
 the async methods of ``GroupCoordinator``.
@@ -163,8 +162,7 @@ class BareCoordinator:
 
         The stop ends within ``timeout_ms`` (by default ``drain_timeout_ms``), even if the store
         does not answer. The first call begins the stop, and every call waits for its end. A call
-        that is cancelled does not cancel the stop. A ``start`` that is still running raises
-        RuntimeError.
+        that is cancelled does not cancel the stop. A running ``start`` raises RuntimeError.
         """
         await self._life.stop(self.config.drain_timeout_ms if timeout_ms is None else timeout_ms)
 
@@ -388,16 +386,12 @@ class BareCoordinator:
         return self._census.refused
 
     def live_groups(self) -> Iterator[Mapping[str, Group]]:
-        """Yield the groups of each shard that answers, by their ids. These mappings change as the
-        loop runs.
-        """
+        """Yield the groups of each shard that answers, by id. They change as the loop runs."""
         for shard in self._shards():
             yield shard.groups
 
     def is_loading(self, group_id: str) -> bool:
-        """Return True if the shard of a group does not answer, so that nobody knows whether the
-        group exists.
-        """
+        """Return True if the shard of a group does not answer: the group may or may not exist."""
         return self._owner.slots[shard_of(group_id, self.config.shards)].shard is None
 
     def _shards(self) -> Iterator[Shard]:
