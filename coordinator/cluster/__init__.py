@@ -1,1 +1,1 @@
-"""Topics, configs of groups and ends of partitions: their sources, and the way to their users."""
+"""Stores of durable topics, configs of groups and ends of partitions, for shards and handlers."""

@@ -31,7 +31,7 @@ class EndSampler:
         write: Callable[[list[Event]], bool],
         loads: Callable[[], int],
     ) -> None:
-        """Create it without a sample. ``write`` appends events and returns True if it could.
+        """Start without a sample. ``write`` appends events, and returns False if it could not.
         ``loads`` counts the loads of shards.
 
         After a load all ends are written again, because a load may lose events.

@@ -1,5 +1,5 @@
-"""Carries topics, configs and the record of the upstream from the runtime to their stores, and back
-to the shards.
+"""Passes durable topics, configs and facts about the upstream from the runtime to their stores, and
+changes back to the shards.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class NoTopics:
 
 
 class ClusterFeed:
-    """Static mode: topics and configs come from the cluster shard, ends from durable commits."""
+    """For a coordinator with topics. Topics and configs come from the cluster shard, ends from
+    durable commits.
+    """
 
     def __init__(
         self,
@@ -65,11 +67,13 @@ class ClusterFeed:
         return self._topics.image
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
-        """Return the durable settings of single groups in a shard."""
+        """Return the durable configs of single groups in a shard, by group id."""
         return self._configs.overrides(shard_id)
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
-        """Read topics and configs, or ends, from a loaded shard."""
+        """Read topics, configs and the facts about the upstream from the loaded cluster shard. Read
+        ends from any other loaded shard.
+        """
         if isinstance(shard, ClusterShard):
             if self._topics.replace(shard.topics):
                 self._push_image(self._topics.image)

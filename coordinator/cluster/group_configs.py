@@ -1,8 +1,8 @@
 """The durable configs of single groups (docs/spec/administration.md#group-configs).
 
-Configs are records in the cluster shard. This store serves those who read them: handlers read the
-strings, and each shard of groups reads the overrides of its groups. It knows nothing of the
-runtime, which passes the records to it.
+Configs are records in the cluster shard. The runtime passes these records to this store. Handlers
+read the configs here as strings. Each shard of groups reads the overrides of its groups: their
+configs in the form that the core uses.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 OURSELVES = Client("groupkeeper", "", "User:groupkeeper")
 _RETRY_S = 0.2
 UNKNOWN_END: Final = -1
-"""The end of a partition whose records are in an upstream cluster, before we have asked for it."""
+"""The end of a partition of an upstream cluster before the upstream has reported it."""
 
 PartitionKey: TypeAlias = tuple[str, int]
 """(topic id, partition)."""
@@ -82,7 +82,7 @@ class Topics:
         self._observed_ends: dict[str, dict[int, int]] = {}
         """The ends in an upstream cluster, by topic id and partition."""
         self.rewinds = 0
-        """The number of durable commits of a partition that lowered its offset."""
+        """The number of offsets that durable commits have lowered."""
 
     # --- For handlers -----------------------------------------------------------------------------
 
@@ -118,8 +118,10 @@ class Topics:
         self._submit = submit
 
     async def ensure_configured(self) -> None:
-        """Create and grow the configured topics. Nothing is deleted or reduced because of the
-        config.
+        """Create and grow the configured topics. Retry while the store fails. Nothing is deleted or
+        reduced because of the config.
+
+        Raises ValueError if a topic is refused.
         """
         self._log_differences()
         while request := self._missing():
@@ -129,7 +131,7 @@ class Topics:
                 await asyncio.sleep(_RETRY_S)  # the store failed, so the shard loads again
 
     def check(self, limits: CoreLimits) -> None:
-        """Raise ValueError if an empty store could not hold all configured topics."""
+        """Raise ValueError if even an empty store would refuse one of the configured topics."""
         wanted = tuple(NewTopic(t.name, t.partitions, t.name) for t in self._configured.values())
         step = ClusterShard(limits).handle(ChangeTopics(OURSELVES, wanted), None, Now(0, 0))
         for reply in step.replies:
@@ -226,7 +228,8 @@ def _refuse_wrong(result: Result) -> None:
 
 
 def _checked(topic: ConfiguredTopic) -> ConfiguredTopic:
-    """Return a configured topic whose values are valid. Raises TypeError or ValueError.
+    """Return a configured topic with checked values. Raises TypeError or ValueError if one is
+    invalid.
 
     The check is here, because a topic that the core refuses would be retried without end.
     """

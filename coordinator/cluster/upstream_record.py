@@ -1,8 +1,7 @@
 """The durable facts about the upstream cluster (gateway mode): its id, and the ports of the
 listeners of its brokers.
 
-They are records in the cluster shard. This store knows nothing of the runtime, which passes the
-records to it.
+They are records in the cluster shard. The runtime passes these records to this store.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ class UpstreamRecord:
         self.cluster_id = ""
         """The id of the cluster whose offsets are stored here; "" before the first metadata."""
         self.ports: dict[int, int] = {}
-        """Broker id -> port, of each broker that ever had a listener."""
+        """Broker id -> the port of its listener. A broker that is gone keeps its port until another
+        broker needs the port.
+        """
 
     def replace(self, ports: Mapping[int, int], cluster_id: str) -> None:
         """Replace everything after a load."""

@@ -270,7 +270,7 @@ class EndTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 class EndOffset(_Event, frozen=True, kw_only=True, tag="end_offset"):
     """A sample of the ends of partitions. It has the ends that changed since the last sample. The
-    first sample after a load has all ends.
+    first sample after a load has all ends above 0.
     """
 
     topics: list[EndTopic]

@@ -1,4 +1,6 @@
-"""Divides the partitions of pools among members. Members and pools are numbers."""
+"""Divides the partitions of pools among members. A pool is all topics with the same subscribers.
+Members and pools are numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 
 class Flow:
-    """The number of partitions of each pool that every member has.
+    """The number of partitions that each member has of each pool.
 
-    At first these are the partitions that the members own.
+    At first these are the partitions that the members already own.
     """
 
     def __init__(
@@ -31,7 +33,9 @@ class Flow:
         self.load = [0] * member_count
         """For each member: the number of its partitions in all pools."""
         self._least = [0] * len(members)
-        """For each pool: a lower bound of its members' loads, good enough for ``level``."""
+        """For each pool: the least load of its members that the last search found
+        (``_low_member``).
+        """
         for pool, had in enumerate(owned):
             for member, count in had.items():
                 if count:
@@ -39,12 +43,12 @@ class Flow:
                     self.load[member] += count
 
     def give(self, pool: int, member: int) -> None:
-        """Give a member one more partition of a pool. The caller changes its load."""
+        """Give a member one more partition of a pool. The caller changes the member's load."""
         self.held[pool][member] += 1
         self.pools_of[member].add(pool)
 
     def take(self, pool: int, member: int) -> None:
-        """Take one partition of a pool from a member. The caller changes its load."""
+        """Take one partition of a pool from a member. The caller changes the member's load."""
         self.held[pool][member] -= 1
         if not self.held[pool][member]:
             self.pools_of[member].remove(pool)
@@ -63,11 +67,12 @@ class Flow:
                 heapreplace(least, (load + 1, member))
 
     def level(self) -> None:
-        """Shift load along chains of exchanges. Stop when no chain leads to a member with at least
-        two partitions less than the member at its start.
+        """Make the loads as even as the subscriptions allow.
 
-        The loads are then as even as the subscriptions allow (optimal semi-matchings: Harvey,
-        Ladner, Lovasz, Tamir).
+        In an exchange, a member passes one partition to another member of the pool. A chain of
+        exchanges lowers the load of its first member by one, and raises the load of its last member
+        by one. Apply chains until none leads to a member with at least two partitions less than its
+        first member (optimal semi-matchings: Harvey, Ladner, Lovasz, Tamir).
         """
         most = [(-load, member) for member, load in enumerate(self.load)]
         heapify(most)
@@ -82,11 +87,12 @@ class Flow:
                 heappush(most, (-self.load[end], end))
 
     def _shift_down(self, start: int, unsettled: set[int]) -> int | None:
-        """Shift one partition from ``start`` along a chain to a member with at least two less.
-        Return that member, or None if no chain leads to one.
+        """Apply a chain of exchanges from ``start`` to a member with at least two partitions less.
+        Return that member; None if no chain leads to one.
 
-        In that case all members that the search visited are settled. No unsettled member has a
-        larger load than ``start``, so no chain through a visited member can help any of them.
+        In that case, remove all members that the search visited from ``unsettled``. No unsettled
+        member has a larger load than ``start``, so no chain through a visited member can help any
+        of them.
         """
         # member -> the pool and the member from which the search reached it
         came_by: dict[int, tuple[int, int]] = {}
@@ -118,10 +124,10 @@ class Flow:
     def _low_member(self, pool: int, highest: int) -> int | None:
         """Return the least loaded member of a pool if its load is at most ``highest``.
 
-        ``_least`` has the least load that an earlier call found in each pool. It excludes most
-        pools without a look at their members. It may be out of date, but while load is moved from
-        the members with the most, the least load of a pool only grows, or is so near the largest
-        one that this does not matter.
+        ``_least`` has the least load that an earlier call found in each pool. So most pools are
+        excluded without a look at their members. The value may be out of date. But ``level`` begins
+        with the members that have the largest loads. So the least load of a pool only grows, or is
+        so near the largest load that this does not matter.
         """
         if self._least[pool] > highest:
             return None

@@ -27,7 +27,9 @@ class RoundRobinAssignor:
     def assign(
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Deal the partitions. The turn continues from one topic to the next."""
+        """Deal the partitions in turn. Each topic begins with the member after the last one dealt
+        to.
+        """
         topics = topics_by_member(members)
         subscribers = subscribers_by_topic(topics)
         position_of = {member_id: position for position, member_id in enumerate(topics)}

@@ -1,8 +1,8 @@
 """Computes how many partitions of each pool every member gets: first balance, then few moves.
 
-If no member is in two pools, this is arithmetic. Otherwise it is a flow of partitions from pools to
-members, and the flow of least cost is searched. The cost is the sum of the squared loads, and then
-the number of moved partitions.
+A pool is all topics with the same subscribers. If no member is in two pools, this is arithmetic.
+Otherwise the partitions flow from pools to members, and we search the flow of least cost. The cost
+is the sum of the squared loads, and then the number of moved partitions.
 
 A flow has the least cost exactly if no cycle of exchanges lowers it. So there are three passes:
 assign the free partitions, level the loads along chains of exchanges, and undo moves along cycles
@@ -32,7 +32,8 @@ class Pool:
     size: int
     """Number of partitions to assign."""
     owned: Mapping[str, int]
-    """How many of them each subscriber already has. The sum is never more than ``size``."""
+    """How many of the partitions each subscriber already has. The sum is never more than ``size``.
+    """
 
 
 def shares_of(pools: Sequence[Pool]) -> list[dict[str, int]]:
@@ -54,7 +55,9 @@ def shares_of(pools: Sequence[Pool]) -> list[dict[str, int]]:
 
 
 def _even_shares(pool: Pool) -> dict[str, int]:
-    """Divide one pool. Members that already have more get the extra partitions first."""
+    """Return the shares of a pool whose members are in no other pool. Members that already have
+    more partitions get the extra ones first.
+    """
     share, extra = divmod(pool.size, len(pool.subscribers))
     by_need = sorted(pool.subscribers, key=lambda member_id: pool.owned.get(member_id, 0) <= share)
     gets_more = set(by_need[:extra])

@@ -1,4 +1,4 @@
-"""Take back moves without a change of balance: cancel the negative cycles of a flow.
+"""Undoes needless moves of partitions and keeps the balance: cancels the negative cycles of a flow.
 
 A cycle has three kinds of edges:
 
@@ -88,7 +88,9 @@ class _Search:
                 yield member, 0
 
     def _closed(self, met: dict[int, None]) -> list[list[int]]:
-        """Follow the nodes back to their predecessors. A node visited twice is on a cycle."""
+        """Return the cycles that are found on the way back from these nodes to their predecessors.
+        A node that one walk visits twice is on a cycle.
+        """
         walk_of: dict[int, int] = {}
         cycles = []
         for walk, start in enumerate(met):

@@ -58,7 +58,7 @@ class PartitionAssignor(Protocol):
 
     @property
     def name(self) -> str:
-        """The protocol name under which members offer it, as in ``JoinGroup``."""
+        """The protocol name under which members offer the assignor, as in ``JoinGroup``."""
 
     def assign(
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]

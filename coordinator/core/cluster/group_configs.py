@@ -1,9 +1,9 @@
 """Configs of single groups (docs/spec/administration.md#group-configs): Kafka's keys, and our own
 keys for classic groups.
 
-The configs of a group are strings, as an administrator set them. ``GroupOverrides`` is their form
-for the core. As in Kafka, the keys of group types that are not served are kept and described, but
-have no effect.
+The configs of a group are strings, as an administrator set them. ``GroupOverrides`` has them in the
+form that the core uses. As in Kafka, the keys of group types that are not served are kept and
+described, but have no effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ConfigKind(Enum):
 
 
 class Triple(NamedTuple):
-    """A setting with its two bounds. Each of the three is named by its field in ``CoreLimits``."""
+    """The fields of ``CoreLimits`` that have the default and the two bounds of a key."""
 
     default: str
     least: str
@@ -53,8 +53,9 @@ class ConfigKey(NamedTuple):
     """True if the broker has this key too, with the prefix ``group.``."""
     doc: str = ""
     triple: Triple | None = None
-    """The settings that give the default and the bounds. If it is set, the fields above are not
-    used."""
+    """The settings that have the default and the bounds. If set, ``default``, ``least`` and
+    ``most`` are not used.
+    """
 
 
 COMMIT_MONOTONIC = "commit.monotonic"
@@ -186,8 +187,8 @@ def value_bounds(key: ConfigKey, limits: CoreLimits) -> tuple[int, int]:
 
 
 def _silence_error(configs: Mapping[str, str], limits: CoreLimits) -> str | None:
-    """Return the error if the session is not longer than the heartbeat interval. Members would be
-    evicted between two heartbeats (GroupConfig.validateValues).
+    """Return the error if the session timeout is not longer than the heartbeat interval. Members
+    would then be evicted between two heartbeats (GroupConfig.validateValues).
     """
     names = CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS
     session, heartbeat = (
@@ -212,7 +213,9 @@ def is_boolean(value: str) -> bool:
 
 
 def whole_number(value: str, bits: int = 32) -> int | None:
-    """Return a number in plain digits. None if it is not one, or has too many bits."""
+    """Return the whole number that a text has in plain digits. None if the text has anything else,
+    or the number does not fit into ``bits`` bits.
+    """
     plain = value.strip(_SPACES)
     number = int(plain) if _WHOLE.fullmatch(plain) else None
     fits = number is not None and -(1 << bits - 1) <= number < 1 << bits - 1

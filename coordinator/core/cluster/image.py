@@ -29,7 +29,8 @@ class TopicDifference(NamedTuple):
 
 
 MAX_DELETED_NAMES = 1_000
-"""Names of deleted topics that a shard keeps: 100 kB. Members lose a deleted topic within seconds.
+"""The most names of deleted topics that a shard keeps for events. They take 100 kB. Members lose a
+deleted topic within seconds.
 """
 
 NO_DIFFERENCE = TopicDifference(frozenset(), frozenset())
@@ -65,7 +66,8 @@ class TopicImage:
     def followed_by(self, topics: Iterable[TopicInfo]) -> TopicImage:
         """Return the image of exactly these topics as the next version.
 
-        It contains its difference from this image, which is so computed once for all shards.
+        The new image contains its difference from this one, so that the difference is computed once
+        for all shards.
         """
         image = TopicImage.of(*topics)
         difference = image._compare(self)

@@ -11,7 +11,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 CLUSTER_TOPIC = "__cluster_metadata"
 RESERVED_TOPICS = frozenset({OFFSETS_TOPIC, CLUSTER_TOPIC})
 """Kafka's internal topics. Their data is in the storage here, so the topics do not exist. Every
-tool that knows these names would mistake such a topic for Kafka's.
+tool that knows these names would mistake a topic with such a name for Kafka's.
 """
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -31,7 +31,7 @@ def topic_name_error(name: str) -> str | None:
 
 
 def metric_name(name: str) -> str:
-    """Return a topic's name as metrics print it. No two topics may have the same one
-    (Kafka: Topic.hasCollision).
+    """Return a topic's name as metrics print it. No two topics may have the same name there (Kafka:
+    Topic.hasCollision).
     """
     return name.replace(".", "_")

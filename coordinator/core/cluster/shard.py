@@ -55,7 +55,7 @@ Named: TypeAlias = tuple[str | None, str]
 
 
 class ClusterShard:
-    """The topics of static mode and the configs of single groups."""
+    """The topics, the configs of single groups, and the durable facts about the upstream."""
 
     def __init__(self, limits: CoreLimits) -> None:
         self.limits = limits
@@ -79,8 +79,8 @@ class ClusterShard:
         return TopicImage.of(*self.topics.values())
 
     def apply(self, record: Record) -> None:
-        """Change topics or configs. Both requests and loads use this method, and nothing else
-        changes them.
+        """Apply a record. Both requests and loads use this method, and nothing else changes topics,
+        configs or ports.
         """
         if isinstance(record, TopicRecord):
             self._forget(record.name)
@@ -211,8 +211,8 @@ class ClusterShard:
 
 
 class _Change:
-    """One ChangeTopics in progress. A validation works on a copy, so that later topics see earlier
-    changes.
+    """One ChangeTopics in progress. With ``validate_only`` it changes a copy of the topics, so that
+    the checks of later topics see earlier changes.
     """
 
     def __init__(self, shard: ClusterShard, request: ChangeTopics) -> None:
@@ -267,7 +267,7 @@ class _Change:
         return self._room_error(topic.partitions)
 
     def _observed_error(self, topic: NewTopic) -> tuple[ErrorCode, str | None]:
-        """Return the error of an upstream topic that cannot be added, after all other checks."""
+        """Return the error if the name or the id of an upstream topic already exists here."""
         if topic.name in self._target.topics or topic.topic_id in self._target.ids:
             message = f"Topic '{topic.name}' or its id already exists."
             return ErrorCode.TOPIC_ALREADY_EXISTS, message
@@ -305,7 +305,7 @@ class _Change:
     def delete(self, asked: tuple[Named, ...]) -> tuple[TopicChange, ...]:
         """Delete every topic that is named once. If a topic is named by name and by id, it is kept.
 
-        In this case both entries get the answer for the name (ControllerApis.deleteTopics).
+        In this case both entries are refused with INVALID_REQUEST (ControllerApis.deleteTopics).
         """
         repeated = _repeated(asked)
         ids = {topic_id for name, topic_id in asked if name is None}

@@ -23,8 +23,8 @@ def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> P
 def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionEnd]:
     """Return the records for the ends of partitions that this commit would lower.
 
-    It would if it replaces the offset that was the end by a lower one, or by one without a topic
-    id.
+    A commit lowers an end if it replaces the offset that was the end by a lower offset, or by an
+    offset without a topic id.
     """
     lowered = []
     for topic in record.topics:
@@ -42,7 +42,8 @@ def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionE
 def _end_of_known_topic(
     shard: ShardState, group_id: str, topic: str, partition: int
 ) -> PartitionEnd | None:
-    """Return the end that a commit without a topic id would lose.
+    """Return the record that must keep the end if a commit without a topic id replaces the offset.
+    Return None if the end does not depend on this offset.
 
     A host without topics commits without topic ids. Such an offset cannot hold the end of the
     topic.

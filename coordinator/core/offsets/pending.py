@@ -26,8 +26,8 @@ def overtake(
 ) -> None:
     """Record that a commit of these offsets overtakes the pending ones that arrived earlier.
 
-    ``before`` is the arrival of the commit, if it was pending itself. Otherwise it is newer than
-    all pending offsets.
+    ``before`` is the arrival of the commit, if it was pending itself. Otherwise the commit is newer
+    than all pending offsets.
     """
     if not shard.pendings.has_group(group_id):
         return
@@ -54,7 +54,7 @@ def _overtaken(topic: PendingTopic, keys: set[OffsetKey]) -> PendingTopic:
 
 
 def drop_pending(shard: ShardState, group: Group, drops: Callable[[str, str, int], bool]) -> None:
-    """Record that a group lost the pending offsets for which ``drops`` returns True.
+    """Drop the pending offsets of a group for which ``drops`` returns True.
 
     ``drops`` is a function of (topic, topic id, partition).
     """

@@ -1,8 +1,8 @@
 """Retention: a periodic pass that deletes expired offsets and empty groups.
 
 See docs/spec/groups.md#generations and docs/spec/offsets.md#expiry (KIP-211; Kafka's
-OffsetMetadataManager.cleanupExpiredOffsets). A pass is split into steps of bounded size. The next
-step is due at once.
+OffsetMetadataManager.cleanupExpiredOffsets). A pass is split into steps of bounded size, which
+follow each other without a pause.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from groupkeeper.coordinator.core.records import SavedOffset
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 2_000
-"""One step examines so many offsets, and deletes at most so many. A group without an expired offset
-is examined as a whole."""
+"""The most offsets that one step deletes. After so many examined offsets, a step begins with no
+further group. A group with few expired offsets is examined as a whole.
+"""
 
 
 def arm(shard: ShardState) -> None:

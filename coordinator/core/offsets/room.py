@@ -17,9 +17,10 @@ def too_much(
 ) -> set[OffsetKey]:
     """Return the offsets of a commit that would make the group larger than ``room_bytes`` allows.
 
-    They are checked in order. An offset that is no larger than the one it replaces always fits. If
-    a commit names a partition twice, its larger size counts from the first mention on. Otherwise
-    the smaller one could leave room to other offsets, which the larger one needs later.
+    Offsets are checked in the order of the commit. An offset that is no larger than the one it
+    replaces always fits. If a commit names a partition several times, the size of the largest
+    offset counts at the first mention. Otherwise other offsets could use the room that the largest
+    one needs later.
     """
     growth: dict[OffsetKey, int] = {}
     for topic in topics:

@@ -21,8 +21,10 @@ from groupkeeper.coordinator.core.records import NO_OFFSET, PartitionEnd
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 1_000
-"""One step examines so many offsets, and changes at most so many. A group without a change is
-examined as a whole. The first steps of all shards run in one turn of the event loop."""
+"""The most offsets that one step changes. After so many examined offsets, a step begins with no
+further group. A group with few changes is examined as a whole. The first steps of all shards run in
+one turn of the event loop.
+"""
 
 
 def start_sweep(shard: ShardState) -> None:
@@ -121,7 +123,9 @@ def _remove(shard: ShardState, group: Group, gone: Sequence[StoredOffset]) -> No
 
 
 def _forget_ends(shard: ShardState) -> bool:
-    """Delete the ends of partitions whose topic was deleted. False if some are left."""
+    """Delete the ends of partitions whose topic was deleted. Return False if some are left for the
+    next step.
+    """
     known = shard.image.by_id
     gone = [key for key in shard.saved_ends if key[0] not in known]
     for topic_id, partition in gone[:MAX_OFFSETS_PER_STEP]:

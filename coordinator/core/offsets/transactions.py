@@ -62,7 +62,7 @@ MAX_ENDED: Final = 500
 """The most pending offsets that one step ends. They take about 20 ms."""
 
 PENDING_SHARE: Final = 4
-"""The pending offsets of one group use at most this part of ``max_step_bytes``: a quarter."""
+"""A divisor: the pending offsets of one group use at most a quarter of ``max_step_bytes``."""
 
 
 @handles(TxnOffsetCommit)
@@ -98,7 +98,7 @@ def commit_in_transaction(
 
 
 def _plain(request: TxnOffsetCommit) -> OffsetCommit:
-    """Return the same offsets as a plain commit, whose checks are used."""
+    """Return an OffsetCommit with the same offsets, for the checks that both requests share."""
     return OffsetCommit(
         group_id=request.group_id,
         generation_id=request.generation_id,
@@ -171,7 +171,7 @@ def _store(
 
 
 def _pending_topics(topics: list[CommittedTopic]) -> list[PendingTopic]:
-    """Return the offsets to keep. Of several for one partition, the last counts."""
+    """Return the offsets to store as pending. If a partition has several, return the last."""
     last: dict[tuple[str, str], dict[int, CommittedPartition]] = {}
     for topic in topics:
         rows = last.setdefault((topic.topic, topic.topic_id), {})
@@ -211,11 +211,11 @@ def _reply(
 def end_transactions(
     shard: ShardState, _group: None, request: EndTransactions, ticket: Ticket
 ) -> None:
-    """End pending offsets, and move the position in the same step. If their transaction committed,
-    they become offsets.
+    """End pending offsets, and move the journal position in the same step. If a transaction
+    committed, its pending offsets become committed offsets.
 
-    If they are too many or too large for one step, some of them end, and the answer is
-    COORDINATOR_LOAD_IN_PROGRESS. The same request then ends the others.
+    If the pending offsets are too many or too large for one step, end only some of them and answer
+    COORDINATOR_LOAD_IN_PROGRESS. The same request must then be sent again to end the others.
     """
     ended = 0
     for producer_id, pending_id, is_commit in _each(request):
@@ -280,7 +280,9 @@ def _committed(group: Group, topic: PendingTopic) -> CommittedTopic:
 
 
 def _previous(stored: SavedOffset | None, topic_id: str) -> int:
-    """Return the offset that a commit replaces. Ignore one of a deleted topic with this name."""
+    """Return the offset that a commit replaces; -1 if there is none. An offset of a deleted topic
+    with the same name does not count.
+    """
     if stored is None or (stored.topic_id and topic_id and stored.topic_id != topic_id):
         return NO_OFFSET
     return stored.offset
@@ -299,7 +301,8 @@ def drop(shard: ShardState, _group: None, request: DropPending, ticket: Ticket) 
 def confirm(shard: ShardState, _group: None, request: ConfirmPending, ticket: Ticket) -> None:
     """Answer NONE if offsets are still pending, and this process still owns the shard.
 
-    The position is written again as it is, because the store checks the lease with each write.
+    To check the ownership, the journal position is written again unchanged: the store checks the
+    lease with each write.
     """
     journal = shard.pendings.journal
     if journal is None or request.pending_id not in shard.pendings.by_id:
@@ -324,7 +327,7 @@ def _move(shard: ShardState, topic_id: str, position: int) -> None:
 
 @handles(ReadPending)
 def read_pending(shard: ShardState, _group: None, _request: ReadPending, ticket: Ticket) -> None:
-    """Answer all pending offsets of the shard."""
+    """Answer with all pending offsets of the shard, and with the journal position."""
     views = tuple(
         PendingView(
             each.pending_id,
