@@ -28,7 +28,10 @@ def _loaded(shard: ShardState, group: ClassicGroup) -> None:
 
 
 def _resumed(shard: ShardState, group: ClassicGroup, stopped_ms: int) -> None:
-    """Give every member its whole session again. Parked requests stay parked."""
+    """Start the running session of every member again, at full length. Parked requests stay parked.
+
+    The deadlines of pending member ids (KIP-394) move by ``stopped_ms``.
+    """
     for deadline in group.pending_members.values():
         if deadline.at is not None:
             shard.arm(deadline, deadline.at + stopped_ms)
@@ -39,7 +42,7 @@ def _resumed(shard: ShardState, group: ClassicGroup, stopped_ms: int) -> None:
 
 
 def _topics_changed(_: ShardState, group: ClassicGroup) -> None:
-    """Do nothing: its members watch the topics, and join again."""
+    """Do nothing: the members watch the topics themselves, and join again."""
 
 
 def _work_done(_: ShardState, group: ClassicGroup, work: Work, outcome: WorkOutcome) -> None:

@@ -107,7 +107,7 @@ class ClassicGroup(Group):
     # --- state ---
 
     def transition_to(self, state: GroupState, wall_ms: int) -> None:
-        """Enter a state. The table says from which states this is allowed."""
+        """Enter a state. ``PREDECESSORS`` has the states from which this is allowed."""
         assert self.state in PREDECESSORS[state], f"{self.state} -> {state}"
         self.count_state(self.state, state)
         self.state = state
@@ -125,7 +125,7 @@ class ClassicGroup(Group):
         return self.parked_joins == len(self.members) and not self.pending_members
 
     def largest_rebalance_timeout_ms(self) -> int:
-        """Return the largest rebalance timeout of the members, which bounds a phase."""
+        """Return the largest rebalance timeout of the members. It limits a join or sync phase."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     # --- members ---

@@ -8,8 +8,7 @@ from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from groupkeeper.coordinator.core.step import Ticket
 
 MEMBER_OVERHEAD_BYTES = 512
-"""The size that a member adds to a record, without its strings and bytes. It is higher than any
-real size."""
+"""An upper bound of the size that a member adds to a record, without its strings and bytes."""
 
 
 class ClassicMember(Member):
@@ -41,7 +40,9 @@ class ClassicMember(Member):
         self.parked_join: Ticket | None = None
         self.parked_sync: Ticket | None = None
         self.is_new = False
-        """True in the member's first join phase: its session may end while its join is parked."""
+        """True until the end of the member's first join phase. Until then its session may end
+        although its join is parked.
+        """
         self.join_time_ms: int | None = None
         """When this member id was created (wall clock); None after a load."""
 

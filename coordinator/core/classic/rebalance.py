@@ -26,7 +26,9 @@ from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_su
 def follow_up(
     shard: ShardState, group: ClassicGroup, change: MembershipChange, reason: str, member_id: str
 ) -> None:
-    """Make the next step that the table AFTER_JOIN or AFTER_LEAVE names."""
+    """Carry out a change from the table AFTER_JOIN or AFTER_LEAVE: start a rebalance, or complete
+    the join phase if all have joined.
+    """
     if change is MembershipChange.PREPARE:
         prepare(shard, group, reason, member_id)
     elif change is MembershipChange.TRY_COMPLETE:
@@ -70,8 +72,8 @@ def _initial_delay_ms(shard: ShardState, group: ClassicGroup) -> int:
 
 
 def _arm_join_phase(shard: ShardState, group: ClassicGroup, wait_ms: int) -> None:
-    """Set the deadline of the join phase. It is never after the end that ``rebalance.max.join.ms``
-    of the group allows.
+    """Set the deadline of the join phase to ``wait_ms`` from now, or to the time at which
+    ``rebalance.max.join.ms`` ends the phase, if that is earlier.
     """
     at = shard.now.monotonic_ms + wait_ms
     bound_at = _join_bound_at(shard, group)
@@ -79,7 +81,9 @@ def _arm_join_phase(shard: ShardState, group: ClassicGroup, wait_ms: int) -> Non
 
 
 def _join_bound_at(shard: ShardState, group: ClassicGroup) -> int | None:
-    """Return the time at which ``rebalance.max.join.ms`` ends the current join phase."""
+    """Return the time at which ``rebalance.max.join.ms`` ends the current join phase; None if the
+    group has no such config.
+    """
     bound_ms = shard.overrides_of(group).rebalance_max_join_ms
     return None if bound_ms is None else group.rebalance_started_ms + bound_ms
 
@@ -299,8 +303,8 @@ def sync_result(group: ClassicGroup, member: ClassicMember, error: ErrorCode) ->
 
 
 def evict(shard: ShardState, group: ClassicGroup, member: ClassicMember, reason: str) -> None:
-    """Remove a member by the coordinator's decision. The caller makes the next step of the
-    group.
+    """Remove a member and add the event ``member_evicted``. The caller decides whether the group
+    rebalances.
     """
     shard.event(
         MemberEvicted(

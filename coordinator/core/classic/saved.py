@@ -37,7 +37,7 @@ def to_record(group: ClassicGroup) -> GroupRecord:
 
 
 def record_group(shard: ShardState, group: ClassicGroup) -> None:
-    """Record a group's live metadata."""
+    """Record the present metadata of a group, so that it survives a restart."""
     assigned = sum([len(member.assignment) for member in group.members.values()])
     shard.record(to_record(group), group.size_bytes + encoded_bytes(assigned))
 

@@ -38,7 +38,8 @@ HEARTBEAT_ANSWER: Final[Mapping[GroupState, ErrorCode]] = {
 }
 """The answer to a heartbeat of a member in the current generation.
 
-NONE and REBALANCE_IN_PROGRESS restart its session (docs/spec/membership.md#heartbeat).
+NONE and REBALANCE_IN_PROGRESS restart the session of the member
+(docs/spec/membership.md#heartbeat).
 """
 
 

@@ -39,7 +39,7 @@ def refusal(
     fields: ConsumerMemberFields,
 ) -> HeartbeatRefusal | None:
     """Run the checks of steps 2 to 5. Return the refusal of the heartbeat, or None if it is
-    accepted. ``fields`` are those that the member would have (``updated_fields``).
+    accepted. ``fields`` are the fields that the member would have (``updated_fields``).
     """
     if request.member_epoch < 0:
         return _identity_refusal(group, request)
@@ -119,8 +119,8 @@ def _epoch_refusal(
 def _owns_only(owned: tuple[TopicPartitions, ...] | None, assigned: PartitionEpochs) -> bool:
     """Return True if a member reports owned partitions, and all of them are assigned to it.
 
-    As in Kafka, the result is False if it reports a topic of which no partition is assigned to it,
-    even if it reports the topic without partitions.
+    As in Kafka, the result is False if the member reports a topic of which it has no assigned
+    partition, even if it reports no partition of this topic.
     """
     return owned is not None and all(
         topic in assigned and {*numbers} <= {number for number, _ in assigned[topic]}

@@ -14,9 +14,10 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 
 EFFORT: Final = 100_000
-"""To save moves, ``uniform`` examines at most so many exchanges, if members subscribe to different
-topics. It is a count and not a time, because a result must not depend on the machine. For 1,000
-members with 20 subscriptions of 1,000 topics and a random previous target it takes 0.6 s at most.
+"""The most exchanges of partitions that ``uniform`` examines to save moves, if members subscribe to
+different topics. It is a count and not a time, because a result must not depend on the machine. For
+1,000 members with 20 subscriptions of 1,000 topics and a random previous target it takes 0.6 s at
+most.
 """
 
 Target: TypeAlias = list[list[int]]
@@ -80,8 +81,9 @@ def place(member_id: str, group_instance_id: str | None) -> tuple[bool, bytes]:
 def assign_range(spec: GroupSpec) -> Target:
     """Assign the partitions of each topic as ranges, in the order of the members.
 
-    The first members get one more if the number does not divide. So topics with the same number of
-    partitions and the same subscribers are divided alike. Kafka's assignor has the same result.
+    If the number of partitions does not divide evenly, the first members get one more. So topics
+    with the same number of partitions and the same subscribers are divided alike. Kafka's assignor
+    has the same result.
     """
     firsts = spec.first_partitions()
     target: Target = [[] for _ in spec.members]
@@ -128,7 +130,9 @@ class _Pool:
         """The partitions that no member had before, in order."""
 
     def even_shares(self) -> dict[int, int]:
-        """Divide the pool. Members that already have more get the extra partitions first."""
+        """Return how many partitions each member gets, if no member is in another pool. Members
+        that already have more partitions get the extra ones first.
+        """
         share, extra = divmod(self.size, len(self.subscribers))
         owned = self.owned
         by_need = sorted(self.subscribers, key=lambda member: len(owned.get(member, ())) <= share)
@@ -155,7 +159,9 @@ class _Pool:
 
 
 def _pools(spec: GroupSpec) -> list[_Pool]:
-    """Return the pools of a group, with the previous partitions of each member."""
+    """Divide the topics of a group into pools. Return the pools with the previous partitions of
+    each member.
+    """
     firsts = spec.first_partitions()
     pool_of: list[_Pool | None] = [None] * firsts[-1]
     subscriptions_of: dict[_Pool, frozenset[int]] = {}
@@ -182,7 +188,7 @@ def _pools(spec: GroupSpec) -> list[_Pool]:
 def _shares(spec: GroupSpec, pools: Sequence[_Pool]) -> list[dict[int, int]]:
     """Return how many partitions of each pool its subscribers get.
 
-    If members subscribe to several pools, this is a flow of partitions from pools to members.
+    If members are in several pools, a ``Flow`` of partitions from pools to members is computed.
     """
     seats = sum([len(pool.subscribers) for pool in pools])
     if seats == len({member for pool in pools for member in pool.subscribers}):

@@ -22,13 +22,14 @@ from groupkeeper.coordinator.core.consumer.assigning import (
 from groupkeeper.coordinator.core.work import Work
 
 LARGE_US: Final = 5_000
-"""A longer assignment must not run on the loop. In microseconds."""
+"""The longest estimated time, in microseconds, of an assignment that may run on the event loop."""
 _US_PER_PART: Final = 0.3
 """Microseconds for each member and each partition, if all members have the same subscription. We
 measured 0.16."""
 _US_PER_PART_OF_SEVERAL: Final = 7.0
-"""The same for several subscriptions, if the previous target is of little use. Most groups that we
-measured take less."""
+"""The same if members have different subscriptions, and few partitions can stay where the previous
+target has them. Most groups that we measured take less.
+"""
 _US_PER_TOPIC_OF_MEMBER: Final = 0.3
 """Microseconds for each topic of each member, for several subscriptions."""
 
@@ -61,10 +62,10 @@ class InvalidTargetError(Exception):
 
 
 def is_large(assignor: str, spec: GroupSpec) -> bool:
-    """Return True if the loop must not wait for this assignment.
+    """Return True if this assignment must not be computed on the event loop.
 
-    It may take more than ``LARGE_US``, or its assignor is in another distribution. The size
-    decides, not a clock, so the same request always makes the same steps.
+    The assignment may take more than ``LARGE_US``, or its assignor is in another distribution. The
+    time is estimated from the sizes, not measured, so the same request always makes the same steps.
     """
     if assignor not in OUR_ASSIGNORS:
         return True
@@ -81,11 +82,11 @@ def compute(
     names: AssignmentNames | None = None,
     find: Callable[[str], PartitionAssignor] | None = None,
 ) -> Target:
-    """Return the target. ``find`` returns an assignor of another distribution. Its exceptions are
-    not caught.
+    """Return the target. ``find`` returns an assignor of another distribution by its name.
 
-    Raises InvalidTargetError if this assignor assigns a partition that does not exist, assigns one
-    to two members, or assigns one to a member that does not subscribe to its topic.
+    Raises InvalidTargetError if such an assignor names an unknown member, or assigns a partition
+    that does not exist, assigns one partition to two members, or assigns a partition to a member
+    that does not subscribe to the topic. Other exceptions of the assignor are not caught.
     """
     ours = OUR_ASSIGNORS.get(assignor)
     if ours is not None:
@@ -133,8 +134,10 @@ class _Named:
         return self._partitions[self._firsts[topic] : self._firsts[topic + 1]]
 
     def _checked(self, assigned: Mapping[str, Sequence[TopicPartition]]) -> Target:
-        """Check a target with names, and return it with numbers. An assignor may leave partitions
+        """Convert a target with names to one with numbers. An assignor may leave partitions
         unassigned.
+
+        Raises InvalidTargetError as ``compute`` does.
         """
         spec = self._spec
         number_of = {partition: number for number, partition in enumerate(self._partitions)}

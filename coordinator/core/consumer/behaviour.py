@@ -14,7 +14,9 @@ from groupkeeper.coordinator.core.state import ShardState
 
 
 def _loaded(shard: ShardState, group: ConsumerGroup) -> None:
-    """Start all timers of all members again, with their full length. Everything else is saved.
+    """Start the sessions of all members at full length. Also start the time in which members must
+    give up partitions. The deadlines for joins and syncs of classic members do not start again,
+    because they are not saved.
 
     A classic member gets the group's session timeout until its first request. See
     docs/spec/consumer-groups.md#timers.

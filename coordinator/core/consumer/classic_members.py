@@ -1,8 +1,8 @@
 """Members of a consumer group that use the classic protocol: JoinGroup, SyncGroup, Heartbeat,
 LeaveGroup.
 
-See docs/spec/migration.md#classic-requests. They get the partitions that the coordinator assigns,
-and each change looks to them like a rebalance. None of their requests is parked.
+See docs/spec/migration.md#classic-requests. These members get the partitions that the coordinator
+assigns, and each change looks to them like a rebalance. None of their requests is parked.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ _NONE: Final = ErrorCode.NONE
 
 
 def join_group(shard: ShardState, group: ConsumerGroup, request: JoinGroup, ticket: Ticket) -> None:
-    """Answer a JoinGroup at once. Every refusal has an empty member id, as in Kafka."""
+    """Answer a JoinGroup at once. As in Kafka, refusals have an empty member id, except
+    INVALID_SESSION_TIMEOUT and MEMBER_ID_REQUIRED.
+    """
     limits = shard.limits
     timeout_ms = request.session_timeout_ms
     if not limits.min_session_timeout_ms <= timeout_ms <= limits.max_session_timeout_ms:
@@ -224,8 +226,8 @@ def _has_old_target(
 def _owned(shard: ShardState, subscription: Subscription) -> dict[str, set[int]]:
     """Return the partitions that a member reports as its own, by topic.
 
-    A subscription of version 0 reports none. So a join with it acknowledges that the member gave up
-    every partition that it had to.
+    A subscription of version 0 cannot report partitions. So a join with such a subscription
+    acknowledges that the member gave up every partition that it had to.
     """
     by_name = shard.image.by_name
     return {
@@ -340,7 +342,7 @@ def classic_heartbeat(
 
 
 def _must_join(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """Return True if the member can make a step towards its target: then it must join again."""
+    """Return True if the member must join again, because it can make a step towards its target."""
     current = member.current
     if current.epoch < group.epochs.target:
         return True
@@ -364,9 +366,10 @@ def _expect_join(shard: ShardState, member: ConsumerGroupMember) -> None:
 def leave_group(
     shard: ShardState, group: ConsumerGroup, request: LeaveGroup, ticket: Ticket
 ) -> None:
-    """Remove members. Begin one new epoch without all of them.
+    """Remove members. Begin one new epoch for all removals together.
 
-    Administrators use this request too, so it removes members of both protocols.
+    Administrators use this request too, so it removes members of both protocols. If only classic
+    members are left, the group may become a classic group instead.
     """
     gone: dict[str, ConsumerGroupMember] = {}
     left = tuple(_leave(shard, group, each, request, gone) for each in request.members)

@@ -112,7 +112,7 @@ def _waiting(group: ConsumerGroup, now: Now) -> Waiting | None:
 
 
 def _is_awaited(member: ConsumerGroupMember, target_epoch: int) -> bool:
-    """Return whether the next step is the member's: it has to follow the target, or to give up
+    """Return True if the member has to act: to move to the epoch of the target, or to give up
     partitions. A member that only waits for partitions of others is not awaited.
     """
     follows = member.epoch == target_epoch
@@ -131,7 +131,7 @@ def _evicted_at(member: ConsumerGroupMember, now: Now) -> int:
 def _named(
     shard: ShardState, partitions: Partitions | Mapping[str, list[int]]
 ) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-    """Add the names of topics. Deleted topics are left out."""
+    """Return (topic id, name, sorted partitions) for each topic. Deleted topics are left out."""
     by_id = shard.image.by_id
     return tuple(
         [

@@ -30,7 +30,7 @@ class Epochs:
         """When the target was computed (wall clock); -1 if it never was."""
 
     def needs_target(self) -> bool:
-        """Return True if the target is older than the group."""
+        """Return True if the target is of an older epoch than the group."""
         return self.target < self.group
 
     def may_compute(self, wall_ms: int, interval_ms: int) -> bool:

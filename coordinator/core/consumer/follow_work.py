@@ -1,7 +1,8 @@
-"""The rest of a long step, which is done in the next step.
+"""Work that continues a long step in the next step, so that no step blocks the event loop for too
+long.
 
-So no step holds the loop for too long. A member follows a large target in the step after the
-target's, and the computation of a target for many names begins in a step of its own.
+There are two cases. Members move to a large target in the step after the one that recorded it. The
+computation of a target for many topic names begins in a step of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from groupkeeper.coordinator.core.step import Step
 from groupkeeper.coordinator.core.work import Work
 
 LARGE_BYTES: Final = 256 * 1024
-"""If a target has so many bytes, nobody follows it in the same step: 20,000 partitions."""
+"""If the record of a target is larger, no member moves to the target in the same step. 20,000
+partitions have this size.
+"""
 
 
 class FollowWork(Work, frozen=True, kw_only=True):
-    """Nothing to compute: the outcome is None, and comes in a later turn of the loop. A postponed
-    computation then begins. If there is none, the member whose heartbeat waits follows its target.
+    """Asks for a later call of ``work_done``. Nothing is computed, and the outcome is None.
+
+    If the computation of a target was postponed, it begins then. Otherwise the members whose
+    heartbeats wait move towards their targets.
     """
 
 

@@ -1,7 +1,7 @@
 """A consumer group: its saved state, and the live state that a failover may lose.
 
 The saved state is: members, epochs, targets, and the partitions that members have. Only
-``ShardState.apply`` changes it, through ``save`` and ``change``, which also keep the counts. The
+``ShardState.apply`` changes it, through ``save`` and ``change``, which also update the counts. The
 live state is: deadlines, parked heartbeats, and the computations that are running.
 """
 
@@ -85,11 +85,12 @@ class ConsumerGroup(Group):
         self.subscriptions = Subscriptions(group_id, tally.subscribers)
         # Computed from the saved fields.
         self.owners: dict[str, dict[int, str]] = {}
-        """Topic id -> partition -> the member that has it. It stays the owner until it has given
-        the partition up. No topic is without partitions."""
+        """Topic id -> partition -> the id of its owner. A member stays the owner until it has given
+        the partition up. A topic without owners has no entry.
+        """
         self.state = GroupState.EMPTY
         self._settled = 0
-        """The members that have everything that the target gives them."""
+        """The number of members that have reached the target."""
         self._fields_bytes = 0
         # Not saved.
         self.is_stale = True
@@ -322,7 +323,7 @@ class ConsumerGroup(Group):
 
     def commit_error(self, request: OffsetCommit) -> ErrorCode:
         """Return the error if the sender may not commit (docs/spec/offsets.md#who-may-commit). If
-        its epoch is old, the caller also asks ``admits_older_epoch``.
+        the epoch of the sender is old, the caller also asks ``admits_older_epoch``.
         """
         epoch = request.generation_id
         if epoch < 0 and not self.members:

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: members join, follow their target, and leave.
+"""ConsumerGroupHeartbeat: members join, move to their target assignment, and leave.
 
 See docs/spec/consumer-groups.md#heartbeat. The functions here follow its steps.
 """
@@ -61,7 +61,7 @@ def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeat,
     ticket: Ticket,
 ) -> None:
-    """Answer a heartbeat. If it begins the computation of a large assignment, park the heartbeat
+    """Answer a heartbeat. If the heartbeat begins the computation of a large assignment, park it
     until the computation ends.
     """
     member = None if group is None else group.members.get(request.member_id)
@@ -142,7 +142,7 @@ def _is_settled(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
 
 
 def _states_nothing(request: ConsumerGroupHeartbeat) -> bool:
-    """Return True if the heartbeat leaves out every field that it may leave out."""
+    """Return True if the heartbeat has none of the fields that may be left out."""
     return (
         request.owned is None
         and request.subscribed_topic_names is None
@@ -213,7 +213,9 @@ def _accept(
     fields: ConsumerMemberFields,
     ticket: Ticket,
 ) -> None:
-    """Carry out steps 5 to 11 of an accepted heartbeat. ``fields`` are the member's new ones."""
+    """Carry out steps 5 to 11 of an accepted heartbeat. ``fields`` are the new fields of the
+    member.
+    """
     member = group.members.get(request.member_id)
     was_held = instance_owner(group, request)
     replaced = None
@@ -296,8 +298,8 @@ def restart_session(shard: ShardState, group: ConsumerGroup, member: ConsumerGro
 
 
 def session_timeout_ms(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
-    """Return the longest silence of a member. A classic member has its own timeout, any other has
-    the group's.
+    """Return the session timeout of a member. A classic member has its own, any other member has
+    that of the group.
     """
     if member.fields.classic is not None:
         return member.fields.classic.session_timeout_ms
@@ -305,7 +307,7 @@ def session_timeout_ms(shard: ShardState, group: ConsumerGroup, member: Consumer
 
 
 def group_session_timeout_ms(shard: ShardState, group: ConsumerGroup) -> int:
-    """Return the longest silence of a member of the consumer protocol."""
+    """Return the session timeout of the members that use the consumer protocol."""
     own_ms = shard.overrides_of(group).consumer_session_timeout_ms
     return shard.limits.consumer_session_timeout_ms if own_ms is None else own_ms
 
@@ -349,8 +351,8 @@ def _result(
 
 
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> None:
-    """Process the outcome of a computation, and answer the heartbeat that waits for it. If it has
-    installed a large target, the answer is made in the next step.
+    """Process the outcome of a computation, and answer all parked heartbeats. If a large target was
+    recorded, answer them in the next step.
     """
     if regexes.work_done(shard, group, work, outcome):
         return

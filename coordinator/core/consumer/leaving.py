@@ -33,8 +33,8 @@ from groupkeeper.coordinator.core.step import Ticket
 def leave(
     shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat, ticket: Ticket
 ) -> None:
-    """Handle a heartbeat that leaves, for good or for a short time. The caller has checked who sent
-    it.
+    """Handle a heartbeat that leaves, for good or for a short time. The caller has checked the
+    sender.
     """
     member = group.members[request.member_id]
     epoch = request.member_epoch
@@ -69,8 +69,9 @@ def remove(
 
 
 def removal_items(group: ConsumerGroup, member_id: str) -> int:
-    """Return at least the number of topics and partitions that the removal of a member examines.
-    These are its own ones. If its removal may change the topics of the group, these count too.
+    """Return an upper bound of the topics and partitions that the removal of a member examines. The
+    topics and partitions of the member count. If the removal may change the topics of the group,
+    all topics of the group count too.
     """
     member = group.members.get(member_id)
     if member is None:
@@ -102,7 +103,7 @@ def answer_parked(shard: ShardState, member: ConsumerGroupMember, error: ErrorCo
 def evict(
     shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember, reason: str
 ) -> None:
-    """Remove a member by the coordinator's decision."""
+    """Remove a member, and add the event ``member_evicted`` with the reason."""
     shard.event(MemberEvicted(**group.event_fields(member, member.client), reason=reason))
     remove(shard, group, [member], reason)
 

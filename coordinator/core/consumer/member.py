@@ -30,11 +30,13 @@ NOT_ASSIGNED: Final = AssignedFields(ReconciliationState.STABLE, 0, -1)
 """The partitions of a member before its first heartbeat is handled: none."""
 
 MEMBER_OVERHEAD_BYTES: Final = 512
-"""The size that a member adds to a record, without its texts. It is higher than any real size."""
+"""An upper bound of the size that a member adds to a record, without its texts."""
 _TOPIC_BYTES: Final = 32
 _TARGET_BYTES: Final = 12
 _ASSIGNED_BYTES: Final = 25
-"""Upper bounds in JSON: a topic, a partition of a target, and a partition with its epoch."""
+"""Upper bounds of sizes in JSON: of a topic, of a partition of a target, and of a partition with
+its epoch.
+"""
 
 
 class ConsumerGroupMember(Member):
@@ -66,7 +68,8 @@ class ConsumerGroupMember(Member):
         self.target: Partitions = {}
         self.size_bytes = 0
         """An upper bound of the size of the fields, without the names of topics. The group counts
-        those."""
+        the names.
+        """
         self.place = place(fields.member_id, fields.group_instance_id)
         # Not saved.
         key = (group_id, fields.member_id)
@@ -79,7 +82,9 @@ class ConsumerGroupMember(Member):
         self.parked: Ticket | None = None
         """The parked heartbeat, which waits for the computation of an assignment."""
         self.repeated: ConsumerGroupHeartbeat | None = None
-        """The last heartbeat without anything new. A connection passes the same object again."""
+        """The last heartbeat that changed nothing. If the client repeats it, its connection passes
+        the same object again.
+        """
         self.unchanged: ConsumerGroupHeartbeatResult | None = None
         """The answer to ``repeated``. It is valid until the heartbeat interval or the epoch
         changes."""
@@ -167,7 +172,8 @@ def moved_partitions(
 ) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Return the partitions that a member got, and those that it lost, sorted, by topic.
 
-    Most topics of a member with 20,000 of them do not change, or belong to it as a whole.
+    Most of the topics are compared as a whole, because a member may have 20,000 topics: they do not
+    change, or the member gets or loses all of their partitions.
     """
     had, has = owned_partitions(before), owned_partitions(after)
     gained, lost = {}, {}

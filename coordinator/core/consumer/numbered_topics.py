@@ -10,8 +10,10 @@ from groupkeeper.coordinator.core.consumer_records import Partitions
 
 
 class NumberedTopics:
-    """Tables of topics. A topic is its position, and its partitions are numbered from the first
-    partition of topic 0 (``assigning.GroupSpec``). It never changes.
+    """Tables that convert topics and partitions to the numbers of ``assigning.GroupSpec``.
+
+    The number of a topic is its position in ``topics``. Partitions are numbered from 0 over all
+    topics. The tables never change.
     """
 
     __slots__ = ("_at_id", "_firsts", "at_name", "counts", "topics")
@@ -25,8 +27,8 @@ class NumberedTopics:
         self._firsts = [0, *accumulate(self.counts)]
 
     def numbers(self, target: Partitions) -> list[int]:
-        """Return a previous target with numbers. Partitions that do not exist any more are left
-        out.
+        """Return the numbers of the partitions in a previous target. Partitions that do not exist
+        any more are left out.
         """
         firsts, counts = self._firsts, self.counts
         found: list[int] = []

@@ -1,7 +1,7 @@
-"""How a consumer group moves to its next epoch: a new epoch, a new target, and members that follow.
+"""How a consumer group rebalances: a new epoch, a new target, and members that move to the target.
 
-See docs/spec/consumer-groups.md#heartbeat, steps 7 to 9. The members share no phase: each follows
-with its own heartbeats.
+See docs/spec/consumer-groups.md#heartbeat, steps 7 to 9. There is no phase for all members: each
+member moves to the target with its own heartbeats.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ MOST_CURRENT_OF_TARGET: Final = 3
 """The record of a member's partitions is at most so many times as large as the record of its
 target."""
 MANY_NAMES: Final = 10_000
-"""If a group has more names, a computation begins in the step after the heartbeat that asks for it.
-The heartbeat may bring 20,000 names, and the computation needs tables of all names of the group.
+"""If a group has more topic names, the computation of a target begins in the step after the
+heartbeat that needs it. The heartbeat may bring 20,000 names, and the computation needs tables of
+all names of the group.
 """
 LEAST_RETRY_MS: Final = 1_000
-"""After a failed computation of a target, the next one begins after at least so long."""
+"""The least time between a failed computation of a target and the next computation."""
 _NOT_DISJOINT: Final = WorkFailed(WorkFailure.INVALID, "two members have the same partition")
 _TOO_LARGE: Final = WorkFailed(
     WorkFailure.TOO_LARGE, "the group would be too large to store with it"
@@ -99,9 +100,9 @@ def end_if_settled(shard: ShardState, group: ConsumerGroup) -> None:
 
 
 def update_target(shard: ShardState, group: ConsumerGroup) -> bool:
-    """Compute the target if it is older than the group and the interval allows it.
-
-    Returns False if a computation has begun that ends only in a later step.
+    """Compute a new target if the target is of an older epoch than the group, and the interval
+    since the last computation has passed. Return False if a computation has begun that ends only in
+    a later step.
     """
     epochs = group.epochs
     if not epochs.needs_target() or group.is_beginning or group.computation is not None:
@@ -118,7 +119,9 @@ def update_target(shard: ShardState, group: ConsumerGroup) -> bool:
 
 
 def begin_computation(shard: ShardState, group: ConsumerGroup) -> bool:
-    """Compute the target of the present group. Returns False if it ends only in a later step."""
+    """Compute the target of the group as it is now. Return False if the computation ends only in a
+    later step.
+    """
     group.is_beginning = False
     assignor = group.assignor(shard.limits.consumer_assignors[0])
     computation = targets.begin(group, shard.image, assignor)
@@ -146,8 +149,8 @@ def _interval_ms(shard: ShardState, group: ConsumerGroup) -> int:
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> bool:
     """Record the result of the computation, unless the group has a newer target.
 
-    Returns False if the group does not wait for this computation. Then an earlier group with the
-    same name asked for it.
+    Return False if the group does not wait for this computation: an earlier group with the same id
+    began it.
     """
     assert isinstance(work, AssignmentWork), "patterns are handled elsewhere"
     computation = group.computation
@@ -167,7 +170,9 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
 def _retry_later(
     shard: ShardState, group: ConsumerGroup, computation: TargetComputation, failed: WorkFailed
 ) -> None:
-    """Keep the old target. The next computation may begin after the interval."""
+    """Keep the old target, and add the event ``assignment_failed``. The next computation may begin
+    after the interval.
+    """
     failure_events.add_assignment_failed(shard, group, computation, failed)
     wait_ms = max(_interval_ms(shard, group), LEAST_RETRY_MS)
     group.retry_at_ms = shard.now.monotonic_ms + wait_ms
@@ -189,8 +194,8 @@ def _install(
 
 
 def _fits(shard: ShardState, group: ConsumerGroup, changed: Mapping[str, Partitions]) -> bool:
-    """Return True if the storage accepts these targets, and later the partitions that the members
-    then have.
+    """Return True if the storage accepts these targets, and later the assignments of members that
+    have moved to them.
 
     The group's offsets do not count, as for a classic group.
     """
@@ -230,7 +235,9 @@ def follow(
     *,
     subscription_changed: bool,
 ) -> bool:
-    """Move a member one step towards its target. Return True if its set of partitions changed."""
+    """Move a member one step towards its target. Return True if the assigned partitions of the
+    member changed.
+    """
     before = member.current
     target = MemberTarget(
         group.epochs.target,
@@ -267,7 +274,7 @@ def record_current(
     current: AssignedFields,
     reason: str,
 ) -> None:
-    """Record the partitions that a member has."""
+    """Record the partitions that a member has, and add the events about them."""
     before = member.current
     record = ConsumerCurrentAssignment(group.group_id, member.member_id, current)
     shard.record(record, SMALL_RECORD_BYTES + current_bytes(current))

@@ -33,11 +33,11 @@ class ReconciliationState(IntEnum):
     """
 
     STABLE = 0
-    """It has everything that its target gives it. There may be a newer target."""
+    """The member has all partitions of its target. There may be a newer target."""
     UNREVOKED_PARTITIONS = 1
-    """It has to give up partitions, and has not acknowledged this yet."""
+    """The member has to give up partitions, and has not acknowledged this yet."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that other members still own."""
+    """The member waits for partitions that other members still own."""
 
 
 class MemberTarget(NamedTuple):
@@ -57,16 +57,16 @@ def reconcile(
     *,
     subscription_changed: bool,
 ) -> AssignedFields:
-    """Return the assignment of a member after a heartbeat. If nothing changed, it is the same
+    """Return the assignment of a member after a heartbeat. If nothing changed, return the same
     object.
 
     ``owned`` has the partitions that the heartbeat reports, by topic; None if it reports nothing.
     ``taken`` has the partitions that any member owns: they are assigned to a member, or not yet
     given up.
 
-    All work goes topic by topic, and what a member keeps stays the same object: a member may have
-    100,000 partitions, or 20,000 topics, and the loop must not be blocked for more
-    than 100 ms.
+    The topics are handled one by one, and the tuple of a topic that does not change is used again.
+    A member may have 100,000 partitions or 20,000 topics, and must not block the loop for more than
+    100 ms.
     """
     state = current.state
     if state == ReconciliationState.STABLE and current.epoch == target.epoch:
@@ -77,8 +77,8 @@ def reconcile(
 
 
 def numbers_by_topic(by_topic: PartitionEpochs) -> Partitions:
-    """Return the partitions without their epochs. Many topics share one tuple, so its numbers are
-    listed once.
+    """Return the partitions without their epochs. Many topics share one tuple of partitions, which
+    is then converted only once.
     """
     if not by_topic:  # most members have nothing to give up
         return {}
@@ -98,7 +98,9 @@ def _still_owns(owned: Mapping[str, Set[int]] | None, revoking: PartitionEpochs)
 def _cut(
     current: AssignedFields, target: MemberTarget, owned: Mapping[str, Set[int]] | None
 ) -> AssignedFields:
-    """Remove the partitions of topics that the member no longer subscribes to."""
+    """Return the assignment after partitions of topics to which the member no longer subscribes
+    were removed. The member may have to give these partitions up.
+    """
     gone = {t: parts for t, parts in current.assigned.items() if t not in target.topics}
     if not gone and (target.topics or current.revoking):
         return current
@@ -124,7 +126,9 @@ def _advance(
     owned: Mapping[str, Set[int]] | None,
     taken: Mapping[str, Collection[int]],
 ) -> AssignedFields:
-    """Apply the first rule that matches (docs/spec/consumer-groups.md#reconciliation)."""
+    """Return the assignment after the first rule that matches
+    (docs/spec/consumer-groups.md#reconciliation).
+    """
     wanted = {t: numbers for t, numbers in target.partitions.items() if t in target.topics}
     kept: PartitionEpochs = {}
     revoking: PartitionEpochs = {}
@@ -153,7 +157,7 @@ def _advance(
 def _divide(
     topic: str, parts: OfTopic, wanted: Set[int], kept: PartitionEpochs, revoking: PartitionEpochs
 ) -> None:
-    """Divide the partitions of one topic into those that are wanted and the others."""
+    """Add the wanted partitions of one topic to ``kept``, and the others to ``revoking``."""
     goes = tuple([part for part in parts if part[0] not in wanted])
     stays = tuple([part for part in parts if part[0] in wanted]) if goes else parts
     if goes:

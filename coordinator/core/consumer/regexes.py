@@ -45,11 +45,13 @@ def _may_resolve(shard: ShardState, group: ConsumerGroup) -> bool:
 
 
 def resolve_if_due(shard: ShardState, group: ConsumerGroup, pattern: str | None) -> None:
-    """Begin to resolve all patterns together, if it is time. ``pattern`` is the member's own.
+    """Begin to resolve all patterns of the group together, if it is time. ``pattern`` is the
+    present pattern of the member that sent the heartbeat.
 
-    The member's previous pattern is still known here. As in Kafka, a new pattern waits for
-    ten seconds after the last resolution even if no other pattern is left. The next heartbeat then
-    finds no resolution, and begins one.
+    This is called before the previous pattern of the member is forgotten. So as in Kafka, a
+    heartbeat with a new pattern begins no resolution within ten seconds of the last one. If the
+    previous pattern was the only one, it is forgotten afterwards with the last resolution, and the
+    next heartbeat begins one.
     """
     is_new = pattern is not None and pattern not in group.subscriptions.resolved
     if are_due(shard, group) or (is_new and _may_resolve(shard, group)):
@@ -100,8 +102,8 @@ def _fits(
     known: PatternTopics | None,
     size_bytes: int,
 ) -> bool:
-    """Return True if the group may have these topics for a pattern, and its record is then small
-    enough.
+    """Return True if the group may have these topics for a pattern, and the step and the group are
+    then small enough to be stored.
     """
     limits = shard.limits
     named = group.subscriptions.name_count - (0 if known is None else len(known.topics))

@@ -43,7 +43,7 @@ def has_left(member: ConsumerGroupMember) -> bool:
 def leave_for_now(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
     """Keep the place of a static member until its session ends.
 
-    It keeps its partitions. Only those that it had to give up are free at once.
+    The member keeps its partitions, except those that it had to give up: these are free at once.
     """
     shard.deadlines.clear(member.rebalance)
     current = member.current

@@ -21,8 +21,10 @@ MAX_NAMES: Final = 50_000
 """The most names in all different lists and resolved patterns of one group. With more, a member
 that brings new names, or a new target, would block the loop for longer than 100 ms."""
 KEPT_TOPICS: Final = 1_000
-"""The tables of so many topics are kept until the topics change: 10 ms for 50,000. Smaller ones are
-made again each time, because 100,000 groups may have one each."""
+"""The tables that ``numbered`` returns are kept until the topics change, if they have at least so
+many topics. It takes 10 ms to make them for 50,000 topics. Smaller tables are made again each time,
+because 100,000 groups may each have one.
+"""
 _HASH_BYTES: Final = 8
 _NO_TOPICS: Final[frozenset[str]] = frozenset()
 
@@ -79,8 +81,9 @@ class Subscriptions:
         self._members: dict[Subscribed, tuple[Subscribed, int]] = {}
         """Each subscription, with its only copy, and the number of members that have it."""
         self._last = _NOTHING
-        """The subscription that was counted last. The members of a saved group share their lists,
-        and often the next one has the same."""
+        """The subscription that was counted last. Often the next member of a saved group has the
+        same one, and shares its list of names.
+        """
         self._lists: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = {}
         """Each list of names, with its only copy, and the number of subscriptions that have it."""
         self.pattern_counts: Counter[str] = Counter()
@@ -204,8 +207,8 @@ class Subscriptions:
     # --- questions ---
 
     def admits(self, names: tuple[str, ...]) -> bool:
-        """Return True if the group has room for this list. A list that it already has needs no
-        room.
+        """Return True if the group has room for this list. A list that the group already has needs
+        no room.
         """
         return self.name_count + len(names) <= MAX_NAMES or names in self._lists
 
@@ -257,7 +260,7 @@ class Subscriptions:
         return self._existing
 
     def numbered(self, image: TopicImage) -> NumberedTopics:
-        """Return the tables of ``existing``."""
+        """Return the numbers of the topics that ``existing`` returns, for an assignor."""
         self._look_up(image)
         if self._numbered is not None:
             return self._numbered
@@ -274,8 +277,9 @@ class Subscriptions:
         return self._hash
 
     def _look_up(self, image: TopicImage) -> None:
-        """Find the topics that exist, unless nothing has changed since the last time. A step may
-        remove many members, and each of them begins an epoch with the hash of all topics.
+        """Update ``_existing`` and the values computed from it, unless nothing has changed since
+        the last call. A step may remove many members, and each of them begins an epoch with the
+        hash of all topics.
         """
         if image is self._existing_image:
             return

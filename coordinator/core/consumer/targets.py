@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.consumer_records import Partitions
 
 
 def begin(group: ConsumerGroup, image: TopicImage, assignor: str) -> TargetComputation:
-    """Return a computation for the present group."""
+    """Return the computation of a target for the group as it is now."""
     subscriptions = group.subscriptions
     numbered = subscriptions.numbered(image)
     at_name = numbered.at_name
