@@ -1,7 +1,8 @@
-"""Our own requests to one broker of the upstream.
+"""Sends our own requests to one broker of the upstream.
 
-It is one connection, opened at the first request, kept, and opened again after a failure. Several
-requests may wait for answers: they are sent in the order of the calls, and answered in this order.
+All requests use one connection. It opens at the first request, stays open, and opens again after a
+failure. Several requests may wait for answers: they are sent in the order of the calls, and
+answered in this order.
 
 The safe reader reads the answers (docs/design.md#codecs), because a broker is another program.
 """
@@ -26,8 +27,8 @@ from groupkeeper.protocol.frames import PREFIX_BYTES
 MAX_ANSWER_BYTES: Final = 104_857_600
 """Kafka's own limit of a frame (socket.request.max.bytes)."""
 MAX_IN_FLIGHT: Final = 1_000
-"""Requests of one connection without an answer. Our own are a handful; a bug must not fill the
-memory."""
+"""The most requests of one connection that may wait for an answer. We need only a few. The limit
+prevents that a bug fills the memory."""
 _API_VERSIONS: Final = 18
 _LAST_API_VERSIONS: Final = 4
 
@@ -64,7 +65,7 @@ class BrokerApis(NamedTuple):
 
 
 class BrokerClient:
-    """A connection to one broker for requests of ours."""
+    """Sends our own requests to one broker, over one connection."""
 
     def __init__(
         self,
@@ -91,9 +92,9 @@ class BrokerClient:
     ) -> Any:
         """Send a request in the highest version that both sides have. Return the answer.
 
-        Values of fields that the version lacks are ignored. ``timeout_s`` replaces the timeout of
-        all requests. Raises NotSent, NoAnswer or UnsupportedApi. After a time-out the connection is
-        closed, because later answers could not be told apart from a broker that hangs.
+        Values of fields that the version lacks are ignored. ``timeout_s`` replaces the usual
+        timeout of requests. Raises NotSent, NoAnswer or UnsupportedApi. After a time-out the
+        connection is closed, because the broker may hang.
         """
         return (await self._ask(api_key, versions, timeout_s, values, _read))[1]
 
@@ -121,7 +122,10 @@ class BrokerClient:
         return version, await connection.ask(api_key, version, limit_s, values, read)
 
     async def apis(self) -> BrokerApis:
-        """Return the versions and features as of this connection. Raises BrokerError."""
+        """Return the versions and features that the broker listed when the connection was opened.
+
+        Raises BrokerError if the broker cannot be asked.
+        """
         return (await self._opened())[1]
 
     def close(self) -> None:
@@ -169,7 +173,7 @@ class BrokerClient:
 
 
 async def _ask_apis(connection: _Connection, timeout_s: float) -> BrokerApis:
-    """Ask for the versions, in the highest version of this API that the broker answers."""
+    """Ask for ApiVersions in the highest version that both sides have. Return the answer."""
     values = {"client_software_name": CLIENT_ID, "client_software_version": VERSION}
     answer = await connection.ask(_API_VERSIONS, _LAST_API_VERSIONS, timeout_s, values, _read)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -222,7 +226,10 @@ class _Connection(asyncio.Protocol):
         values: Mapping[str, Any],
         read: Callable[[_Waiting, bytes], Any],
     ) -> Any:
-        """Send a request, and wait for its answer. Raises NotSent or NoAnswer."""
+        """Send a request. Return the result of ``read`` for its answer.
+
+        Raises NotSent or NoAnswer.
+        """
         if len(self._waiting) >= MAX_IN_FLIGHT:
             raise NotSent(f"{self.where}: {MAX_IN_FLIGHT} requests wait for an answer")
         transport = self._transport
@@ -243,7 +250,7 @@ class _Connection(asyncio.Protocol):
             raise NoAnswer(f"{self.where}: no answer within {timeout_s:g} s") from None
 
     def expire_after(self, delay_s: float) -> None:
-        """Send no new requests after this time."""
+        """Accept no new requests after this delay. Close the connection when none waits."""
         self._expiry = asyncio.get_running_loop().call_later(delay_s, self._expire)
 
     def _expire(self) -> None:
@@ -256,7 +263,7 @@ class _Connection(asyncio.Protocol):
         self.fail("the connection was closed by us")
 
     def fail(self, reason: str) -> None:
-        """Close the connection. ``reason`` is what the waiting requests get."""
+        """Close the connection. Waiting requests raise NoAnswer with this reason."""
         if self._transport is not None:
             self._transport.abort()
         if self._expiry is not None:
@@ -324,7 +331,7 @@ def _read(asked: _Waiting, body: bytes) -> Any:
 
 
 def _frame(asked: _Waiting, body: bytes) -> bytes:
-    """Return the whole frame, if it answers this request."""
+    """Return the whole frame. Raises ProtocolError if it answers another request."""
     number = asked.correlation_id.to_bytes(4, "big")
     if body[:4] != number:
         raise ProtocolError("bad_header", "the answer is to another request")
@@ -332,5 +339,5 @@ def _frame(asked: _Waiting, body: bytes) -> bytes:
 
 
 def _is_unsupported(body: bytes) -> bool:
-    """Return True for the answer of a broker that lacks this version of ApiVersions (KIP-35)."""
+    """Return True if the answer says that the broker lacks this ApiVersions version (KIP-35)."""
     return body[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")

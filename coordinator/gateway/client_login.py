@@ -1,11 +1,12 @@
 """Follows how the upstream authenticates a client (``upstream.identity = "client"``). Pure.
 
-SaslHandshake and SaslAuthenticate pass to a broker, whose answers decide. Only the mechanism and
+SaslHandshake and SaslAuthenticate pass to a broker, and its answers decide. Only the mechanism and
 the name of the client are kept here, no secret.
 
-Which token is the last one depends on the mechanism. So the broker is asked: the first other
-request waits for the **proof**, a Metadata for no topic. Only a client that has authenticated
-itself gets an answer with brokers, and each one may ask for them.
+How many tokens a client sends depends on the mechanism, so we do not know which one is the last.
+Therefore we ask the broker. The client's first other request waits for the **proof**: a Metadata
+request for no topic, which we send on the client's connection to the broker. The answer names
+brokers only if the client is authenticated. Every authenticated client may send such a request.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ SESSION_EXPIRED: Final = "session_expired"
 """The time that the upstream gave the client is over (connections.max.reauth.ms)."""
 
 UNKNOWN: Final = "Unknown"
-"""The type of a principal whose name only the upstream knows. The name is the mechanism."""
+"""The principal type used if only the upstream knows the name. The mechanism is then the name."""
 MAX_NAME_CHARS: Final = 249
-"""The longest name of a client that is kept: each commit has it in the event log."""
+"""Longer names of clients are cut to this length, because the event log has one in each commit."""
 
 _WITH_LIFETIME: Final = 1
 """The first version of SaslAuthenticate that says when the session ends (KIP-368)."""
 _LIFETIME_BYTES: Final = 8
 _VERSION_AT: Final = PREFIX_BYTES + 2
 _PROOF_VERSIONS: Final = range(1, 13)
-"""Versions of Metadata in which a list without topics means none. In version 0 it means all."""
+"""The versions of Metadata in which an empty list of topics means no topic. In version 0 it means
+all topics."""
 _MAX_ELEMENTS: Final = 100
 _CLIENT_ID: Final = "groupkeeper"
 
@@ -56,9 +58,9 @@ class Permit(Enum):
 
     GRANTED = 0
     LATER = 1
-    """It waits until the broker has answered."""
+    """The request waits until the broker has answered an earlier one."""
     AFTER_PROOF = 2
-    """It waits until the broker has answered the proof, which must be sent now."""
+    """The request waits for the answer to the proof, which the caller must send now."""
 
 
 class _Stage(IntEnum):
@@ -90,20 +92,24 @@ class ClientLogin:
         self._proof_version = max(served, default=_PROOF_VERSIONS.start)
         self._stage = _Stage.NEW
         self._asked: tuple[int, int, str] | None = None
-        """The request that the broker has not answered: key, version, and a mechanism or a name.
-        The proof has the key of Metadata."""
+        """The request that the broker has not answered yet: API key, version, and text. The text is
+        the mechanism (SaslHandshake), the name (SaslAuthenticate) or empty (the proof)."""
         self._mechanism = ""
         self._name = ""
-        """The client's name in the first token, as a principal."""
+        """The principal that the client claims in its first token."""
         self._ends_s: float | None = None
         self.principal = ANONYMOUS
-        """Who the client is. It stays when the client authenticates itself again."""
+        """The proven principal of the client. The client cannot change it by another
+        authentication.
+        """
         self.failure = ""
         """Why the upstream refuses the client; "" if it does not."""
 
     @property
     def has_begun(self) -> bool:
-        """True if the authentication has begun. It then needs this connection to the broker."""
+        """True if the authentication has begun. From then on the client needs this very connection
+        to the broker.
+        """
         return self._stage is not _Stage.NEW or self._asked is not None
 
     @property
@@ -116,9 +122,10 @@ class ClientLogin:
         self._stage, self._asked = _Stage.NEW, None
 
     def permit(self, key: int) -> Permit:
-        """Return the permit for a request of this API. Raises ProtocolError to end the connection.
+        """Return whether a request of this API may be served now.
 
-        Requests for the versions and the authentication itself need no proof.
+        ApiVersions and the SASL requests need no proof. Raises ProtocolError if the client is not
+        authenticated, or if its session has expired. The caller then ends the connection.
         """
         if self._asked is not None:
             return Permit.LATER
@@ -137,10 +144,10 @@ class ClientLogin:
     # --- SaslHandshake and SaslAuthenticate -------------------------------------------------------
 
     def ask(self, key: int, version: int, frame: bytes) -> bytes:
-        """Return the frame for the broker. Raises ProtocolError if it cannot be read.
+        """Return the frame for the broker. Raises ProtocolError if the request cannot be read.
 
-        A SaslAuthenticate of version 0 is sent as version 1: its answer also says when the session
-        ends.
+        A SaslAuthenticate of version 0 is sent as version 1 if the broker has it: the answer of
+        version 1 also says when the session ends.
         """
         request = _read_request(key, version, frame)
         if key == SASL_HANDSHAKE:
@@ -154,9 +161,10 @@ class ClientLogin:
         return frame[:_VERSION_AT] + sent.to_bytes(2, "big") + frame[_VERSION_AT + 2 :]
 
     def answered(self, version: int, reply: bytes) -> bytes:
-        """Process the answer of the broker. Return it for the client, which asked in this version.
+        """Process the answer of the broker. Return the answer for the client in this version, in
+        which the client asked.
 
-        Raises ProtocolError if it cannot be read.
+        Raises ProtocolError if the answer cannot be read.
         """
         assert self._asked is not None
         key, sent, text = self._asked
@@ -208,8 +216,8 @@ class ClientLogin:
         cannot be read.
 
         In the middle of an authentication Kafka answers with an error, which has no brokers
-        (SaslServerAuthenticator.handleSaslToken). Nor may a client become another one, as in Kafka
-        (ReauthInfo.ensurePrincipalUnchanged).
+        (SaslServerAuthenticator.handleSaslToken). It is also a failure if the principal of the
+        client has changed, as in Kafka (ReauthInfo.ensurePrincipalUnchanged).
         """
         assert self.is_proving
         body = reply[PREFIX_BYTES:]
@@ -239,8 +247,8 @@ def _read_request(key: int, version: int, frame: bytes) -> Any:
 def principal_of(mechanism: str, token: bytes) -> str:
     """Return the principal that a client claims in the first token of a mechanism.
 
-    Use it only after the broker has accepted the token. Kafka makes the same name, unless its
-    config has a principal.builder.class. If only the broker can know the name, the principal is
+    Trust the result only after the broker has accepted the token. Kafka makes the same principal if
+    its config has no principal.builder.class. If only the broker can know the name, the result is
     ``Unknown:`` and the mechanism.
     """
     read = _NAMES.get(mechanism)
@@ -253,16 +261,19 @@ def principal_of(mechanism: str, token: bytes) -> str:
 
 
 def _plain_name(token: str) -> str:
-    """RFC 4616: authorization id, user, password. Kafka refuses another authorization id."""
+    """Return the principal of a PLAIN token (RFC 4616): authorization id, user, password. Kafka
+    refuses a token whose authorization id is another user.
+    """
     return f"User:{token.split(chr(0))[1]}"
 
 
 def _scram_name(token: str) -> str:
-    """RFC 5802: ``n,a=...,n=user,r=nonce,extensions``. With ``tokenauth`` the user is the id of a
-    delegation token (KIP-48), and only the broker knows its owner.
+    """Return the principal of a SCRAM token (RFC 5802): ``n,a=...,n=user,r=nonce,extensions``.
 
-    The user is the first ``n``, as in Kafka (ScramMessages.ClientFirstMessage): another one among
-    the extensions must not give the client the name of somebody else.
+    With the extension ``tokenauth`` the user is the id of a delegation token (KIP-48), and only the
+    broker knows the owner of the token. The first attribute ``n`` counts, as in Kafka
+    (ScramMessages.ClientFirstMessage). Otherwise a client could name somebody else in a second
+    ``n`` among the extensions.
     """
     _, _, *attributes = token.split(",")
     values = [(key, value) for key, _, value in (each.partition("=") for each in attributes)]
@@ -272,7 +283,10 @@ def _scram_name(token: str) -> str:
 
 
 def _bearer_name(token: str) -> str:
-    """RFC 7628: the subject of a JSON web token, which the broker has checked."""
+    """Return the principal of an OAUTHBEARER token (RFC 7628): the subject of its JSON web token.
+
+    The broker checks the web token. Return "" if the web token has no subject.
+    """
     fields = dict(each.split("=", 1) for each in token.split("\x01") if "=" in each)
     claims = fields["auth"].split(" ")[1].split(".")[1]
     try:

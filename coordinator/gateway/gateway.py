@@ -1,10 +1,12 @@
 """Opens and closes the listeners of gateway mode, as brokers of the upstream appear and disappear.
 
-Each upstream broker has a listener. Its port is durable before the listener opens. If no port is
-left, the broker that has been away for longest loses its port. If no broker is away, or another
-program uses the port, we log this and try again. After a restart the listeners of known brokers
-open before that of our own node, so that no client that comes back is refused. Metadata shows them
-only when the upstream has the broker.
+Each upstream broker has a listener of ours. The broker's port is stored durably before the listener
+opens. If no port is free, the broker that has been away for longest loses its port. If no broker is
+away, or another program uses the port, we log this and try again.
+
+After a restart the listeners of known brokers open before the listener of our own node, so that no
+returning client is refused. Our answers to Metadata name such a broker only when the upstream has
+it.
 
 This file is long because it connects all parts of a gateway.
 """
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.server.server import KafkaServer
 
 RETRY_S: Final = 5.0
-"""The time until a listener that could not be opened is tried again."""
+"""The time after which we try again to open a listener that could not be opened."""
 LOG_EVERY_S: Final = 60.0
 
 NOT_KNOWN: Final = Endpoint("", 0)
@@ -61,14 +63,14 @@ NO_ROUTES: Final[Mapping[ApiKey, Route]] = {}
 CHANGES_TOPICS: Final = frozenset(
     {ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS}
 )
-"""After the answer to one of these the topics are asked for at once."""
+"""When a broker has answered one of these APIs, we ask the upstream for its topics at once."""
 
 _log = structlog.get_logger("groupkeeper.gateway")
 
 
 Bind: TypeAlias = Callable[[str, int], socket.socket | None]
 _Found: TypeAlias = tuple[int, socket.socket, int | None]
-"""A port, the socket that listens there, and the broker that loses it if one does."""
+"""A port, the socket that listens on it, and the broker that loses this port (None: no broker)."""
 
 
 def bind_port(host: str, port: int) -> socket.socket | None:
@@ -113,16 +115,21 @@ class Gateway:
         self.fronts: dict[int, Front] = {}
         """The brokers that have a listener now."""
         self._remembered: dict[int, Front] = {}
-        """The brokers of earlier runs that have a listener, before the first metadata."""
+        """Brokers of earlier runs whose listener is open again. When the metadata has such a
+        broker, it moves to ``fronts``. Otherwise its listener closes.
+        """
         self.missing: dict[int, str] = {}
         """The brokers that have no listener, and why."""
         self._seen_s: dict[int, float] = {}
-        """When each broker was last in the metadata of the upstream, in this run. It is set when
-        the brokers change."""
+        """By broker: the last time, by the loop's clock, at which ``_reconcile`` knew that the
+        broker was in the metadata of the upstream. Brokers not seen in this run are missing.
+        """
         self._present: Collection[int] = ()
         """The brokers in the last metadata."""
         self.targets: dict[int, LinkTarget] = {}
-        """Every broker of the upstream that was ever seen in this run, for its counters."""
+        """By broker: the target of its links, which has its counters. It stays if the broker leaves
+        the upstream.
+        """
         self._own_port = 0
         self._own_host = services.advertised.host if services.advertised is not None else ""
         self._advertised = services.advertised
@@ -165,10 +172,11 @@ class Gateway:
     # --- Life -------------------------------------------------------------------------------------
 
     def start(self, server: KafkaServer, own_sock: socket.socket) -> None:
-        """Open the listeners as brokers become known, and that of our own node on a bound socket.
+        """Begin to open a listener for each broker, as brokers become known.
 
-        Our own node listens at once if the cluster is known from an earlier run: groups are served
-        although no broker answers. Otherwise it waits for the first metadata.
+        ``own_sock`` is the bound socket of our own node. Our own node listens at once if the
+        cluster is known from an earlier run: groups are served although no broker answers.
+        Otherwise it waits for the first metadata.
         """
         self._server = server
         self._own_port = own_sock.getsockname()[1]
@@ -242,13 +250,15 @@ class Gateway:
         self._is_listening = True
 
     def _known_services(self) -> Services:
-        """Return the services of a listener. The cluster id is durable before the first one."""
+        """Return the services of a listener, with the cluster id, which is already durable."""
         return replace(self._services, cluster_id=self._record.cluster_id)
 
     # --- Listeners --------------------------------------------------------------------------------
 
     async def _reconcile(self, cluster: UpstreamCluster) -> bool:
-        """Open and close listeners. Return False if something must be tried again."""
+        """Open and close listeners, so that each broker of the upstream has one. Return False if
+        something must be tried again.
+        """
         self.problem = await self._check(cluster)
         if self.problem:
             if self._may_log("problem"):
@@ -318,8 +328,8 @@ class Gateway:
         return True
 
     async def _open_remembered(self) -> None:
-        """Listen for the brokers of earlier runs. A listener that cannot open is tried again after
-        the first metadata, and only then is the failure logged.
+        """Listen on the ports of the brokers of earlier runs. A failure is not logged here: such a
+        listener is tried again after the first metadata.
         """
         for broker_id, port in self._record.ports.items():
             in_range = port in self._settings.ports
@@ -366,8 +376,10 @@ class Gateway:
     # --- Ports ------------------------------------------------------------------------------------
 
     async def _bound(self, broker_id: int, cluster: UpstreamCluster) -> socket.socket | None:
-        """Return a socket that listens on the port of a broker, after the port is durable. Return
-        None if this must be tried again: ``missing`` then says why.
+        """Return a socket that listens on the port of a broker, after the port is durable.
+
+        Return None if this must be tried again. If the port is taken or no port is free,
+        ``missing`` has the reason.
         """
         port = self._record.ports.get(broker_id)
         if port is not None and port in self._settings.ports:
@@ -399,7 +411,7 @@ class Gateway:
         return sock
 
     def _bind_free(self) -> _Found | None:
-        """Listen on a port that no broker has."""
+        """Listen on the first usable port that no broker has. Return None if there is none."""
         used = set(self._record.ports.values())
         for port in self._settings.ports:
             if (
@@ -410,8 +422,8 @@ class Gateway:
         return None
 
     def _bind_of_gone(self, cluster: UpstreamCluster) -> _Found | None:
-        """Listen on the port of the broker that has been away for longest. Brokers that were not
-        seen in this run come first.
+        """Listen on the port of the broker that has been away for longest. Return None if no such
+        port can be used. Brokers that were not seen in this run count as away for longest.
         """
         ports = self._record.ports
         gone = [broker_id for broker_id in ports if broker_id not in cluster.brokers]
@@ -425,7 +437,7 @@ class Gateway:
         return None
 
     async def _store(self, request: ChangeUpstream) -> None:
-        """Write to the cluster shard, until it is durable."""
+        """Write this change to the cluster shard. Retry until it is durable."""
         while True:
             answer = Awaited()
             self._coordinator.submit(request, answer)
@@ -470,7 +482,9 @@ class Gateway:
         return self._advertised or Endpoint(host, self._own_port)
 
     def _link(self, owner: LinkOwner, failed: frozenset[int]) -> BrokerLink | None:
-        """Connect to a broker that has not failed for this request. None if there is no other."""
+        """Begin to connect to a broker that is not in ``failed``. Return the link, or None if there
+        is no other broker.
+        """
         first = self._brokers.pick()
         ids = [first] if first is not None else []
         ids += [broker_id for broker_id in self.fronts if broker_id != first]

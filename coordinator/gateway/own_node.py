@@ -39,23 +39,25 @@ _READS: Final = frozenset(
         75,  # DescribeTopicPartitions
     }
 )
-"""Requests that change nothing. If a broker fails, another one is asked."""
+"""APIs that change nothing. If a broker fails, such a request is sent to another broker."""
 
 
 class Asking(NamedTuple):
-    """The objects and functions with which ``OwnNodeRequests`` ask a broker."""
+    """The objects and functions with which ``OwnNodeRequests`` asks a broker."""
 
     link: Callable[[LinkOwner, frozenset[int]], BrokerLink | None]
     """Connects to a broker that is not in the set. Returns None if there is no other broker."""
     addresses: Addresses
     offline: Callable[[int, int], Handle | None]
-    """Returns the handler of a (key, version) that we answer if no broker can be reached."""
+    """Returns the handler that answers this API key and version if no broker can be reached. None
+    if we cannot answer it without a broker.
+    """
     answered: Callable[[int], None]
-    """Called with the key of each request that a broker answered."""
+    """Called with the API key of each request that a broker has answered."""
     max_reply_bytes: int
     login: Callable[[], ClientLogin | None] = no_login
-    """Returns the object that follows the login of a new client connection. None if clients need
-    not log in.
+    """Returns a new ``ClientLogin`` for a client connection. Returns None if clients need not log
+    in.
     """
 
 
@@ -80,8 +82,8 @@ class OwnNodeRequests:
     def ask(
         self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
     ) -> None:
-        """Send a request to the broker. Answer the exchange with the reply, after ``change`` has
-        changed it.
+        """Send ``frame`` to the broker. Answer the exchange with the reply, or with what ``change``
+        returns for this reply.
         """
         assert self._exchange is None, "an exchange that did not block"
         self._exchange, self._services = exchange, services
@@ -91,7 +93,11 @@ class OwnNodeRequests:
         self._try()
 
     def admit(self, exchange: Exchange, services: Services, handle: Handle) -> None:
-        """Serve a request if the client is authenticated, otherwise raise ProtocolError."""
+        """Serve a request if the client is authenticated. If only the broker can say this, ask it
+        first.
+
+        Raises ProtocolError if the client is not authenticated.
+        """
         login = self._login
         assert login is not None, "clients are not asked who they are"
         permit = login.permit(exchange.key)
@@ -115,7 +121,7 @@ class OwnNodeRequests:
         self.ask(exchange, services, frame, lambda reply: login.answered(version, reply))
 
     def close(self) -> None:
-        """End the link. Called when the connection of the client has ended."""
+        """Close the connection to the broker. Called when the client's connection has ended."""
         self._exchange = None
         self._drop()
 
@@ -245,7 +251,7 @@ def _as_it_is(reply: bytes) -> bytes:
 
 
 def _serve_as(principal: str, exchange: Exchange, services: Services, handle: Handle) -> None:
-    """Begin a request whose client was not authenticated yet when the request arrived."""
+    """Begin a request whose client has been authenticated since the request arrived."""
     session = exchange.channel.session
     session.principal = principal
     exchange.client = session.named(exchange.client.client_id)
@@ -253,7 +259,7 @@ def _serve_as(principal: str, exchange: Exchange, services: Services, handle: Ha
 
 
 def _serve(exchange: Exchange, services: Services, handle: Handle) -> None:
-    """Begin a request that its connection has already accepted."""
+    """Call the handler of a request that has waited. If the call fails, close the connection."""
     try:
         handle(exchange, services)
     except ProtocolError as error:
@@ -263,8 +269,8 @@ def _serve(exchange: Exchange, services: Services, handle: Handle) -> None:
 
 
 class OwnNode:
-    """Handles the requests to our own node that only a broker can answer: it asks a broker, and
-    passes the answer on.
+    """Handles the requests to our own node that only a broker can answer. It asks a broker, and
+    passes the answer on to the client.
     """
 
     def __init__(self, asking: Asking) -> None:
@@ -286,7 +292,9 @@ class OwnNode:
     def ask(
         self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
     ) -> None:
-        """Send a frame to the broker of this client's connection."""
+        """Send ``frame`` over the link of this client to a broker. Answer the exchange with the
+        reply, or with what ``change`` returns for it.
+        """
         self._of(exchange).ask(exchange, services, frame, change)
 
     def log_in(self, exchange: Exchange, services: Services) -> None:

@@ -1,14 +1,15 @@
 """One client connection of a broker's listener, and its connection to that broker.
 
-Requests for us are gathered and begin an ``Exchange``, as on our own node. All others go to the
-broker as their bytes arrive, and its replies come back in the same way. One queue has the exchanges
-and the slots of passed requests, so replies leave in the order of the requests.
+A request that we answer is read as a whole and becomes an ``Exchange``, as on our own node. Most
+other requests go to the broker as their bytes arrive, and its replies come back in the same way.
+One queue has the exchanges, and a ``ReplySlot`` for each request that went to the broker. So
+replies leave in the order of the requests.
 
-Bytes are held only if a peer does not read them. Then we stop reading from the other side until
+Bytes wait here only if a peer does not read them. Then we stop reading from the other peer until
 they are sent. So one connection holds about ``upstream.window_bytes`` each way, whatever the size
-of a frame. It reports these bytes to the budget of all connections (``server.budget``).
+of a frame. The connection reports these bytes to the budget of all connections (``server.budget``).
 
-An error closes these two connections, and no other one.
+An error closes these two connections and no others.
 
 This file is long because the order of replies, the flow of bytes and the end of both connections
 share one state.
@@ -60,7 +61,9 @@ READ_BYTES: Final = 262_144
 
 
 class RelayConnection:
-    """The client's side, with the methods of ``asyncio.Protocol``, and the owner of its link."""
+    """The connection of one client. It has the methods of ``asyncio.Protocol``, and owns the link:
+    the connection to the broker.
+    """
 
     # fmt: off
     __slots__ = (
@@ -105,7 +108,7 @@ class RelayConnection:
         self._services = cast("Services", listener.services)
         self._rules = rules
         self._room_bytes = max(rules.window_bytes - READ_BYTES, GRAIN_BYTES)
-        """Bytes that may wait for one peer before the other one is not read."""
+        """If this many bytes wait for one peer, we do not read from the other peer."""
         self._requests = RequestStream(
             self._treatment, shared.limits.max_frame_bytes, rules.max_passed_bytes
         )
@@ -116,24 +119,27 @@ class RelayConnection:
         login = rules.login()
         self._login = None if login is None else RelayLogin(login, self)
         self._pending: list[tuple[Bytes, ReplySlot | None]] = []
-        """The bytes to send when the link is open. Each may have the slot of the request that it
-        begins.
+        """The bytes to send when the link is open. If bytes begin a request that gets a reply, they
+        have the slot of this reply.
         """
         self._unsent: list[Bytes] = []
-        """Bytes for the broker that leave in one write at the end of this turn."""
+        """Bytes for the broker, which ``_flush_link`` writes together."""
         self._outgoing: list[Bytes] = []
-        """The same for the client."""
+        """Bytes for the client, which ``_flush`` writes together."""
         self._blocked_by: Exchange | None = None
         self._merge: Callable[[bytes], None] | None = None
-        """What happens with the reply of the exchange that blocks, if it is only a part."""
+        """Called with the reply of the exchange in ``_blocked_by``, if the broker answers another
+        part of that request.
+        """
         self._is_blind = False
-        """True if a Produce with acks=0 was passed. Its failure shows only in the end of the link.
+        """True if a Produce with acks=0 was passed on. If it fails, the broker only closes the
+        link.
         """
         self._doomed: str | None = None
         self._closed = self._turning = self._scheduled = False
         self._reading = self._client_flows = True
         self.requests = 0
-        """Grows with each request and with all bytes that pass."""
+        """Grows with each request and whenever bytes pass, so that a sweep sees the activity."""
         self.memory = RelayMemory()
         self.memory.waits = self._waits_for_peer
 
@@ -223,8 +229,8 @@ class RelayConnection:
         self._balance()
 
     def link_lost(self, error: str) -> None:
-        """Close both connections if a reply is missing. Otherwise the next request opens a link
-        again.
+        """Close the client's connection if a reply is missing, or if the client has logged in.
+        Otherwise the next request opens a new link.
         """
         self._link = None
         pending, self._pending = self._pending, []
@@ -371,7 +377,7 @@ class RelayConnection:
         return self._rules.treatments().get((key, version))
 
     def _turn(self) -> None:
-        """Take as many pieces as may be taken in this turn."""
+        """Process the requests that have arrived, up to the limits for one turn of the loop."""
         if self._turning or self._closed or not self._link_has_room():
             return
         self._turning = True
@@ -417,8 +423,9 @@ class RelayConnection:
         )
 
     def _waits_for_end_of_link(self) -> bool:
-        """Close a link whose login expires soon, when no reply is missing on it. The next request
-        opens another one. Return True while a reply is missing.
+        """Return True if our login on this link expires soon and the broker still owes a reply.
+
+        If the broker owes none, close the link. The next request opens another link.
         """
         link = self._link
         if link is None or not link.is_over or self._requests.is_passing:
@@ -488,7 +495,7 @@ class RelayConnection:
             self._serve(ours, self._routes)
 
     def _serve(self, frame: bytes, routes: Routes) -> None:
-        """Begin a request for us. The next one begins after its answer, as in Kafka."""
+        """Begin a request that we answer. The next request begins after its answer, as in Kafka."""
         begun_s = self._shared.watch.read_s()
         key, version, correlation_id, client_id, offset = self._headers.read(frame)
         client = self.session.client
@@ -513,7 +520,9 @@ class RelayConnection:
                 exchange.begun_s = begun_s
 
     def _answer_offline(self, pending: list[tuple[Bytes, ReplySlot | None]]) -> bool:
-        """If we can answer the request that waits for the link without a broker, answer it."""
+        """Answer the request that waits for the link, if it needs no broker. Otherwise return
+        False.
+        """
         (frame, slot), *more = pending
         if slot is None or more or self._owed[-1] is not slot:
             return False
@@ -530,7 +539,9 @@ class RelayConnection:
     # --- From us and the broker to the client -----------------------------------------------------
 
     def _hand_on(self) -> None:
-        """Write the replies that have arrived, changed where they must be."""
+        """Write the replies of the broker to the client, after the changes that their slots
+        require.
+        """
         try:
             while (piece := self._replies.take()) is not None:
                 slot, data, is_last = piece
@@ -547,7 +558,7 @@ class RelayConnection:
             self._flush()
 
     def _write_ready(self) -> None:
-        """Write the answers of exchanges whose earlier replies are all written."""
+        """Add our answers to the bytes for the client, up to the first reply that is not ready."""
         owed = self._owed
         while owed and isinstance(first := owed[0], Exchange) and first.reply is not None:
             owed.popleft()
@@ -654,8 +665,9 @@ class RelayConnection:
         self._release()
 
     def _release(self) -> None:
-        """Release everything except bytes that the client may still read. Exchanges keep no
-        reference to this connection.
+        """Close the link, and release everything except bytes that the client may still read.
+
+        Remove the references of waiting exchanges to this connection.
         """
         self._requests.forget()
         self._replies = self._new_replies()

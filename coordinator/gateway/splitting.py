@@ -1,7 +1,9 @@
-"""Requests that may name groups, or topics of ours, beside other things: a part is ours, and a part
-is the broker's.
+"""Divides requests of which we answer one part, and a broker answers the other part.
 
-| API | ours |
+Such a request may name groups, our own node or hidden topics beside other resources. Hidden topics
+are topics that clients do not see and must not change, such as the journal.
+
+| API | our part |
 | --- | --- |
 | FindCoordinator | groups; also share groups, which are refused |
 | DescribeConfigs, IncrementalAlterConfigs | groups, and our own node |
@@ -10,9 +12,9 @@ is the broker's.
 | AlterConfigs, IncrementalAlterConfigs | also hidden topics, refused |
 | DeleteTopics, DeleteRecords, CreatePartitions | hidden topics, refused |
 
-Each part is a whole frame with the header of the request. The two replies become one: the results
-of the broker, then ours. Names that are refused are in no part: their results are added to those
-of the broker.
+Each part is a whole frame with the header of the request. The two replies become one reply: first
+the results of the broker, then ours. Refused names are in neither part. Their results are added at
+the end.
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ INCREMENTAL_ALTER_CONFIGS: Final = 44
 LIST_CONFIG_RESOURCES: Final = 74
 
 TRANSACTION: Final = 1
-"""The key type of a coordinator of transactions."""
+"""The key type of FindCoordinator for a coordinator of transactions."""
 
 MAX_ELEMENTS: Final = 20_000
-"""Elements of all arrays in one request, as in ``limits.max_request_elements``."""
+"""The most elements of all arrays in one request, as in ``limits.max_request_elements``."""
 
 NOT_INCREMENTAL: Final = (
     "AlterConfigs would reset every config that it does not name. Change configs of groups with "
@@ -60,7 +62,8 @@ NO_WATERMARK: Final = -1
 """DeleteRecordsResponse.INVALID_LOW_WATERMARK."""
 
 Merge = Callable[[bytes | None, bytes], bytes]
-"""Returns the reply for the client, from our reply (None if no part was ours) and the broker's."""
+"""Returns the reply for the client. The arguments are our reply (None if no part was ours), and the
+reply of the broker."""
 
 
 class Division(NamedTuple):
@@ -69,11 +72,13 @@ class Division(NamedTuple):
     ours: bytes | None
     theirs: bytes | None
     merge: Merge | None = None
-    """None: the only reply is that of the client, and a reply of the broker is rewritten."""
+    """If None, there is only one part. Its reply is the reply for the client. A reply of the broker
+    is rewritten as usual.
+    """
 
 
 def divide(key: int, version: int, frame: bytes, view: View) -> Division:
-    """Divide a request. Raises ProtocolError if its bytes are invalid."""
+    """Return the parts of a request. Raises ProtocolError if its bytes are invalid."""
     what = f"a request of API {key} v{version}"
     return checked(lambda: _DIVIDE[key](version, frame, view), what)
 
@@ -149,7 +154,7 @@ def _with_only(request: WireMessage, start: int, elements: Iterable[Excerpt]) ->
 
 
 def _merging(key: int, version: int, view: View, refused: list[Row]) -> Merge:
-    """Return the merge that adds our results, if there are any, and then these."""
+    """Return a function that adds our results and then ``refused`` to the broker's reply."""
     refusals = write_elements(key, version, _RESULTS[key], refused)
 
     def merge(ours: bytes | None, theirs: bytes) -> bytes:
@@ -171,11 +176,11 @@ _RESULTS: Final[Mapping[int, str]] = {
     CREATE_PARTITIONS: "results",
     INCREMENTAL_ALTER_CONFIGS: "responses",
 }
-"""The array of results in the reply of an API."""
+"""API key -> the name of the array of results in the reply."""
 
 
 def _with_more(key: int, version: int, reply: bytes, count: int, raw: bytes) -> bytes:
-    """Return a reply with more results, which are encoded already."""
+    """Return ``reply`` with ``count`` more results. ``raw`` has their encoded bytes."""
 
     def added() -> bytes:
         name = _RESULTS[key]
@@ -192,7 +197,7 @@ def _with_more(key: int, version: int, reply: bytes, count: int, raw: bytes) -> 
 
 
 def _topics(key: int, version: int, frame: bytes, view: View) -> Division:
-    """Refuse changes of hidden topics. Nearly all requests name none. They are not walked."""
+    """Refuse changes of hidden topics. Nearly all requests name none, and are then not decoded."""
     names = [name.encode() for name in view.hidden_topics]
     ids = [raw_topic_id(topic_id) for topic_id in view.hidden_topic_ids]
     if not any(name in frame for name in names + ids):
@@ -216,7 +221,7 @@ def _topics(key: int, version: int, frame: bytes, view: View) -> Division:
 
 
 def _names_of_topics(version: int, request: WireMessage, view: View) -> Division:
-    """Divide a DeleteTopics below 6, which has only names."""
+    """Divide a DeleteTopics below version 6, which has names of topics and no ids."""
     start = request.source.position
     asked = read_request(DELETE_TOPICS, version, request.frame, start, MAX_ELEMENTS)
     refused = [_refused_topic(name) for name in asked.topic_names if name in view.hidden_topics]
