@@ -25,7 +25,8 @@ from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.versions import API_BY_KEY, KNOWN_API_BY_KEY, ApiKey
 
 Handle: TypeAlias = Callable[[Exchange, Services], None]
-"""Reads the body, and answers or submits. Raises ProtocolError if the body is malformed."""
+"""Reads the body of a request, and answers it or submits it to the coordinator. Raises
+ProtocolError if the body is malformed."""
 
 
 class Operation(IntEnum):

@@ -92,7 +92,7 @@ def _named(change: ChangeTopics) -> list[tuple[str | None, str]]:
 
 
 def unique(changes: list[TopicChange]) -> list[TopicChange]:
-    """Keep the first answer for each name."""
+    """Return the first answer for each name."""
     return list({change.name: change for change in reversed(changes)}.values())[::-1]
 
 

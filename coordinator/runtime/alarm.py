@@ -14,12 +14,12 @@ from groupkeeper.coordinator.runtime.clock import Clock
 
 NEVER: Final = 1 << 62
 BUDGET_S = 0.005
-"""How long deadlines are processed in one turn of the loop. The deadlines that are left expire in
-the next turn."""
+"""The most time for deadlines in one turn of the loop. The deadlines that are left expire in the
+next turn."""
 
 
 class Expires(Protocol):
-    """An object with deadlines. In the product this is a slot, the place of one shard."""
+    """An object with deadlines. In the product this is a slot, which holds one shard."""
 
     alarm_ms: int
     """The time at which the alarm calls ``expire``, or NEVER. Only the alarm changes this value."""
@@ -30,11 +30,11 @@ class Expires(Protocol):
 
 
 class Alarm:
-    """Calls ``expire`` of every slot that has a due deadline. A slot is the place of one shard.
+    """Calls ``expire`` of every slot that has a due deadline. A slot holds one shard.
 
     A slot sets the alarm for its earliest deadline. When the alarm rings, it compares the time of
-    each slot, and calls only the slots that are due. If a deadline was moved to a later time, the
-    alarm rings too early. This does no harm.
+    each slot with the clock, and calls only the slots that are due. If a deadline was moved to a
+    later time, the alarm rings too early. This does no harm.
     """
 
     def __init__(self, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
@@ -46,7 +46,7 @@ class Alarm:
         self._stopped = False
 
     def watch(self, watched: Iterable[Expires]) -> None:
-        """Watch these objects, and no others."""
+        """Watch the deadlines of these objects instead of those watched before."""
         self._watched = list(watched)
 
     def set(self, watched: Expires, at_ms: int | None) -> None:
@@ -65,7 +65,7 @@ class Alarm:
         return None if at_ms == NEVER or self._stopped else at_ms
 
     def look(self) -> None:
-        """Expire everything that is due now. Call it after the clock was moved."""
+        """Expire every deadline that is due now. Call this after the clock was moved."""
         if not self._stopped:
             self._cancel()
             self._ring()

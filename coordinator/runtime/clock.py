@@ -74,7 +74,7 @@ class LoopClock:
         self._is_read = False
 
     def now(self) -> Now:
-        """Return the time of this turn."""
+        """Return the time of this turn of the loop."""
         if self._is_read:
             return self._now
         return self._read()

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.stats import Stats
 
 RELEASE_SLICE_S = 0.005
-"""How long the replies of one append are sent in one turn of the loop. The rest follows in later
-turns."""
+"""The most time for sending the replies of an append in one turn of the loop. The rest follows in
+later turns."""
 
 CHARS_AN_EVENT = 100
 """The charge of an event is 1, plus 1 for each so many characters of names in it. Clients choose

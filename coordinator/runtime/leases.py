@@ -46,7 +46,7 @@ class Leases:
         self._slots = slots
         self._recovery = recovery
         self._suspended: dict[Slot, int] = {}
-        """The suspended slots, each with the time when that began (monotonic ms)."""
+        """The suspended slots, each with the time when its suspension began (monotonic ms)."""
 
     def watch(self, clock: Clock) -> None:
         """Let the clock call ``check_time`` once in each turn of the loop, before the first request
@@ -87,8 +87,8 @@ class Leases:
     async def _resume(self) -> None:
         """Let suspended shards answer again if the store confirms their leases.
 
-        No other process can have owned them in between. So they are not loaded. Only their members'
-        sessions start again.
+        No other process can have owned these shards during the suspension, so they are not loaded
+        again. Only the sessions of their members start again.
         """
         resumed, longest_ms = 0, 0
         for slot, since_ms in [*self._suspended.items()]:

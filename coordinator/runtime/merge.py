@@ -38,7 +38,7 @@ of memory."""
 
 
 class _Window:
-    """The refusals of one kind since the first of them was written. They become one event when the
+    """Counts the repeats of one refusal since it was written. The repeats become one event when the
     window ends.
     """
 
@@ -62,9 +62,9 @@ class RefusalMerger:
     """Merges repeats of one refusal into one event with a count.
 
     The first refusal opens a window. Within this window, repeats of the refusal are only counted.
-    For a member, a repeat has the same error. For a group, a repeat has the same kind. All windows
-    are equally long, so the oldest one ends first. If there are more than ``max_members`` windows,
-    the oldest one ends early.
+    For a member, a repeat is a refusal with the same error. For a group, it is a refusal of the
+    same kind. All windows are equally long, so the oldest one ends first. If there are more than
+    ``max_members`` windows, the oldest one ends early.
     """
 
     def __init__(self, window_ms: int, max_members: int) -> None:

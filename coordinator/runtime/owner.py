@@ -33,8 +33,8 @@ log = structlog.get_logger(__name__)
 
 
 class ShardOwner:
-    """Runs shards over a storage. Each shard has a slot, its place in this process. Each slot
-    belongs to a lane, the queue of appends that writes its records.
+    """Runs shards over a storage. Each shard is held by a slot. Each slot belongs to a lane, the
+    queue of appends that writes its records.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class ShardOwner:
         return self.recovery.alarm.earliest()
 
     async def clock_moved(self) -> None:
-        """Expire everything that is due now. Returns when the changes are durable."""
+        """Expire every deadline that is due now. Returns when the changes are durable."""
         now_ms = self._clock.now().monotonic_ms
         self.recovery.alarm.look()
         while True:

@@ -39,7 +39,9 @@ class Matcher(Protocol):
     """A compiled pattern."""
 
     def fullmatch(self, name: bytes) -> object:
-        """Match the whole name. Return None if it does not match."""
+        """Return a match of the whole name, or None if the pattern does not match the whole
+        name.
+        """
         ...
 
 

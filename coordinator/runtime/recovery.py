@@ -55,8 +55,8 @@ _LOGGED_INPUT_CHARS: Final = 4_000
 
 
 class Recovery:
-    """Drops and loads shards. Slots (the places of shards) and lanes (their queues of appends)
-    report failures to this object.
+    """Drops and loads shards. Slots (which hold shards) and lanes (their queues of appends) report
+    failures to this object.
     """
 
     def __init__(

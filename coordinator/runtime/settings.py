@@ -34,8 +34,9 @@ class CoordinatorConfig(CoreLimits):
     for consumers that a deployment starts together. Members within one process need not wait."""
     default_session_timeout_ms: int = number(DEFAULT_SESSION_TIMEOUT_MS, least=1)
     """The session timeout for a JoinGroupRequest without one. Kafka's consumers send this value by
-    default. If the default is outside ``min_session_timeout_ms`` and ``max_session_timeout_ms``,
-    the nearer of them is used. Any other value outside raises ValueError."""
+    default. If the default of 45,000 ms is not within ``min_session_timeout_ms`` and
+    ``max_session_timeout_ms``, the nearer of these is used. Any other value that is not within them
+    raises ValueError."""
     default_rebalance_timeout_ms: int = number(60_000, least=1)
     """The rebalance timeout for a JoinGroupRequest without one. Kafka Connect's workers send this
     value by default."""
@@ -69,8 +70,8 @@ class CoordinatorConfig(CoreLimits):
     ms gathers 5,000. If more gather, the storage cannot keep up, and clients are asked to retry."""
     max_gathered_bytes: int = number(8 * 1024 * 1024, least=1)
     """The estimated size of the records that may gather for one append. The largest append has this
-    size and the records of one more request. All clients wait while it is encoded: 24 MiB of
-    characters that JSON escapes take 50 ms."""
+    size plus the records of one more request. All clients wait while an append is encoded: 24 MiB
+    of characters that JSON escapes take 50 ms."""
     load_slice_ms: float = number(5.0, least=0)
     """How long a load may block the loop (docs/design.md#loading)."""
     retry_min_ms: int = number(100, least=1)
@@ -100,7 +101,7 @@ class CoordinatorConfig(CoreLimits):
     """The interval at which leases are renewed, in a store where they expire."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value out of bounds, with the field and its bounds."""
+        """Raise ValueError if a value is out of bounds, or if two values contradict each other."""
         for name, bounds in _BOUNDS.items():
             value = _checked(name, getattr(self, name), bounds)
             object.__setattr__(self, name, value)  # numpy's numbers are accepted
@@ -134,7 +135,7 @@ def timeouts_error(
     """Return the reason why the timeouts of appends and sessions contradict each other; None if
     they do not.
 
-    Each argument is the name of a timeout, for the message, and its value.
+    Each argument is a pair: the name of a timeout, for the message, and its value in milliseconds.
     """
     if append[1] >= least[1]:
         return (

@@ -62,7 +62,9 @@ class AnyShard(Protocol):
         ...
 
     def resumed(self, stopped_ms: int, now: Now) -> Step:
-        """Continue after a time in which the shard answered nothing. All sessions start again."""
+        """Continue after ``stopped_ms`` milliseconds in which the shard answered no request. All
+        sessions start again.
+        """
         ...
 
     def saved(self, group_id: str) -> SavedGroup | None:
@@ -70,7 +72,7 @@ class AnyShard(Protocol):
         ...
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        """Add one group, which was loaded alone."""
+        """Add one group that was loaded without the rest of its shard."""
         ...
 
     def ends(self) -> Mapping[tuple[str, int], int]:

@@ -179,7 +179,7 @@ class Slot:
         return self.shard if self.suspended is None else self.suspended
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
-        """Pass a request to the shard. Its ticket gets the answer at once, or when the records that
+        """Pass a request to the shard. ``ticket`` gets the answer at once, or when the records that
         the answer depends on are durable.
         """
         shard = self.shard
@@ -289,8 +289,8 @@ class Slot:
             self.unfinished = None
 
     def answer(self, reply: Reply) -> None:
-        """Resolve the ticket of one reply. A parked request that was already answered is a bug: it
-        is logged, and the ticket is not resolved again.
+        """Resolve the ticket of one reply. A second answer to a request that may be parked is a
+        bug: it is logged, and the ticket is not resolved again.
         """
         ticket, result = reply.ticket, reply.result
         if type(result) in PARKED_RESULTS and not self._unanswered.pop(id(ticket), None):
@@ -369,7 +369,7 @@ class Slot:
             self._resolve(ticket, result)
 
     def forget(self, ticket: Ticket) -> None:
-        """Forget a ticket, because the caller sends its answer."""
+        """Forget an unanswered ticket, because the caller sends its answer."""
         self._unanswered.pop(id(ticket), None)
 
     def ticket_failed(self, error: Exception) -> None:

@@ -77,7 +77,8 @@ class Stats:
     unavailable.
     """
     rebalances: dict[str, int] = field(default_factory=dict)
-    """Join phases, and epochs of consumer groups, that began, by reason."""
+    """Rebalances that began, by reason: join phases of classic groups, and new epochs of consumer
+    groups."""
     rebalance_seconds: Histogram = field(default_factory=lambda: Histogram(REBALANCE_BOUNDS_S))
     """The duration of each rebalance. In a classic group it ends with the new generation, in a
     consumer group when all members have their targets."""
