@@ -1,1 +1,1 @@
-"""Plans that change committed offsets, and their execution."""
+"""Makes plans that change committed offsets, and applies them."""

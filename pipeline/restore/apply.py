@@ -1,7 +1,7 @@
 """Apply a plan group by group: check, write, read back.
 
-If a group is refused, none of its offsets is changed. The committed offsets themselves show which
-changes are done, so an interrupted run can simply be run again. A second run after a complete one
+If a group is refused, none of its offsets is changed. The committed offsets at the coordinator show
+which changes are done, so an interrupted run can be repeated. A second run after a complete run
 changes nothing.
 """
 
@@ -39,18 +39,20 @@ from groupkeeper.pipeline.restore.plan import (
 )
 
 NAMED: Final = 3
-"""The number of items that a message names."""
+"""The most items that a message names."""
 
 
 class Result(StrEnum):
     """The result of a plan for one group."""
 
     APPLIED = "applied"
-    """It was changed, and reads back as planned."""
+    """The offsets were changed, and were read back as planned."""
     DONE_BEFORE = "done_before"
-    """It was already as planned. Nothing was changed."""
+    """The offsets were already as planned. Nothing was changed."""
     PENDING = "pending"
-    """It is as the plan found it and can be applied. Only checks return this, not ``apply``."""
+    """The offsets are as they were when the plan was made, so it can be applied. Only ``check``
+    returns this.
+    """
     REFUSED = "refused"
     """Nothing was changed. The message gives the reason."""
     FAILED = "failed"
@@ -63,13 +65,14 @@ class Outcome(msgspec.Struct, frozen=True):
     group: str
     result: Result
     changed: int = 0
-    """The number of changed partitions; for a pending group, of those to change."""
+    """The number of changed partitions. If the group is pending, the number of partitions to
+    change. In a comparison (``verify``, ``drift``), the number of partitions that differ."""
     message: str = ""
-    """One line: the event, its reason, and the next step."""
+    """One line: what happened, the reason, and what to do next. Empty if nothing needs action."""
 
     @property
     def is_well(self) -> bool:
-        """Return True if the group needs no action of a person."""
+        """Return False if the group was refused or has failed, so that a person must act."""
         return self.result not in (Result.REFUSED, Result.FAILED)
 
 
@@ -116,8 +119,9 @@ def plan_groups(
     data: Cluster | None,
     removes: Removes,
 ) -> tuple[list[GroupPlan], bool]:
-    """Return the groups of ``make_plan``. Also return True if the log of any partition is known, so
-    that targets are clamped.
+    """Return the plans of the groups (see ``make_plan``), and whether targets were clamped.
+
+    Targets are clamped if the log end of at least one partition is known.
     """
     current = {
         group: {
@@ -133,7 +137,9 @@ def plan_groups(
 def make_sealed(
     groups: Iterable[GroupPlan], server: str, data: str | None, purpose: Purpose
 ) -> Plan:
-    """Return a plan of these groups. ``data`` is None if nothing was clamped."""
+    """Return a plan of these groups. ``server`` is the address of the coordinator to change.
+    ``data`` is the address of the cluster with the records, or None if nothing was clamped.
+    """
     return sealed(
         Content(
             kind=purpose.kind,
@@ -169,7 +175,9 @@ def logs_for(
 
 
 def check(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Yield for each group whether its plan could be applied now. Nothing is changed."""
+    """Yield the outcome for each group: pending, done before, or why the plan would be refused.
+    Nothing is changed.
+    """
     for group, listed, now in _looked_at(coordinator, groups):
         refused = _refusal(coordinator, group, listed, now)
         if refused is not None:
@@ -201,8 +209,8 @@ def verify(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcom
 def _looked_at(
     coordinator: Cluster, groups: Sequence[GroupPlan]
 ) -> Iterator[tuple[GroupPlan, ClusterGroup | None, dict[Partition, Committed]]]:
-    """Yield each group with its state at the server. The states of many groups are read at a
-    time.
+    """Yield each group with its entry in the server's list and its committed offsets. They are read
+    with one request for many groups.
     """
     for at in range(0, len(groups), GROUPS_A_REQUEST):
         some = groups[at : at + GROUPS_A_REQUEST]
@@ -216,8 +224,8 @@ def _looked_at(
 
 
 def apply(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Apply the plan of each group, and yield its outcome. If one is refused or fails, the plans of
-    the other groups are still applied.
+    """Apply the plan of each group, and yield the outcome. If a group is refused or fails, the
+    plans of the other groups are still applied.
     """
     for group, listed, now in _looked_at(coordinator, groups):
         try:
@@ -321,7 +329,9 @@ def _describe(coordinator: Cluster, group: GroupPlan) -> str:
 
 
 def _values(changes: Sequence[Change], now: Mapping[Partition, Committed]) -> str:
-    """Return the values of some partitions: ``orders-3 has 17, the plan knows 12 and 5``."""
+    """Return a text about some partitions: ``orders-3 has 17, the plan knows 12 and 5``. The plan's
+    numbers are ``current`` and ``target``.
+    """
     return _some(
         [
             f"{each.topic}-{each.partition} has {_value(now.get(_key(each)))}, the plan knows "

@@ -1,8 +1,8 @@
 """A Kafka-compatible server, over the Kafka protocol: its groups, their offsets, and its logs.
 
-It uses only kafka-python, which reads and writes all values exactly. confluent-kafka appends a NUL
-to all metadata that it commits, cuts metadata that it reads at the first NUL, reads one group at a
-time, and cannot delete offsets.
+The client is kafka-python, because it reads and writes all values exactly. confluent-kafka appends
+a NUL to the metadata of every commit, and cuts metadata that it reads at the first NUL. It also
+reads one group at a time, and cannot delete offsets.
 
 This file is long because the connection to a server, the requests and the names of errors belong
 together.
@@ -32,13 +32,13 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 RETRY_S: Final = 0.2
 
 GROUPS_A_REQUEST: Final = 200
-"""Groups whose offsets are read with one request."""
+"""The most groups whose offsets are read with one request."""
 PARTITIONS_A_REQUEST: Final = 2000
-"""Partitions whose log start and end are read with one request."""
+"""The most partitions in one request that reads log starts or ends, or deletes offsets."""
 COMMIT_BYTES: Final = 400_000
-"""The size limit of one commit: Kafka writes it as one batch, of at most 1 MiB by default."""
+"""The most bytes of one commit. Kafka writes a commit as one batch, of at most 1 MiB by default."""
 RECORD_BYTES: Final = 120
-"""The bytes of a partition in that batch, besides its names and metadata."""
+"""The estimated bytes of a partition in a commit, besides its names and metadata."""
 
 IDLE_STATES: Final = frozenset({"Empty", "Dead"})
 """Group states without members."""
@@ -59,7 +59,7 @@ AGAIN: Final = frozenset(
 """Kafka's names of errors after which a request is sent again."""
 
 RETENTION_CONFIGS: Final = frozenset({"retention.ms", "retention.bytes"})
-"""Configs of a server that keeps records. A server without records has none of them."""
+"""Topic configs that a server with records has. A coordinator without records has none of them."""
 
 MEMBERS_ARE_THERE: Final = frozenset(
     {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC", "REBALANCE_IN_PROGRESS"}
@@ -68,7 +68,9 @@ MEMBERS_ARE_THERE: Final = frozenset(
 
 
 class ClusterError(Exception):
-    """A server does not answer, or refuses a request. The message is one line."""
+    """A server does not answer or refuses a request, or the settings for it are wrong. The message
+    is one line.
+    """
 
 
 class GroupBusy(ClusterError):
@@ -85,21 +87,23 @@ class ClusterGroup(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Return True if the group certainly has no members."""
+        """Return True if the state says that the group has no members."""
         return self.state in IDLE_STATES
 
 
 class ClusterEndpoint(NamedTuple):
-    """A server and its settings. It can be sent to another process, which opens its own clients."""
+    """The address of a server, and the settings for its clients. It can be sent to another process,
+    which opens its own clients.
+    """
 
     address: str
-    """HOST:PORT, or several with commas."""
+    """HOST:PORT, or several of them with commas between."""
     properties: Mapping[str, str] = {}
     """Settings for a server that needs a login, under librdkafka's names."""
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings for kafka-python; aiokafka has the same names."""
+        """Return the settings under the names of kafka-python, which aiokafka has too."""
         given = {NAMES[name]: value for name, value in self.properties.items()}
         if "security_protocol" in given:
             given["security_protocol"] = given["security_protocol"].upper()
@@ -124,7 +128,7 @@ class ClusterEndpoint(NamedTuple):
         return ClusterError(f"the settings for {self.address} are wrong: {why}")
 
     def open(self, client_id: str) -> Cluster:
-        """Connect. Raises ClusterError if no server answers."""
+        """Return a new connection. Raises ClusterError if no server answers or a setting is bad."""
         return Cluster(self, client_id)
 
 
@@ -139,13 +143,13 @@ NAMES: Final[Mapping[str, str]] = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
-"""librdkafka's name of a setting -> kafka-python's."""
+"""Maps librdkafka's name of each known setting to the name of kafka-python."""
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 FILE_SETTINGS: Final = (".ca.location", ".certificate.location", ".key.location")
-"""The names of settings that name a file end with one of these."""
+"""The endings of the names of settings whose value is the path of a file."""
 
 
 class Cluster:
@@ -199,9 +203,7 @@ class Cluster:
         }
 
     def members(self, group: str) -> list[str]:
-        """Return the members of a group as text: ``billing-1 at /10.0.0.7``. Empty if they are
-        unknown.
-        """
+        """Return a text for each member of a group, such as ``billing-1 at /10.0.0.7``."""
         described = self._ask(
             f"describe group {group!r}", lambda: self._client.describe_groups([group])
         )
@@ -209,8 +211,8 @@ class Cluster:
         return sorted(f"{each['client_id']} at {each['client_host']}" for each in members)
 
     def owners(self, group: str) -> dict[Partition, str]:
-        """Return the member that each partition of a group is assigned to, as text. Partitions are
-        left out if the assignment is unknown.
+        """Map each partition that a group has assigned to its member, as text (see ``members``).
+        Members with an unknown assignment are left out.
         """
         described = self._ask(
             f"describe group {group!r}", lambda: self._client.describe_groups([group])
@@ -226,8 +228,8 @@ class Cluster:
         return found
 
     def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
-        """Return every committed offset of these groups. A group without offsets has an empty
-        entry.
+        """Return the committed offsets of each of these groups. A group without offsets has an
+        empty entry.
         """
         found: dict[str, dict[Partition, Committed]] = {group: {} for group in groups}
         for some in _slices(list(groups), GROUPS_A_REQUEST):
@@ -261,7 +263,7 @@ class Cluster:
         }.intersection(partitions)
 
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
-        """Return the log start and end of the partitions that exist. Both are None if the server
+        """Return the log start and end of each partition that exists. Both are None if the server
         keeps no records.
         """
         there = self.existing(partitions)
@@ -277,7 +279,7 @@ class Cluster:
         return found
 
     def ends(self) -> dict[Partition, int]:
-        """Return the end of every partition that has a leader, without Kafka's internal topics.
+        """Return the log end of every partition that has a leader. Internal topics are left out.
 
         Raises ClusterError for a server that keeps no records.
         """
@@ -301,9 +303,9 @@ class Cluster:
     def keeps_records(self, topics: Collection[str]) -> bool:
         """Return True if this server has the records of its topics, not only offsets.
 
-        It reads the configs of one of the topics: a coordinator without records has no retention
-        setting. If the configs cannot be read, the result is True. If this is wrong, the plan shows
-        a wrong clamp, which a person can see. A wrong False would send a consumer to deleted
+        The configs of one of the topics decide: a coordinator without records has no retention
+        setting. If the configs cannot be read, the result is True, because this error is harmless:
+        a person can see the wrong clamp in the plan. A wrong False would send a consumer to deleted
         records.
         """
         if not topics:
@@ -329,10 +331,10 @@ class Cluster:
     # --- writing ----------------------------------------------------------------------------------
 
     def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
-        """Commit as an administrator, in as few requests as Kafka's batch size allows.
+        """Commit offsets as an administrator, in requests of at most about COMMIT_BYTES.
 
-        Raises GroupBusy while the group has members, and ClusterError for every other error. After
-        an error some offsets may be written: read them back.
+        Raises GroupBusy if the group has members, and ClusterError for every other error. After an
+        error some offsets may be written, so the caller must read them back.
         """
         for some in _batches(group, sorted(offsets.items())):
             self._write(group, partial(self._commit, group, some))
@@ -359,7 +361,10 @@ class Cluster:
         return _refused(self._client.delete_group_offsets(group, keys))
 
     def _write(self, group: str, write: Callable[[], dict[str, str]]) -> None:
-        """Send a commit or a deletion. Retry while all errors are temporary."""
+        """Send a commit or a deletion. If all errors are temporary, retry until the timeout.
+
+        Raises GroupBusy or ClusterError (see ``commit``).
+        """
         give_up_s = time.monotonic() + self._timeout_s
         while True:
             refused = self._ask(f"commit for group {group!r}", write)
@@ -377,7 +382,10 @@ class Cluster:
             self._wait(errors)
 
     def _ask(self, what: str, ask: Callable[[], Result]) -> Result:
-        """Send a request. Retry while the error is temporary."""
+        """Send a request and return the answer. If an error is temporary, retry until the timeout.
+
+        ``what`` is the text for messages. Raises GroupBusy or ClusterError (see ``commit``).
+        """
         give_up_s = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -407,9 +415,9 @@ def _require_file(name: str, path: str) -> None:
 
 
 def _knock(endpoint: ClusterEndpoint) -> None:
-    """Check that a server accepts connections, or raise ClusterError at once.
+    """Raise ClusterError if no address of the endpoint accepts a connection.
 
-    The client would retry until its timeout, and leave its sockets open.
+    Without this check, kafka-python would retry until its timeout, and leave its sockets open.
     """
     problem = ""
     for address in endpoint.address.split(","):
@@ -435,7 +443,7 @@ def _port(text: str) -> int:
 def _batches(
     group: str, offsets: Sequence[tuple[Partition, Committed]]
 ) -> Iterator[list[tuple[Partition, Committed]]]:
-    """Divide a commit into batches of records."""
+    """Divide a commit into parts of at most about COMMIT_BYTES each."""
     batch: list[tuple[Partition, Committed]] = []
     left = COMMIT_BYTES
     for partition, value in offsets:

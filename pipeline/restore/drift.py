@@ -1,4 +1,4 @@
-"""Compare groups at their source with the offsets that a migration plan found there (pure)."""
+"""Compares the present offsets at the source of a migration with those in the plan (pure)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ def drift(
     topics: Mapping[str, str],
     owners: Callable[[str], Mapping[Partition, str]] = lambda _: {},
 ) -> Iterator[Outcome]:
-    """Yield for each group whether it has changed at its source. ``now`` has the source's topic
-    names. ``owners`` returns the member of each partition of a group; it is called for groups that
-    have changed.
+    """Yield the outcome for each group: refused if its offsets at the source have changed since the
+    plan was made, otherwise done before.
+
+    ``now`` has the present offsets, with the topic names of the source. ``topics`` maps them to the
+    names at the target. ``owners`` is called for each changed group. It returns the members of the
+    group by partition, for the message.
     """
     for each in groups:
         try:
@@ -59,8 +62,10 @@ def moved_on(
     there: Mapping[Partition, Committed],
     owners: Mapping[Partition, str] = NO_OWNERS,
 ) -> Outcome:
-    """Compare a group at its source, in the target's topic names, with the plan. The outcome names
-    the changes since the plan was made, and the member that each changed partition belongs to.
+    """Compare the present offsets of one group at its source (``there``) with the plan.
+
+    ``there`` and ``owners`` have the topic names of the target. If offsets have changed, the
+    message of the outcome names some of them, and the members that own these partitions.
     """
     planned = {
         Partition(each.topic, each.partition): (each.asked_for, _metadata(each))
@@ -91,7 +96,9 @@ def moved_on(
 
 
 def _metadata(each: Change) -> str | None:
-    """Return the metadata found at the source. Return None if the plan does not have it."""
+    """Return the metadata that the source had when the plan was made. Return None if the plan does
+    not say it.
+    """
     if each.clamp is Clamp.NO_PARTITION or each.target is None:
         return None
     return each.target.metadata

@@ -1,7 +1,7 @@
-"""The committed offsets of a group at a moment, computed from the tables of the day before.
+"""The committed offsets of a group at a moment, computed from the tables of an earlier day.
 
-These tables have the offsets at the end of that day. So only the events since then are read, not
-the whole history. ``base_day`` decides whether the result is the same.
+These tables have the offsets at the end of that day. So only the later events are read, not the
+whole history. ``base_day`` decides whether the tables can be used: the result must be the same.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from groupkeeper.pipeline.tables.versions import read_pointer, read_valid
 def group_from_day(
     spark: SparkSession, root: str, group: str, as_of_ms: int, topics: Collection[str] = ()
 ) -> Standing | None:
-    """Return the offsets of a group at a moment, from the tables of a day before it and the later
-    events. Return None if this needs the whole history.
+    """Return the offsets of a group at a moment, from the tables of an earlier day and the later
+    events. Return None if the offsets must be computed from the whole history instead.
     """
     lake = Lake(root)
     coverage, pointer = read_coverage(spark, lake), read_pointer(spark, lake)
@@ -62,7 +62,9 @@ def group_from_day(
 
 
 def _offsets(rows: Iterable[Any], topics: Collection[str]) -> dict[Partition, Committed]:
-    """Return the offsets after these changes, which are in order."""
+    """Return the offsets after these changes, of all topics or of the given ones. A later row
+    replaces an earlier row of the same partition.
+    """
     offsets: dict[Partition, Committed] = {}
     for row in rows:
         key = Partition(row["topic"], row["partition"])
@@ -76,9 +78,14 @@ def _offsets(rows: Iterable[Any], topics: Collection[str]) -> dict[Partition, Co
 def base_day(coverage: Coverage, pointer: Pointer, day: date) -> date | None:
     """Return the last day before ``day`` whose offsets can be used instead of the history (pure).
 
-    Return None in these cases: events are missing, something was imported, old tables were removed,
-    the tables are older than bronze, the clock was set back over the end of that day, or several
-    nodes used a store: the clocks of two nodes do not order their events.
+    Return None in these cases:
+
+    - events are missing, or something was imported
+    - old tables of gold were removed
+    - the tables of each earlier day are older than bronze
+    - the clock was set back over the end of the day
+    - a later snapshot has new information
+    - several nodes used a store, because the clocks of two nodes do not order their events
     """
     has_import = any(part.events and part.number < 0 for part in coverage.segments)
     if has_import or GOLD in pointer.since or coverage.gaps() or coverage.several_nodes():
@@ -99,8 +106,8 @@ def _is_current(coverage: Coverage, day: date, note: DayNote) -> bool:
 
 
 def _is_in_order(coverage: Coverage, base: date) -> bool:
-    """Return True if, in every store, the events after the day ``base`` have larger seqs than those
-    before, and no new snapshot was written after that day.
+    """Return True if ``base`` divides the events of every store by their seqs too: the events of
+    later days have larger seqs. Return False if a snapshot of a later day has new information.
     """
     stores = coverage.stores()
     last_seqs: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Migration of thousands of groups between coordinators: Spark tasks plan, apply and verify it.
+"""Migrates thousands of groups between coordinators. Spark tasks plan, apply and verify this.
 
-Each task opens its own clients and handles a slice of the groups. If a task cannot reach a server,
-its groups fail but the job does not, so Spark retries nothing by itself.
+Each task opens its own clients and handles a part of the groups. If a task cannot reach a server,
+it returns an error for each of its groups and does not fail, so Spark never repeats a task.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KNOWN_TYPES: Final = frozenset({"", "classic", "consumer"})
 
 
 class MigrationRoute(NamedTuple):
-    """Source and target, and the topics with another name at the target."""
+    """The source and the target of a migration, and the topics with another name at the target."""
 
     source: ClusterEndpoint
     target: ClusterEndpoint
@@ -58,7 +58,7 @@ class MigrationRoute(NamedTuple):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """The plan that a task made for one group, or the reason why there is none."""
+    """The plan that a task made for one group, or the reason why there is no plan."""
 
     group: GroupPlan | None = None
     """None if the group has no committed offset, or if ``error`` has the reason."""
@@ -72,7 +72,7 @@ class Migration(NamedTuple):
 
     plan: Plan
     empty: list[str]
-    """Groups without a committed offset, with nothing to move."""
+    """Groups without a committed offset. The plan does not have them."""
     active: list[str]
     """Groups with members at the source, whose offsets keep changing."""
     failed: dict[str, str]
@@ -134,8 +134,8 @@ def plan_migration(
 def run_plan(
     spark: SparkSession, target: ClusterEndpoint, plan: Plan, step: MigrationStep
 ) -> list[Outcome]:
-    """Run one step of a plan against its coordinator: check, apply or verify. It handles many
-    groups at a time.
+    """Run one step of a plan at ``target``: check, apply or verify. Return the outcome of each
+    group, sorted by group. Spark tasks handle the groups in parallel.
     """
     encoder = msgspec.json.Encoder()
     groups = [encoder.encode(each).decode() for each in plan.content.groups]
@@ -144,7 +144,9 @@ def run_plan(
 
 
 def source_drift(spark: SparkSession, source: ClusterEndpoint, plan: Plan) -> list[Outcome]:
-    """Return an outcome for each group: has it changed at its source since the plan was made?"""
+    """Return an outcome for each group. It is refused if its offsets at the source have changed
+    since the plan was made (``drift``).
+    """
     encoder = msgspec.json.Encoder()
     groups = [encoder.encode(each).decode() for each in plan.content.groups]
     task = partial(_source_task, source, plan.content.topics)
@@ -239,7 +241,10 @@ Told = TypeVar("Told", bound=msgspec.Struct)
 def _spread(
     spark: SparkSession, items: Sequence[str], task: Task, kind: type[Told]
 ) -> Iterator[Told]:
-    """Run a task over slices of the items; each slice is one list in one Spark task."""
+    """Divide the items among Spark tasks, call ``task`` once in each, and yield all results.
+
+    ``kind`` is the type of a result.
+    """
     if not items:
         return
     tasks = min(len(items), TASKS_A_CORE * spark.sparkContext.defaultParallelism)

@@ -1,12 +1,15 @@
 """Plans: changes of committed offsets (pure). Restore, migration and undo share this format.
 
-For each partition, a plan has two values: the one that it found (``current``) and the wanted one
-(``target``). So an apply can distinguish three kinds of changes: those that are done, those that
-are not, and those where another client has committed since. The undo is the same plan with
-``current`` and ``target`` exchanged.
+For each partition, a plan has two values: the offset when the plan was made (``current``), and the
+wanted offset (``target``). So when a plan is applied, three kinds of changes can be distinguished:
+done, not yet done, and those where another client has committed since. The undo of a plan is the
+same plan with ``current`` and ``target`` exchanged.
 
-A plan file is one JSON document. Its checksum covers everything else in it, and the plan's id is
-the beginning of the checksum. If a file was edited by hand, its checksum is wrong, and the file is
+The requested offset may lie outside the log of its partition. Then the target is the start or the
+end of the log: it is clamped.
+
+A plan file is one JSON document. Its checksum covers the whole plan, and the plan's id is the
+beginning of the checksum. If a file was edited by hand, its checksum is wrong, and the file is
 refused.
 """
 
@@ -47,10 +50,10 @@ class Committed(msgspec.Struct, frozen=True):
     metadata: str = ""
 
     def same_as(self, other: Committed) -> bool:
-        """Return True if both are equal.
+        """Return True if the offsets, the metadata and the leader epochs are equal.
 
         The leader epochs are compared only if both sides have one. A broker before 2.1 does not
-        send it, and some Kafka-compatible servers drop it.
+        send leader epochs, and some Kafka-compatible servers drop them.
         """
         epochs = {self.leader_epoch, other.leader_epoch} - {NO_LEADER_EPOCH}
         return self.offset == other.offset and self.metadata == other.metadata and len(epochs) <= 1
@@ -72,9 +75,9 @@ class Clamp(StrEnum):
     NONE = "none"
     """The target is the requested offset."""
     LOG_START = "log_start"
-    """The records before the log's start are deleted, so the target is the start."""
+    """The requested offset is before the start of the log, so the target is the start."""
     LOG_END = "log_end"
-    """The log is shorter than before, so the target is its end."""
+    """The requested offset is after the end of the log, so the target is the end."""
     NO_PARTITION = "no_partition"
     """The partition does not exist, so nothing is changed."""
 
@@ -88,10 +91,10 @@ class PlanKind(StrEnum):
 
 
 class State(StrEnum):
-    """The state of one partition during a run."""
+    """The state of one partition of a plan, given its present offset."""
 
     UNCHANGED = "unchanged"
-    """Nothing had to be changed."""
+    """The plan does not change the offset, and the offset is as planned."""
     PENDING = "pending"
     DONE = "done"
     DRIFTED = "drifted"
@@ -107,7 +110,8 @@ class Change(msgspec.Struct, frozen=True):
     target: Committed | None
     """None: no committed offset."""
     delta: int | None
-    """Target minus current; None if either is None. Negative: records are read again."""
+    """Target minus current; None if either is None. If it is negative, the consumers will read
+    records again."""
     clamp: Clamp = Clamp.NONE
     wanted: int | None = None
     """The requested offset, if the target differs from it."""
@@ -125,15 +129,13 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def asked_for(self) -> int | None:
-        """The requested offset, even if the target differs from it. None if no offset was
-        requested.
-        """
+        """The requested offset, also if the target was clamped. None if no offset was requested."""
         if self.clamp is Clamp.NONE:
             return None if self.target is None else self.target.offset
         return self.wanted
 
     def state(self, now: Committed | None) -> State:
-        """Return the state, given the coordinator's current value."""
+        """Return the state, given the present value ``now`` at the coordinator."""
         if _same(now, self.target):
             return State.DONE if self.changes else State.UNCHANGED
         return State.PENDING if _same(now, self.current) else State.DRIFTED
@@ -188,8 +190,8 @@ class Plan(msgspec.Struct, frozen=True):
         return f"groupkeeper-restore/{self.id}"
 
     def undo(self, created_ms: int) -> Plan:
-        """Return the plan that undoes this one exactly. Its targets are not clamped, even if the
-        log no longer has their records."""
+        """Return the plan that undoes this one exactly. Its targets are never clamped, so a target
+        may be an offset that the log no longer has."""
         groups = tuple(
             GroupPlan(each.group, tuple(one.undone() for one in each.changes))
             for each in self.content.groups
@@ -237,7 +239,9 @@ def sealed(content: Content) -> Plan:
 
 
 def decode(data: bytes) -> Plan:
-    """Read a plan file. Raises PlanError."""
+    """Return the plan in a file. Raises PlanError if the content is not a plan of this format, or
+    if its checksum is wrong.
+    """
     try:
         head = msgspec.json.decode(data, type=_Head)
         if head.format != FORMAT:
@@ -341,8 +345,8 @@ def _same(one: Committed | None, other: Committed | None) -> bool:
 
 
 def progress(plan: GroupPlan, now: Mapping[Partition, Committed]) -> dict[State, list[Change]]:
-    """Return the changes of a plan by their state, if ``now`` has the present offsets. Each state
-    is a key, even without changes.
+    """Return the changes of a plan by their state. ``now`` has the present offsets of the group.
+    Each state is a key, even without changes.
     """
     found: dict[State, list[Change]] = {state: [] for state in State}
     for each in plan.changes:
@@ -353,10 +357,11 @@ def progress(plan: GroupPlan, now: Mapping[Partition, Committed]) -> dict[State,
 def renamed(
     offsets: Mapping[Partition, Committed], topics: Mapping[str, str]
 ) -> dict[Partition, Committed]:
-    """Rename the topics of a source to those of a target; other topics keep their names.
+    """Return the offsets with renamed topics: ``topics`` maps names at the source to names at the
+    target. Other topics keep their names.
 
-    Leader epochs are dropped, since they mean nothing in another cluster. Raises ValueError if two
-    partitions would become one.
+    Leader epochs are dropped, because they mean nothing in another cluster. Raises ValueError if
+    two topics would get the same name.
     """
     found: dict[Partition, Committed] = {}
     for (topic, partition), committed in offsets.items():

@@ -1,6 +1,4 @@
-"""The committed offsets of a group at an earlier moment, for a restore plan. Spark computes
-them.
-"""
+"""Computes the committed offsets of a group at an earlier moment with Spark, for a restore plan."""
 
 from __future__ import annotations
 
@@ -43,8 +41,9 @@ def events_of_log(
 ) -> DataFrame:
     """Read the events of the sealed segments in a local folder, each once.
 
-    Damaged segments are left out. If an older copy replaced the store, the events that the copy
-    does not have are left out too.
+    ``lacking`` has the problem of each missing or damaged segment, by path. These segments are left
+    out. If an older copy replaced the store, the events that the copy does not have are left out
+    too.
     """
     coverage = coverage_of_log(log_dir, lacking)
     paths = map(str, right_segments(log_dir, lacking))
@@ -53,7 +52,7 @@ def events_of_log(
 
 
 def coverage_of_lake(spark: SparkSession, root: str) -> Coverage:
-    """Return the coverage of bronze: which segments it has, and so which events are missing."""
+    """Return which events bronze has, and which are missing, for the tables below ``root``."""
     return read_coverage(spark, Lake(root))
 
 
@@ -65,7 +64,8 @@ def events_of_lake(spark: SparkSession, root: str) -> DataFrame:
 def require_whole(events: DataFrame, coverage: Coverage, as_of_ms: int, place: object) -> None:
     """Raise IncompleteHistory if events from before a moment are missing in any log.
 
-    All logs must be complete, because nobody knows the group of a missing event.
+    All logs must be complete, because the group of a missing event is unknown. ``place`` names the
+    history in the message.
     """
     if not coverage.gaps():
         return
@@ -86,10 +86,11 @@ def group_as_of(
 ) -> Standing:
     """Return the offsets that a group had at a moment, of all topics or of the given ones.
 
-    The group may be in several stores, for example because it was imported from Kafka. Then the
-    store with its last change before the moment counts. ``lacks_events`` is True if events are
-    missing that may have changed the group. ``chains`` maps each log to its chain, if several nodes
-    used a store (``Coverage.chains``). Raises RestoreError if no store has the group.
+    The group may be in several stores, for example because it was imported from Kafka. Then only
+    the store with the last change of the group before the moment counts. ``lacks_events`` must be
+    True if missing events may have changed the group. ``chains`` is needed if several nodes used a
+    store: it maps each log to the first log of its node (``Coverage.chains``). Raises RestoreError
+    if no store has a change of the group before the moment.
     """
     changes = offset_changes(events.where(F.col("group") == group))
     is_before = F.col("ts_ms") <= as_of_ms
@@ -128,9 +129,11 @@ def group_as_of(
 def _between_chains(
     events: DataFrame, before: DataFrame, chains: Mapping[str, str], as_of_ms: int
 ) -> frozenset[Partition]:
-    """Return the partitions of a group whose last change is unknown: one node has only a snapshot
-    with a change of them, and a change of another node may be earlier or later. ``events`` has the
-    events of the group in one store, ``before`` its changes before the moment.
+    """Return the partitions of a group whose last change is unknown because several nodes changed
+    them (``unknown_between_logs``).
+
+    ``events`` has the events of the group in one store, and ``before`` the changes of the group
+    before the moment.
     """
     if len(set(chains.values())) < 2:
         return frozenset()
@@ -150,10 +153,11 @@ def _between_chains(
 
 
 def _is_cut_off() -> Column:
-    """Return True if earlier changes of this partition may be missing.
+    """Return a column that is true for a change before which changes of the same partition may be
+    missing.
 
-    This is so for the first known change in an import, because Kafka's compaction may have removed
-    the earlier ones. The first known change may also be a tombstone.
+    This is so for the first known change in an import, which may be a tombstone: Kafka's compaction
+    may have removed earlier changes.
     """
     is_first_commit = (F.col("kind") == "commit") & F.col("previous_offset").isNull()
     return is_first_commit | F.col("offset").isNull()

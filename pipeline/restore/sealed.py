@@ -1,4 +1,4 @@
-"""The events in the sealed segments of a local folder. Plain Python, no Spark."""
+"""Finds the undamaged segments of a local folder, and which events are missing, without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ NONE_LACKING: Final[Mapping[str, str]] = {}
 
 
 def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) -> Coverage:
-    """Return the coverage of a local folder, from the names of its sealed segments.
+    """Return which events a local folder has, and which are missing. The names of the segments have
+    their seqs.
 
     ``lacking`` has the problem of each missing or damaged segment, by path.
     """
@@ -54,8 +55,8 @@ def _held(path: Path) -> HeldSegment | None:
 
 
 def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegment]:
-    """Add the store of each segment, and the previous log to the first segment of each log, if the
-    segment names it.
+    """Return the segments with the name of their store. The first segment of each log also gets the
+    fields of its ``log_started``, such as the previous log, if it has this event.
     """
     manifest = ManifestLines()
     with suppress(FileNotFoundError):
@@ -77,7 +78,9 @@ def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegme
 
 
 def _begin(path: Path) -> dict[str, Any]:
-    """Return the event that begins a log, if this segment has it; otherwise an empty one."""
+    """Return the event ``log_started`` of a segment. Return an empty dictionary if the segment does
+    not begin with it, or cannot be read.
+    """
     with suppress(OSError, EOFError, zlib.error, ValueError), gzip.open(path) as lines:
         event: dict[str, Any] = json.loads(lines.readline())
         if event.get("kind") == LOG_STARTED:

@@ -1,8 +1,7 @@
-"""The committed offsets of a group at a moment, or the reason why they are unknown. Plain Python,
-no Spark.
+"""The committed offsets of a group at a moment, or the reason why they are unknown, without Spark.
 
-``GroupHistory`` computes them from single events. ``restore`` computes the same with Spark, for
-tables and for many groups at once. A test checks that both give the same result.
+``GroupHistory`` computes the offsets from single events. ``pipeline.restore.restore`` computes the
+same with Spark, from tables. A test checks that both have the same result.
 """
 
 from __future__ import annotations
@@ -51,10 +50,11 @@ class Standing(NamedTuple):
     unknown: frozenset[Partition] = frozenset()
     """Partitions of the group whose offset at that moment is unknown."""
     named: frozenset[Partition] | None = None
-    """If events are missing or do not count, the partitions that the others name: of all other
-    partitions, nothing is known. None if all events of the group count."""
+    """The partitions with a known change, if some events of the group are missing or do not count.
+    Then nothing is known of any other partition. None if all events of the group count."""
     other_stores: int = 0
-    """The number of other stores with changes of the group before the moment. They do not count."""
+    """The number of other stores with changes of the group before the moment. These changes do not
+    count."""
 
 
 class KnownChanges(NamedTuple):
@@ -106,9 +106,10 @@ and the partition in the event."""
 
 
 class LogSnapshot(NamedTuple):
-    """The offsets of one log as they were after events that are now deleted.
+    """The partitions in a snapshot of one log. A snapshot has the offsets after deleted events.
 
-    ``epoch`` is the epoch of the last deleted event. A single offset may be from a lower epoch.
+    ``epoch`` is the lease epoch of the last deleted event. A single offset may be from a lower
+    epoch.
     """
 
     log: str
@@ -118,8 +119,8 @@ class LogSnapshot(NamedTuple):
 
 
 def log_snapshot(log: str, event: Any) -> LogSnapshot:
-    """Return what an ``offset_snapshot`` of a log means for other logs. ``event`` is a mapping, or
-    a row of Spark.
+    """Return the partitions and the epoch of an event ``offset_snapshot``. The event is a mapping,
+    or a row of Spark.
     """
     named = [*(event["topics"] or ()), *(event["lost"] or ())]
     partitions = frozenset(
@@ -129,14 +130,16 @@ def log_snapshot(log: str, event: Any) -> LogSnapshot:
 
 
 EpochsByLog: TypeAlias = Mapping[Partition, Mapping[str, int]]
-"""For each partition the epoch of its last change in each log, without snapshots."""
+"""For each partition, the lease epoch of its last change in each log, without snapshots."""
 
 
 def unknown_between_logs(
     snapshots: Sequence[LogSnapshot], changes: EpochsByLog, as_of_ms: int
 ) -> Iterator[Partition]:
-    """Yield the partitions whose last change is unknown. One log has only a snapshot with a change
-    of them, and a change in another log of the same store may be earlier or later.
+    """Yield the partitions of a store with several nodes' logs whose last change is unknown.
+
+    This happens if one log has the partition only in a snapshot, so that the lease epoch of the
+    offset is not known exactly. A change in another log may then be earlier or later.
     """
     logs = {each for epochs in changes.values() for each in epochs}
     logs |= {each.log for each in snapshots}
@@ -166,8 +169,8 @@ class _OfStore:
 
 
 class GroupHistory:
-    """The offsets of one group at a moment, from its events in any order. Repeated events do not
-    matter.
+    """Computes the offsets of one group at a moment. ``add`` accepts the events of the group in any
+    order, and repeated events change nothing.
     """
 
     def __init__(self, group: str, as_of_ms: int) -> None:
@@ -181,8 +184,8 @@ class GroupHistory:
         """True if events are missing that may have changed the group."""
 
     def add(self, store: str, event: Mapping[str, Any], log: str = "") -> None:
-        """Apply an event of the group, if it changes offsets. ``log`` names its log if the store
-        has several.
+        """Add an event of the group. Events that change no offset are ignored. If the store has
+        several logs, ``log`` is the one of this event.
         """
         kind, ts_ms = event["kind"], event["ts_ms"]
         if kind == SNAPSHOT_KIND:
@@ -212,9 +215,9 @@ class GroupHistory:
     def standing(self, last_ts_ms: Callable[[str], int], topics: Collection[str] = ()) -> Standing:
         """Return the offsets, of all topics or of the given ones.
 
-        If several stores have the group, the one with the last change before the moment counts.
-        ``last_ts_ms`` is a function that returns the time of a store's newest event. Raises
-        RestoreError if no store has the group.
+        If several stores have the group, only the store with the last change before the moment
+        counts. ``last_ts_ms`` is called with this store, and returns the time of its newest event.
+        Raises RestoreError if no store has a change of the group before the moment.
         """
         knowing = [
             (of_store.at_ms, store)
@@ -245,7 +248,7 @@ def _earlier(ts_ms: int, known: int | None) -> int:
 
 
 def _changes(event: Mapping[str, Any]) -> Iterator[tuple[_Order, Partition, Mapping[str, Any]]]:
-    """Return each partition of an event. If a request names one twice, the later value counts."""
+    """Yield each partition of an event, with the order and the values of its change."""
     for in_event, topic in enumerate(event["topics"] or ()):
         for in_topic, row in enumerate(topic["partitions"]):
             order = event["lease_epoch"], event["seq"], in_event, in_topic
@@ -257,10 +260,10 @@ def _committed(row: Mapping[str, Any]) -> Committed:
 
 
 def _is_cut_off(kind: str, row: Mapping[str, Any]) -> bool:
-    """Return True for a change before which earlier changes of its partition may be missing.
+    """Return True for a change before which changes of the same partition may be missing.
 
-    This is so for the first known change in an import: Kafka's compaction may have removed earlier
-    ones. The first known change may also be a tombstone.
+    This is so for the first known change in an import, which may be a tombstone: Kafka's compaction
+    may have removed earlier changes.
     """
     is_first_commit = kind == "commit" and row.get("previous_offset") is None
     return is_first_commit or row.get("offset") is None

@@ -45,7 +45,7 @@ def frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
 
 
 def by_day(rows: pa.Table) -> Iterator[tuple[date, pa.Table]]:
-    """Yield each day and its rows, without the column of the day. Rows without a day are left out."""
+    """Yield each day with its rows, without the column ``dt``. Rows without a day are left out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
