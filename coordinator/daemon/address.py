@@ -16,8 +16,8 @@ class HostPort(NamedTuple):
 
 
 def parse_address(text: str) -> HostPort:
-    """Parse ``HOST:PORT`` or ``[IPV6]:PORT``; port 0 lets the system choose one. Raises
-    ValueError.
+    """Return the address in ``HOST:PORT`` or ``[IPV6]:PORT``. Port 0 lets the system choose one.
+    Raises ValueError for any other text.
     """
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):

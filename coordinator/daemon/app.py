@@ -237,7 +237,8 @@ class Daemon:
     async def run(self) -> None:
         """Start, serve until a signal, and drain.
 
-        Raises StartFailed, and CannotGoOn if another process has taken the store.
+        Raises StartFailed if the start fails, and CannotGoOn if another process has taken the
+        store.
         """
         self._handle_signals()
         self._web.start()

@@ -95,8 +95,8 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _wrong_types(content: Mapping[str, Any], file: Path | None) -> Iterator[str]:
-    """Yield a problem for each value of a wrong type, such as "7" for 7. A file has types, the
-    environment has none.
+    """Yield a problem for each value of a wrong type, such as "7" for 7. Only the file is checked,
+    because values of the environment have no types.
     """
     for section, keys in content.items():
         model = type(Settings.model_fields[section].default)

@@ -166,7 +166,9 @@ def _storage_sources(
 
 
 def _round_trips(stats: dict[str, float]) -> Series:
-    """Return how often each call was sent to the server of the store. Most stores have none."""
+    """Return how often each call was sent to the server of the store, by call. Empty if the store
+    has no such counts.
+    """
     return {
         (key.removeprefix(ROUND_TRIPS),): count
         for key, count in stats.items()

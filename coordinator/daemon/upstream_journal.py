@@ -34,7 +34,7 @@ TIMEOUT_S: Final = 30.0
 
 
 class UpstreamJournal:
-    """The journal of a gateway."""
+    """Opens and stops the journal of a gateway, and routes requests to it."""
 
     def __init__(
         self,

@@ -28,7 +28,8 @@ def get_assignor(name: str) -> PartitionAssignor:
     """Return the assignor of that name, ours or another distribution's.
 
     Only the entry point of that name is imported, so a broken plugin does not affect other names.
-    Our own assignors come first: an installed package must not change what ``range`` means.
+    Our own assignors come first: an installed package must not change what ``range`` means. Raises
+    UnknownAssignorError if there is no such assignor, and AssignorPluginError if it cannot be used.
     """
     if name in ASSIGNORS:
         return ASSIGNORS[name]

@@ -62,8 +62,8 @@ MAX_ROUTED_GROUPS: Final = 100_000
 than the rest of a heartbeat."""
 
 MAX_ROUTED_CHARS: Final = 128
-"""Longer ids are not cached, but hashed each time. With up to 4 bytes for a character, the cached
-ids need at most 65 MB."""
+"""The longest id that is cached. Longer ids are hashed each time. With up to 4 bytes for a
+character, the cached ids need at most 65 MB."""
 
 
 class BareCoordinator:
@@ -205,8 +205,8 @@ class BareCoordinator:
         return self._owner.next_deadline()
 
     async def clock_moved(self) -> None:
-        """Expire everything that is due. A host calls this after it moved its own clock. Returns
-        when the changes are durable.
+        """Expire every deadline that is due. A host calls this after it moved its own clock.
+        Returns when the changes are durable.
         """
         await self._owner.clock_moved()
 

@@ -59,7 +59,7 @@ LISTED_AT_ONCE: Final = 100
 
 
 class GroupCoordinator(BareCoordinator):
-    """Groups and offsets over a storage, for a host: a method for each of its requests."""
+    """Groups and offsets over a storage, for a host. Each kind of request has a method."""
 
     async def join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
         """Enter a group or its next generation. Waits for the end of the join phase."""

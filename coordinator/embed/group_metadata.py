@@ -48,7 +48,8 @@ class MemberMetadata:
     subscription: list[str]
     """The subscribed topics; empty if the bytes are not a consumer's."""
     assignment: ConsumerAssignment | None
-    """None if there is no assignment, or if its bytes are not a consumer's."""
+    """The member's partitions; None if there is no assignment, or if its bytes are not a
+    consumer's."""
     owned_partitions: dict[str, list[int]]
     """The partitions, by topic, that the member said it owned when it joined."""
     protocol_metadata: bytes

@@ -24,7 +24,7 @@ GROUP_OPERATIONS = 3400
 """All rights on a group: READ 3, DELETE 6, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11."""
 
 NO_OPERATIONS = -(2**31)
-"""The answer for a request that did not ask for operations."""
+"""The value in an answer if the request did not ask for the authorized operations."""
 
 
 def endpoint(exchange: Exchange, services: Services) -> Endpoint:

@@ -68,8 +68,8 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _read_steady(exchange: Exchange) -> ConsumerGroupHeartbeat | None:
-    """Read a heartbeat in which the member states no change. Return None for any other
-    heartbeat.
+    """Return the request of a heartbeat in which the member states no change. Return None for any
+    other heartbeat.
     """
     read = read_steady_heartbeat(exchange.version, exchange.frame, exchange.body_at)
     if read is None:

@@ -217,7 +217,8 @@ class Exchange:
         return entity
 
     def write(self, **values: Any) -> bytes:
-        """Return the reply in the version of the request. ``values`` has the values of its fields.
+        """Return the reply in the version of the request. ``values`` has the values of the reply's
+        fields.
 
         Fields that this version does not have are left out.
         """
@@ -234,8 +235,8 @@ class Exchange:
         """Detach the exchange from its closed connection, so that neither keeps the other in
         memory.
 
-        The core may still answer a detached exchange, because it keeps the ticket of a parked join
-        as long as its member. The answer is discarded.
+        The core may still answer a detached exchange, because the core keeps the ticket of a parked
+        join as long as the member exists. The answer is discarded.
         """
         on_closed, self.on_closed = self.on_closed, None
         if on_closed is not None:

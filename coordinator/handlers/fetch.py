@@ -117,7 +117,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked], list[_Asked]]:
     """Return the known partitions and the missing ones, each once. If the request names a partition
-    twice, it keeps its first position, with the values of its last entry.
+    twice, this partition has its first position and the values of its last entry.
     """
     by_id = version >= TOPIC_IDS
     asked: dict[tuple[tuple[str, str], int], _Asked] = {}
@@ -206,7 +206,7 @@ def _stumbles(missing: list[_Asked], version: int) -> bool:
 
 def _render_refused(wire: Any, exchange: Exchange) -> bytes:
     """Return the answer that Kafka sends when it fails (FetchRequest.getErrorResponse). Below
-    version 13 it repeats each partition of the request.
+    version 13 the answer repeats each partition of the request.
     """
     version, error = exchange.version, ErrorCode.UNKNOWN_SERVER_ERROR
     exchange.error = error

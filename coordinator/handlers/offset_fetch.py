@@ -113,8 +113,9 @@ def _submit_many(
 def render_stored(
     result: OffsetFetchResult, exchange: Exchange, services: Services
 ) -> bytes | None:
-    """Return the answer with all offsets of one group. If it is large, return None: it is then
-    rendered over several turns of the loop and sent.
+    """Render all offsets of one group (``StoredTopics``) in slices, over several turns of the loop
+    if there are many. Then send the reply, and return None. Any other result is rendered and
+    returned at once.
     """
     topics = result.topics
     if not isinstance(topics, StoredTopics):

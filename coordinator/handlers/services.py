@@ -107,8 +107,8 @@ class Services:
     """The most elements in all arrays of one request. An element that blocks the loop for longer
     than an offset counts as several (``exchange``)."""
     max_reply_bytes: int = 67_108_864
-    """The longest reply. A longer one closes its connection. A request that names the same large
-    group thousands of times asks for more than any client can use."""
+    """The longest reply. A longer one closes its connection. Without this limit, a request that
+    names one large group thousands of times would get a reply that no client can use."""
     unknown_topics: UnknownTopicLog = field(default_factory=UnknownTopicLog)
     new_topic_id: Callable[[], str] = mint_topic_id
     mint: Callable[[], uuid.UUID] = uuid.uuid4

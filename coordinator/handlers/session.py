@@ -41,8 +41,8 @@ class Session:
         """Called when the connection has ended."""
 
     def named(self, client_id: str | None) -> Client:
-        """Return the sender of a request with this client id. The result is cached unless the id is
-        long, because the next request usually has the same client id.
+        """Return the sender of a request with this client id. The sender is also kept in
+        ``client``, because the next request usually has the same client id.
         """
         client = self.client = Client(client_id or "", self.client_host, self.principal)
         if len(client.client_id) > MAX_KEPT_CHARS:

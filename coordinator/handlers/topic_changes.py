@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_NEW_PARTITIONS: Final = 10_000
 """The most new partitions in one request. Kafka has the same limit (MAX_PARTITIONS_PER_BATCH), and
-the same one for the records that it writes for the request."""
+applies it also to the number of records that it writes for the request."""
 
 
 def refusal(name: str | None, error: ErrorCode, message: str, topic_id: str = "") -> TopicChange:

@@ -101,7 +101,7 @@ class Listings:
 class Listing:
     """One listing of the groups of all shards.
 
-    At the first question, each shard fixes its list of groups. A group that exists during the whole
+    Each shard fixes its list of groups when it is first asked. A group that exists during the whole
     listing is listed, and no group is listed twice.
     """
 
