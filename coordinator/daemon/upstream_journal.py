@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.2
 """How often to look whether the journal can be opened."""
 TIMEOUT_S: Final = 30.0
-"""How long the journal waits for an answer of a broker. The broker itself limits a Produce to
-10 s."""
+"""How long the journal waits for an answer of a broker. A Produce may take 10 s in the broker."""
 
 
 class UpstreamJournal:
