@@ -21,8 +21,8 @@ many."""
 
 
 class EndSampler:
-    """Writes the ends that changed since the last sample. After a load, it writes all ends
-    above 0.
+    """Writes events with the ends that changed since the last sample. After a load of a shard, it
+    writes all ends above 0.
     """
 
     def __init__(

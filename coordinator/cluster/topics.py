@@ -2,9 +2,9 @@
 
 See docs/design.md#static-mode. Topics are records in the cluster shard; this module has only the
 durable ones. In static mode an end is the largest offset that a group ever committed, or that the
-config names. It only grows, when an append is durable, and is deleted with its topic. In gateway
-mode the upstream reports the end of each partition that has a committed offset (``observe_ends``).
-The runtime calls this module, and this module does not import the runtime.
+config names. The end only grows, after an append is durable, and is deleted with its topic. In
+gateway mode the upstream reports the end of each partition that has a committed offset
+(``observe_ends``). The runtime calls this module, and this module does not import the runtime.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Topics:
     # --- For handlers -----------------------------------------------------------------------------
 
     def end_offset(self, topic_id: str, partition: int) -> int:
-        """Return the partition's end: ListOffsets LATEST, and the high watermark of Fetch."""
+        """Return the end of a partition, for ListOffsets (LATEST) and Fetch (high watermark)."""
         end = self._ends.get(topic_id, {}).get(partition, 0)
         info = self.image.by_id.get(topic_id)
         configured = self._configured.get(info.name) if info is not None else None
@@ -177,7 +177,7 @@ class Topics:
                 self._observed_ends.setdefault(topic_id, {})[partition] = end
 
     def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:
-        """Raise the ends to those of a loaded shard. No end is ever lowered."""
+        """Raise the ends that are below those in ``found``. No end is ever lowered."""
         for (topic_id, partition), end in found.items():
             if topic_id in self.image.by_id:
                 ends = self._ends.setdefault(topic_id, {})

@@ -1,4 +1,6 @@
-"""Marks the adoption of groups from the upstream (docs/design.md#adoption). Not a Kafka API."""
+"""Requests about the adoption of groups: the copy of their offsets from the upstream cluster
+(docs/design.md#adoption). These are no Kafka APIs.
+"""
 
 from __future__ import annotations
 

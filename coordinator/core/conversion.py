@@ -300,9 +300,9 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     """Convert a consumer group in which only classic members are left
     (docs/spec/migration.md#downgrade). Return True if it was converted.
 
-    ``by_replacement`` is True if a classic member took the place of a static one, and the target is
-    up to date. If in addition no member waits for a partition, the members continue with this
-    target. In all other cases a rebalance begins.
+    ``by_replacement`` is True if a classic member took the place of a static member of the consumer
+    protocol, and the target is up to date. If in addition no member waits for a partition, the
+    members continue with this target. In all other cases a rebalance begins.
     """
     assert isinstance(group, ConsumerGroup), "only those have members of both protocols"
     members = group.members.values()

@@ -1,5 +1,5 @@
-"""Deadlines as data (docs/design.md#deadlines). Moving or clearing one is an assignment: there is
-no timer to cancel.
+"""Deadlines as data (docs/design.md#deadlines). To move or clear a deadline, a field is set: there
+is no timer to cancel.
 
 Every deadline has at most one valid entry in a heap. If a deadline is moved to a later time, its
 entry stays unchanged. When the entry reaches the top of the heap, it is put back at its new time.

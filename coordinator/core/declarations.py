@@ -1,7 +1,7 @@
 """The base classes of requests to a shard and of their results.
 
 Each type in ``requests`` declares, by class attributes, how the runtime must treat its requests. So
-the runtime does not know the single types. How to add a request: docs/how-to/add-an-api.md.
+the runtime needs no code for single types. How to add a request: docs/how-to/add-an-api.md.
 """
 
 # A class attribute that overrides a declaration is never assigned again.
@@ -32,8 +32,8 @@ class AnyResult(msgspec.Struct, frozen=True):
     error: ErrorCode
 
     def replaced(self, code: ErrorCode, loads_again: bool) -> Self:
-        """Return the answer to send instead of this one. Used if the shard is dropped before this
-        one is sent. ``loads_again``: this process will load the shard again.
+        """Return the answer to send instead of this one, if the shard is dropped before this one is
+        sent. ``loads_again`` is True if this process will load the shard again.
         """
         return type(self)(code)
 
@@ -54,8 +54,9 @@ class AnyRequest(msgspec.Struct, frozen=True):
     """The rule that finds the shard. If the request is not about one group, ``group_id`` is a class
     attribute with the value None."""
     parks: ClassVar[bool]
-    """True if the answer may come in a later step. A type that never parks must have its own type
-    of result."""
+    """True if the answer may come in a later step. A type that parks and one that does not must
+    have different types of results.
+    """
     reads: ClassVar[bool]
     """True if the request writes nothing, and its step answers no other request."""
     waits: ClassVar[bool]

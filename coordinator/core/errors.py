@@ -85,8 +85,8 @@ class ErrorCode(IntEnum):
         return self
 
     def replaced(self, code: ErrorCode, loads_again: bool) -> ErrorCode:
-        """Return the answer to send instead of this one. Used if the shard is dropped before this
-        one is sent. ``loads_again``: this process will load the shard again.
+        """Return the answer to send instead of this one, if the shard is dropped before this one is
+        sent. ``loads_again`` is True if this process will load the shard again.
         """
         return code
 

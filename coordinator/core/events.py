@@ -115,8 +115,8 @@ class MemberLeave(_Event, frozen=True, kw_only=True, tag="member_leave"):
 
 
 class MemberEvicted(_Event, frozen=True, kw_only=True, tag="member_evicted"):
-    """The coordinator removed a member: ``session_timeout``, ``join_timeout``, ``sync_timeout``,
-    ``rebalance_timeout``, ``new_member_timeout`` or ``group_max_size``.
+    """The coordinator removed a member. ``reason`` is ``session_timeout``, ``join_timeout``,
+    ``sync_timeout``, ``rebalance_timeout``, ``new_member_timeout`` or ``group_max_size``.
     """
 
     reason: str
@@ -215,7 +215,7 @@ class GroupCreated(_Event, frozen=True, kw_only=True, tag="group_created"):
 
 
 class GroupDeleted(_Event, frozen=True, kw_only=True, tag="group_deleted"):
-    """A group was deleted: it ``expired``, or an administrator ``deleted`` it."""
+    """A group was deleted. ``reason`` is ``expired``, or ``deleted`` if an administrator did it."""
 
     reason: str
     offsets: int = 0

@@ -9,8 +9,8 @@ class GroupType(StrEnum):
     """Type of a group: who assigns its partitions. Spelled as in the answer to ListGroups."""
 
     CLASSIC = "classic"
-    """The leader assigns, which is a member (JoinGroup, SyncGroup). A group that only has offsets
-    is classic.
+    """One member, the leader, assigns (JoinGroup, SyncGroup). A group that only has offsets is
+    classic.
     """
     CONSUMER = "consumer"
     """The coordinator assigns (ConsumerGroupHeartbeat)."""

@@ -62,7 +62,7 @@ class CoreLimits:
     """The most different patterns of the members of one group. Members that share their work
     usually have the same one. All patterns are resolved together, and stored with their topics."""
     max_groups: int = number(1_000_000, least=1)
-    """Groups of all shards together. One group costs about 2 KB. Loaded groups are always
+    """The most groups of all shards together. One group costs about 2 KB. Loaded groups are always
     served.
     """
     max_metadata_bytes: int = number(MAX_METADATA_BYTES, least=0)
@@ -77,22 +77,22 @@ class CoreLimits:
     offsets_retention_ms: int = number(7 * 24 * 60 * 60 * 1000, least=1)
     retention_check_interval_ms: int = number(600_000, least=1)
     max_partitions: int = number(100_000, least=0)
-    """Partitions of all topics in static mode. Metadata lists every one."""
+    """The most partitions of all topics in static mode. Metadata lists every one."""
     max_configured_groups: int = number(10_000, least=0)
-    """Groups with configs of their own.
+    """The most groups with configs of their own.
 
     All are read at every start, and one ListConfigResources lists them all. For more groups than
     this, change the daemon's default instead.
     """
     max_remembered_groups: int = number(0, least=0)
-    """Deleted groups of one shard that are remembered, so that they are not adopted again from the
+    """The most deleted groups that one shard remembers, so that they are not adopted again from the
     upstream (docs/design.md#adoption). If there are more, the oldest is forgotten. An id of more
     than 128 characters counts as several. 0 except in gateway mode.
 
     One costs about 200 bytes of memory and is read at every start.
     """
     max_group_bytes: int = number(64 * 1024 * 1024, least=1)
-    """Saved size of one group: its offsets with their metadata, and its members.
+    """The largest saved size of one group: its offsets with their metadata, and its members.
 
     A group is held in memory as a whole and read at every start. 64 MiB are 100,000 partitions with
     500 bytes of metadata each. Only requests that would exceed the limit are refused.

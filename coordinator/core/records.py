@@ -61,8 +61,8 @@ class GroupRemoved(msgspec.Struct, frozen=True, tag="group_removed", tag_field="
 CommittedPartition: TypeAlias = tuple[int, int, int, int, str]
 """(partition, offset, previous offset, leader epoch, metadata): one partition of a commit.
 
-The previous offset is the one that this commit replaces; -1 if there was none. It is a bare tuple
-because a commit makes many, and each is read several times.
+The previous offset is the one that this commit replaces; -1 if there was none. It is a bare tuple,
+because a commit has many of them and each is read several times.
 """
 
 
@@ -230,7 +230,8 @@ class TopicRemoved(msgspec.Struct, frozen=True, gc=False, tag="topic_removed", t
 class GroupConfigs(msgspec.Struct, frozen=True, gc=False, tag="group_configs", tag_field="record"):
     """Sets all configs of a group, or clears them if there are none. Key: group id.
 
-    Stored in the cluster shard (-1): configs outlive their group, and may be set before it exists.
+    Stored in the cluster shard (-1): configs outlive their group, and may be set before the group
+    exists.
     """
 
     group_id: str
@@ -251,8 +252,8 @@ class ListenerPort(msgspec.Struct, frozen=True, gc=False, tag="listener_port", t
 PendingPartition: TypeAlias = tuple[int, int, int, str, bool]
 """(partition, offset, leader epoch, metadata, is overtaken): one pending offset.
 
-A later commit of the partition overtakes it. It then has no effect when its transaction commits,
-but the partition stays unstable until the transaction ends.
+A later commit of the partition overtakes the offset. An overtaken offset has no effect when its
+transaction commits, but the partition stays unstable until the transaction ends.
 """
 
 

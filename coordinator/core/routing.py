@@ -22,8 +22,8 @@ def java_hash(text: str) -> int:
 
 
 def shard_of(group_id: str, shards: int) -> int:
-    """Return the shard of a group. The least 32-bit integer has no absolute value, so it counts as
-    0, as in Kafka's ``Utils.abs``.
+    """Return the shard of a group. If the hash is the least 32-bit integer, which has no absolute
+    value, the shard is 0, as in Kafka's ``Utils.abs``.
     """
     value = java_hash(group_id)
     return 0 if value == _INT_MIN else abs(value) % shards

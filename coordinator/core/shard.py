@@ -40,8 +40,9 @@ MAX_EXPIRIES_PER_STEP = 256
 blocked."""
 
 MAX_ITEMS_PER_STEP = 50_000
-"""The most topics and partitions that the deadlines of one step examine, unless the first one alone
-has more. 50,000 take 40 ms."""
+"""The most topics and partitions that the deadlines of one step examine, unless the first deadline
+alone has more. 50,000 take 40 ms.
+"""
 
 HANDLED_IN: Final = (
     adoption,
@@ -230,8 +231,8 @@ class Shard(ShardState):
     # --- called by the owner of the shard ---
 
     def lacks_topic_ids(self, topics: Mapping[str, object]) -> bool:
-        """Return whether offsets may be stored without a topic id for the name of one of these
-        topics. These offsets must get the id.
+        """Return whether offsets of these topics (by name) may be stored without a topic id, which
+        they must then get.
         """
         return self.are_topics_stored and not self.names_without_id.isdisjoint(topics)
 

@@ -89,10 +89,12 @@ class ShardState:
         self.pendings = Pendings()
         """The offsets of open transactions. Always empty in static mode."""
         self.adoptions = Adoptions()
-        """Which groups are not adopted, or not completely. Always empty in static mode."""
+        """The marks of groups whose adoption from the upstream has begun, or must not begin. Always
+        empty in static mode.
+        """
         self.offsets_held = 0
-        """Committed offsets of all groups, counted in ``apply`` so that a scrape need not iterate
-        over them.
+        """Committed offsets of all groups, counted in ``apply`` so that a scrape of metrics need
+        not iterate over them.
         """
         self.overrides: Mapping[str, GroupOverrides] = {}
         """The configs of single groups. All other groups follow ``limits``."""

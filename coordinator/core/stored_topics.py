@@ -82,7 +82,7 @@ class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
         *,
         by_id: bool,
     ) -> None:
-        """Copy the stored offsets. With ``by_id``, copy only those of topics that exist."""
+        """Copy the stored offsets. With ``by_id``, copy only the offsets of topics that exist."""
         self._unstable = {name: frozenset(numbers) for name, numbers in (unstable or {}).items()}
         # Three lists instead of one of tuples: the garbage collector walks 100,000 fewer objects.
         self._names: list[str] = []

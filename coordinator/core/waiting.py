@@ -1,4 +1,4 @@
-"""The members and topics that a rebalance waits for, as ``group describe`` shows them."""
+"""The members that a rebalance waits for, as ``group describe`` shows them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class AwaitedMember(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """The members and topics that a group waits for. Times are wall-clock milliseconds, or None if
-    the group does not wait.
+    """The members that a group waits for, since when and until when. Times are wall-clock
+    milliseconds, or None if the group does not wait.
     """
 
     awaited: tuple[AwaitedMember, ...]

@@ -20,7 +20,9 @@ class Flow:
         members: Sequence[Sequence[int]],
         owned: Sequence[Mapping[int, int]],
     ) -> None:
-        """Start with the members of each pool, and how many of its partitions each of them owns."""
+        """Start with the members of each pool, and how many partitions of the pool each member
+        owns.
+        """
         self.members = members
         self.owned = owned
         self.held = [

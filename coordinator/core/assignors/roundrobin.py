@@ -27,9 +27,7 @@ class RoundRobinAssignor:
     def assign(
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Deal the partitions in turn. Each topic begins with the member after the last one dealt
-        to.
-        """
+        """Deal the partitions in turn. A new topic does not start again with the first member."""
         topics = topics_by_member(members)
         subscribers = subscribers_by_topic(topics)
         position_of = {member_id: position for position, member_id in enumerate(topics)}

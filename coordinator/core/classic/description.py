@@ -70,7 +70,7 @@ def _description(group: ClassicGroup, waiting: Waiting | None) -> DescribeGroupR
 
 
 def _waiting(group: ClassicGroup, now: Now) -> Waiting:
-    """Return the members and the topics that the group waits for, since when, and until when."""
+    """Return the members that the group waits for, since when and until when, and its topics."""
     awaited: list[ClassicMember] = []
     handed_out: list[str] = []
     until_at: int | None = None

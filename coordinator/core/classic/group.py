@@ -74,7 +74,7 @@ class ClassicGroup(Group):
     members: dict[str, ClassicMember]
 
     def __init__(self, group_id: str, tally: Tally) -> None:
-        """Create an Empty group of generation 0. The caller counts it in the tally."""
+        """Create an Empty group of generation 0. The caller then calls ``count``."""
         super().__init__(group_id, GroupType.CLASSIC, tally)
         # Saved: only apply writes it.
         self.saved: GroupRecord | None = None
@@ -116,7 +116,8 @@ class ClassicGroup(Group):
     def next_generation(self) -> None:
         """Begin the next generation (docs/spec/groups.md#generations).
 
-        After the largest number it is 1 again, because 0 and negative numbers mean "none".
+        After the largest number the generation is 1 again, because 0 and negative numbers mean
+        "none".
         """
         self.generation_id = 1 if self.generation_id == MAX_GENERATION else self.generation_id + 1
 

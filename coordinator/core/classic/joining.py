@@ -318,7 +318,7 @@ def _replace_static(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """Replace the id of a static member that returned without it (KIP-345)."""
+    """Give a new id to a static member that returned without a member id (KIP-345)."""
     leader_before = group.leader_id
     member = _take_over(shard, group, old, request, protocols)
     action = STATIC_REJOIN_ACTION[group.state]
@@ -342,8 +342,8 @@ def _take_over(
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
 ) -> ClassicMember:
-    """Give a static member's place to its new id. Answer the parked requests of the old id with
-    FENCED_INSTANCE_ID.
+    """Replace a static member by a member with its new id, and return that member. Answer the
+    parked requests of the old id with FENCED_INSTANCE_ID.
     """
     member = ClassicMember(group.group_id, request.new_member_id, old.group_instance_id, old.client)
     member.offer(protocols)

@@ -152,7 +152,7 @@ def _fits(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> bool:
 
 
 def _has_room(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> bool:
-    """Return whether the assignments of all groups leave room for these."""
+    """Return whether the limit for the assignments of all groups has room for these assignments."""
     assigned = _assigned_bytes(group, request)
     return shard.admits_assignment(assigned, assigned - group.assigned_bytes)
 
@@ -188,8 +188,8 @@ def _store_assignment(shard: ShardState, group: ClassicGroup, request: SyncGroup
 def leave_group(
     shard: ShardState, group: ClassicGroup | None, request: LeaveGroup, ticket: Ticket
 ) -> None:
-    """Remove members. Each entry gets its own error. The group reacts once, even if several members
-    leave.
+    """Remove members. Each entry gets its own error. At most one rebalance begins, even if several
+    members leave.
     """
     if request.group_id == "":
         shard.reply(ticket, LeaveGroupResult(ErrorCode.INVALID_GROUP_ID))
@@ -244,10 +244,11 @@ def _leave(
 
 
 def session_due(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
-    """Evict a member that was silent for its session timeout. If it is a pending id, remove this
-    id.
+    """Evict a member that was silent for its session timeout, or remove a pending member id
+    (KIP-394).
 
-    See docs/spec/groups.md#timers.
+    A member with a parked request stays, because the answer restarts its session. Only a member in
+    its first join phase is evicted nevertheless. See docs/spec/groups.md#timers.
     """
     member = group.members.get(member_id)
     is_parked = member is not None and (

@@ -160,7 +160,8 @@ def _is_join_bound_reached(shard: ShardState, group: ClassicGroup) -> bool:
 def complete_join_phase(shard: ShardState, group: ClassicGroup) -> None:
     """End the join phase: begin the next generation and answer every parked join.
 
-    See docs/spec/joining.md#completing.
+    If only absent static members are left, start the timer of the join phase again instead, but not
+    beyond ``rebalance.max.join.ms``. See docs/spec/joining.md#completing.
     """
     now = shard.now
     shard.deadlines.clear(group.join_phase)

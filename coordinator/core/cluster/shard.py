@@ -63,8 +63,9 @@ class ClusterShard:
         self.ids: dict[str, str] = {}
         """Topic id -> name."""
         self.metric_names: Counter[str] = Counter()
-        """The number of topics that have each name in metrics. Topics of one request may share a
-        name (``_Change``)."""
+        """Name in metrics -> the number of topics with this name. Topics of one request may share a
+        name (``_Change``).
+        """
         self.partition_count = 0
         self.configs: dict[str, dict[str, str]] = {}
         """Group id -> key -> value. A group without configs has no entry."""
@@ -136,7 +137,7 @@ class ClusterShard:
 
     @handles(ChangeUpstream)
     def change_upstream(self, request: ChangeUpstream, ticket: Ticket) -> None:
-        """Record the ports that differ, and a cluster id if there is none."""
+        """Record ports that differ from the stored ones, and the cluster id if none is stored."""
         records: list[Record] = [
             ListenerPort(broker_id, port)
             for broker_id, port in request.ports
@@ -226,7 +227,7 @@ class _Change:
                 self._target.apply(TopicRecord(info.name, info.topic_id, info.partitions))
         self._repeated = _repeated(topic.name for topic in request.create)
         self._created: Counter[str] = Counter()
-        """The number of new topics of this request that have each name in metrics."""
+        """Name in metrics -> the number of new topics of this request with this name."""
 
     def _apply(self, record: Record) -> None:
         self._target.apply(record)

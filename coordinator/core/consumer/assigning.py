@@ -103,7 +103,7 @@ def assign_range(spec: GroupSpec) -> Target:
 
 
 def assign_uniform(spec: GroupSpec) -> Target:
-    """Assign all partitions as evenly as the subscriptions allow, and then with few moves.
+    """Assign all partitions as evenly as the subscriptions allow, with few moves from ``previous``.
 
     If all members have the same subscription, their numbers of partitions differ by one at most,
     and no such assignment moves fewer partitions.

@@ -24,8 +24,9 @@ MAX_LISTED_BYTES: Final = 256 * 1024
 all other requests."""
 
 LISTED_GROWTH: Final = 8
-"""A listed target may be so many times as long as its record. It has the names of topics, which are
-longer than their ids."""
+"""A listed target may be so many times as long as its record. The list has the names of topics,
+which are longer than their ids.
+"""
 
 
 def add_target(

@@ -260,8 +260,8 @@ def _add_join_event(
 
 
 def _error(group: ConsumerGroup, request: SyncGroup | Heartbeat) -> ErrorCode:
-    """Return an error if the request does not come from a classic member, or does not have its
-    current epoch.
+    """Return an error if the request does not come from a classic member, or does not have the
+    current epoch of the member.
     """
     member_id = request.member_id
     error = static_members.identity_error(group, member_id, request.group_instance_id)

@@ -34,7 +34,7 @@ class Epochs:
         return self.target < self.group
 
     def may_compute(self, wall_ms: int, interval_ms: int) -> bool:
-        """Return True if the last computation is long enough ago, or if the clock was set back
-        since then.
+        """Return True if the last computation was at least ``interval_ms`` ago, or the clock was
+        set back since then.
         """
         return not (self.computed_ms >= 0 and 0 <= wall_ms - self.computed_ms < interval_ms)

@@ -78,7 +78,7 @@ class ConsumerGroup(Group):
     members: dict[str, ConsumerGroupMember]
 
     def __init__(self, group_id: str, tally: Tally) -> None:
-        """Create an Empty group. The caller counts it in the tally."""
+        """Create an Empty group. The caller then calls ``count``."""
         super().__init__(group_id, GroupType.CONSUMER, tally)
         # Saved: only apply writes these.
         self.epochs = Epochs()
@@ -109,7 +109,7 @@ class ConsumerGroup(Group):
         self.retry_at_ms = 0
         """When the target may be computed again after a failure (monotonic)."""
         self.rebalance_started_ms: int | None = None
-        """When the group left Stable (monotonic)."""
+        """When the running rebalance began (monotonic); None if there is none."""
 
     # --- records ---
 

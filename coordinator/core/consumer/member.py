@@ -63,7 +63,7 @@ class ConsumerGroupMember(Member):
         # Saved: only apply writes these.
         self.fields = fields
         self.subscription = Subscribed((), None)
-        """The subscription in the fields, in the form that the group counts."""
+        """The subscription that ``fields`` has, as one object for all members with the same one."""
         self.current: AssignedFields = NOT_ASSIGNED
         self.target: Partitions = {}
         self.size_bytes = 0
@@ -172,8 +172,8 @@ def moved_partitions(
 ) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Return the partitions that a member got, and those that it lost, sorted, by topic.
 
-    Most of the topics are compared as a whole, because a member may have 20,000 topics: they do not
-    change, or the member gets or loses all of their partitions.
+    A member may have 20,000 topics. Most of these do not change, or are gained or lost as a whole.
+    So their partitions are not compared one by one.
     """
     had, has = owned_partitions(before), owned_partitions(after)
     gained, lost = {}, {}

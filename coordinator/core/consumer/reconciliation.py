@@ -2,7 +2,7 @@
 other.
 
 See docs/spec/consumer-groups.md#reconciliation; Kafka's CurrentAssignmentBuilder. A member gets a
-partition only after the previous owner has acknowledged that it gave it up.
+partition only after the previous owner has acknowledged that it gave the partition up.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _still_owns(owned: Mapping[str, Set[int]] | None, revoking: PartitionEpochs)
 def _cut(
     current: AssignedFields, target: MemberTarget, owned: Mapping[str, Set[int]] | None
 ) -> AssignedFields:
-    """Return the assignment after partitions of topics to which the member no longer subscribes
-    were removed. The member may have to give these partitions up.
+    """Return the assignment without topics to which the member no longer subscribes. If the member
+    still owns partitions of them, it has to give them up.
     """
     gone = {t: parts for t, parts in current.assigned.items() if t not in target.topics}
     if not gone and (target.topics or current.revoking):

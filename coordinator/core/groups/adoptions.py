@@ -45,8 +45,8 @@ class Adoptions:
 
     def removal(self, group_id: str, now_ms: int, most: int) -> Iterator[AdoptionMark]:
         """Yield a record that remembers the removal of a group. Then yield records that forget the
-        oldest removals, while all need more than ``most`` places. The caller applies each record
-        before it asks for the next.
+        oldest removals, while more than ``most`` places are in use (``CHARS_PER_PLACE``). The
+        caller applies each record before it asks for the next.
 
         Yield nothing if the adoption of the group has begun: the group is then deleted only for
         another attempt.

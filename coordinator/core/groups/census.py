@@ -1,5 +1,5 @@
-"""Running counts of groups, members and their metadata. With them, no code must iterate over the
-groups.
+"""Running counts of groups, members and their metadata. So no code has to iterate over the groups
+to count them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
 
 
 class Tally:
-    """The counts of one shard, which its groups report.
+    """The counts of one shard, which its groups update.
 
-    They are: the groups, also by state, their long ids, the members, the bytes of their metadata
-    and assignments, and the topics that they subscribe to.
+    It counts the groups (also by state), the members, and the bytes of their metadata and
+    assignments. It also has the topics to which consumer groups subscribe.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Census:
     def count(self, shard_id: int, tally: Tally) -> None:
         """Count this tally for the shard from now on. Call this when the shard is loaded.
 
-        Until then its last tally counts, because its groups still exist.
+        Until then the last tally of the shard counts, because the groups still exist.
         """
         self.tallies[shard_id] = tally
 

@@ -125,7 +125,7 @@ class Group(ABC):
     )
 
     def __init__(self, group_id: str, group_type: GroupType, tally: Tally) -> None:
-        """Create a group without members and offsets. The caller counts it in the tally."""
+        """Create a group without members and offsets. The caller then calls ``count``."""
         self.group_id = group_id
         self.group_type = group_type
         self.tally = tally
@@ -146,7 +146,7 @@ class Group(ABC):
         self.static_members: dict[str, str] = {}
         """Instance id -> member id."""
         self.size_bytes = GROUP_OVERHEAD_BYTES + 6 * len(group_id)
-        """An upper bound of the group's record without assignments."""
+        """An upper bound of the size of the group's record, without assignments."""
 
     # --- members ---
 
@@ -235,7 +235,7 @@ class Group(ABC):
 
     @abstractmethod
     def epoch_of(self, member: Any) -> int:
-        """Return the number that events about a member call the generation."""
+        """Return the generation of a classic group, or the member epoch in a consumer group."""
 
     @abstractmethod
     def is_empty(self) -> bool:

@@ -51,7 +51,7 @@ class Portion:
         return self._offsets > 0 and self._bytes > 0
 
     def count_examined(self, count: int) -> None:
-        """Count examined offsets too, because their examination takes time."""
+        """Count examined offsets against the limit of the step, because examination takes time."""
         self._offsets -= count
 
     def count_bytes(self, size_bytes: int) -> None:

@@ -1,4 +1,5 @@
-"""Which groups of a shard subscribe to each topic. If a topic changes, only these are checked.
+"""Which groups of a shard subscribe to each topic. If a topic changes, only the groups that
+subscribe to it are checked.
 
 Classic groups are not in this map: their members watch the topics themselves.
 """

@@ -161,7 +161,8 @@ class Checked:
 
 
 def check_partitions(shard: ShardState, group: Group | None, request: OffsetCommit) -> Checked:
-    """Check all partitions in one pass, since every commit needs it.
+    """Return the offsets to store, and the errors of the other partitions. All checks are made in
+    one pass, because every commit needs them.
 
     See docs/spec/offsets.md#commit, steps 2, 3, 5 and 6.
     """

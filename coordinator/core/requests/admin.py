@@ -38,7 +38,7 @@ class ListGroupsResult(AnyResult, frozen=True):
 
 
 class ListGroups(AnyRequest, frozen=True):
-    """List the groups of one shard. Filters are lower case. Empty: no filter
+    """List the groups of one shard. Filters are lower case. An empty filter matches all groups
     (docs/spec/administration.md#list-groups).
     """
 
@@ -85,7 +85,7 @@ class DescribeGroupResult(AnyResult, frozen=True):
 
 class DescribeGroup(GroupRead, frozen=True):
     """Describe one classic group (docs/spec/administration.md#describe-groups). ``with_waiting``
-    adds the members and topics that the group waits for.
+    adds the members that the group waits for, and the topics of all its members.
     """
 
     with_waiting: bool = False
@@ -108,10 +108,10 @@ class MemberView(NamedTuple):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     is_joining: bool
-    """Its JoinGroup is parked."""
+    """True if the JoinGroup of the member is parked, or its heartbeat in a consumer group."""
     is_syncing: bool
-    """The generation is complete, but the member has not sent its SyncGroup. In a consumer group:
-    it has not reached its target assignment.
+    """True if the generation is complete, but the member has not sent its SyncGroup. In a consumer
+    group: True if the member has not reached its target assignment.
     """
     last_heard_ms: int | None
     """Wall clock. None if the member has no session."""

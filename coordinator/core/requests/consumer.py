@@ -123,7 +123,7 @@ class ConsumerGroupDescribeResult(AnyResult, frozen=True):
 
 class ConsumerGroupDescribe(GroupRead, frozen=True):
     """Describe one consumer group (docs/spec/consumer-groups.md#describe). ``with_waiting`` adds
-    the members that it waits for.
+    the members that the group waits for.
     """
 
     with_waiting: bool = False

@@ -54,7 +54,7 @@ class JoinGroup(GroupWrite, frozen=True):
     requires_known_member_id: bool
     """KIP-394: an unknown dynamic member first gets an id (JoinGroup v4+)."""
     supports_skip_assignment: bool
-    """KIP-814: a static leader that returns is the leader in its answer too (JoinGroup v9+)."""
+    """KIP-814: the answer to a static leader that returns may name it as leader (JoinGroup v9+)."""
     client: Client
     reason: str | None = None
 
