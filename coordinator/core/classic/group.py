@@ -74,7 +74,7 @@ class ClassicGroup(Group):
     members: dict[str, ClassicMember]
 
     def __init__(self, group_id: str, tally: Tally) -> None:
-        """Create an Empty group of generation 0. The caller then calls ``count``."""
+        """Create an Empty group of generation 0. ``count`` adds the group to the tally."""
         super().__init__(group_id, GroupType.CLASSIC, tally)
         # Saved: only apply writes it.
         self.saved: GroupRecord | None = None

@@ -78,16 +78,15 @@ class ConsumerGroup(Group):
     members: dict[str, ConsumerGroupMember]
 
     def __init__(self, group_id: str, tally: Tally) -> None:
-        """Create an Empty group. The caller then calls ``count``."""
+        """Create an Empty group. ``count`` adds the group to the tally."""
         super().__init__(group_id, GroupType.CONSUMER, tally)
         # Saved: only apply writes these.
         self.epochs = Epochs()
         self.subscriptions = Subscriptions(group_id, tally.subscribers)
         # Computed from the saved fields.
         self.owners: dict[str, dict[int, str]] = {}
-        """Topic id -> partition -> the id of its owner. A member stays the owner until it has given
-        the partition up. A topic without owners has no entry.
-        """
+        """Topic id -> partition -> the id of the owner, also while it has to give the partition up.
+        A topic without owners has no entry."""
         self.state = GroupState.EMPTY
         self._settled = 0
         """The number of members that have reached the target."""

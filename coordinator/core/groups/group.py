@@ -125,7 +125,7 @@ class Group(ABC):
     )
 
     def __init__(self, group_id: str, group_type: GroupType, tally: Tally) -> None:
-        """Create a group without members and offsets. The caller then calls ``count``."""
+        """Create a group without members and offsets. ``count`` adds the group to the tally."""
         self.group_id = group_id
         self.group_type = group_type
         self.tally = tally
