@@ -1,6 +1,7 @@
-"""The journal of transactions: its topic in the upstream, its reader and its writer.
+"""The journal of transactions: a topic in the upstream, with its reader and its writer.
 
-See docs/design.md#journal.
+For each TxnOffsetCommit we write a record to this topic, as a part of the client's transaction.
+When we read the marker of the transaction, we know how it ended. See docs/design.md#journal.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ REFRESH_S: Final = 30.0
 SWEEP_S: Final = 10.0
 """How often we look for pending offsets of which no record is being written."""
 GO_ON_EVERY_S: Final = 5.0
-"""How often we check whether a lost shard can continue, because no offsets are pending."""
+"""How often we check whether a lost shard can continue (``JournalShards.go_on``)."""
 
 LOG_EVERY_S: Final = 60.0
 """How often the same problem is logged. It is checked much more often."""
@@ -122,7 +123,9 @@ class Journal:
             self._spawn(self._again("leaders", self._run))
 
     async def stop(self) -> None:
-        """Stop. The next start decides about the transactions that are open."""
+        """Stop all tasks and close the connections. After the next start, the journal is read again
+        and decides about the open transactions.
+        """
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -181,8 +184,8 @@ class Journal:
         self._spawn(self._again("lost", self._let_go_on))
 
     async def _open_shards(self, found: FoundTopic) -> int | None:
-        """Open all shards. Return how many of them begin a new journal; None if the topic was
-        replaced by another one.
+        """Open all shards. Return how many of them begin a new journal. Return None if the topic
+        was deleted or replaced during this.
         """
         opening = self._spawn(self.shards.open(range(self.topic.partitions)))
         try:
@@ -244,14 +247,16 @@ class Journal:
                 self._readers[broker_id] = self._spawn(self._reader.read(broker_id))
 
     async def _sweep(self) -> None:
-        """From time to time, look for pending offsets for which nobody writes a record."""
+        """Drop pending offsets without a record every ``SWEEP_S`` (``JournalShards.sweep``)."""
         while True:
             await self.shards.sweep()
             self._failed.discard("sweep")
             await asyncio.sleep(SWEEP_S)
 
     async def _let_go_on(self) -> None:
-        """Let each lost shard continue when it has no pending offsets."""
+        """Let lost shards continue if they can, every
+        ``GO_ON_EVERY_S`` (``JournalShards.go_on``).
+        """
         while True:
             await asyncio.sleep(GO_ON_EVERY_S)
             if self.shards.lost():
@@ -265,7 +270,9 @@ class Journal:
             self._failed.discard("lost")
 
     async def settle(self) -> None:
-        """Wait until all entries that the journal has now are read. Then ``lost`` is complete."""
+        """Wait until the entries that the journal has now are read. Then ``lost`` names every lost
+        shard.
+        """
         await self.opened.wait()
         await asyncio.gather(*map(self.shards.settle, range(self.topic.partitions)))
 
@@ -288,8 +295,8 @@ class Journal:
         version: int,
         done: Callable[[TxnOffsetCommitResult], None],
     ) -> None:
-        """Carry out a TxnOffsetCommit of this version. ``done`` gets the answer once, when the
-        offsets are pending and their record is in the journal.
+        """Carry out a TxnOffsetCommit of this version. ``done`` gets the answer once: at
+        an error, or when the offsets are pending and their record is in the journal.
         """
         shard = self.shards.by_id.get(shard_of(request.group_id, self.topic.partitions))
         if self.problem or shard is None or len(self._in_flight) >= MAX_IN_FLIGHT:
@@ -315,7 +322,7 @@ class Journal:
         result: TxnOffsetCommitResult,
         done: Callable[[TxnOffsetCommitResult], None],
     ) -> None:
-        """Called when the shard has answered. Write the record if offsets are pending."""
+        """Process the answer of the shard: write the record if offsets are pending, else answer."""
         if not result.is_pending:
             self._in_flight.pop(write.pending_id, None)
             done(result)
@@ -346,7 +353,7 @@ class Journal:
 
     @property
     def in_flight(self) -> int:
-        """TxnOffsetCommits that are being written."""
+        """The number of TxnOffsetCommits that are being written."""
         return len(self._in_flight)
 
     def open_transactions(self) -> int:
@@ -362,7 +369,7 @@ class Journal:
         return sum([each.lag for each in self.shards.by_id.values()])
 
     def lost(self) -> Mapping[int, str]:
-        """Return the lost shards, and why."""
+        """Return the lost shards, each with the reason."""
         return self.shards.lost()
 
 
@@ -386,7 +393,7 @@ class _Pending:
 
 
 class _Once:
-    """Passes on the first answer only."""
+    """Passes the first answer to ``done``, and ignores later answers."""
 
     def __init__(self, done: Callable[[TxnOffsetCommitResult], None]) -> None:
         self._done: Callable[[TxnOffsetCommitResult], None] | None = done

@@ -14,18 +14,20 @@ from typing import Any, Final
 from groupkeeper.coordinator.gateway.journal_shard import JournalLost, JournalShard
 
 LIMIT_S: Final = 5.0
-"""After this time a client gets an error to try again. It would wait for at least 30 s."""
+"""After this time a client gets an error to try again. Clients wait at least 30 s for an answer."""
 
 
 class CatchUp:
-    """Waits for one shard. Reads share a wait: at most one wait runs, and one begins after it."""
+    """Waits for the journal of a shard. Callers share waits: for each shard at most one wait runs,
+    and at most one more begins after it.
+    """
 
     def __init__(
         self,
         end: Callable[[JournalShard], Coroutine[Any, Any, int]],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        """``end`` returns the end of a partition now."""
+        """``end`` returns the present end offset of a shard's partition."""
         self._end = end
         self._spawn = spawn
         self._running: dict[int, asyncio.Task[None]] = {}

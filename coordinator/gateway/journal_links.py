@@ -13,7 +13,9 @@ from groupkeeper.coordinator.gateway.client import BrokerError, NotSent
 from groupkeeper.coordinator.handlers.services import Endpoint
 
 WRITE_LANES: Final = 8
-"""Connections for writes to one broker: so many producers can write at the same time."""
+"""The number of connections for writes to one broker. Each connection has a number, its lane. So
+many producers can write at the same time.
+"""
 
 READ_LANE: Final = -1
 ADMIN_LANE: Final = -2
@@ -24,7 +26,9 @@ class BadAnswer(BrokerError):
 
 
 def only(rows: Any) -> Any:
-    """Return the one element of an array in an answer. Raises BadAnswer if there is not one."""
+    """Return the only element of an array in an answer. Raises BadAnswer if the
+    array has none or several.
+    """
     if rows is None or len(rows) != 1:
         count = 0 if rows is None else len(rows)
         raise BadAnswer(f"a broker answered with {count} elements where one was asked for")
@@ -42,19 +46,23 @@ class JournalClient(Protocol):
 
 
 class JournalLinks:
-    """The connections to brokers. Each broker has one for reads, and several for writes."""
+    """The connections to brokers. Each broker has one for reads, one for administration, and
+    several for writes.
+    """
 
     def __init__(
         self,
         brokers: Callable[[], Mapping[int, Endpoint]],
         connect: Callable[[Endpoint], JournalClient],
     ) -> None:
-        """``brokers`` returns where the brokers are now. ``connect`` makes a client of one."""
+        """``brokers`` returns the present addresses of the brokers. ``connect`` returns a client
+        for an address.
+        """
         self._brokers = brokers
         self._connect = connect
         self._clients: dict[tuple[int, int], tuple[Endpoint, JournalClient]] = {}
         self._answered: int | None = None
-        """The broker that ``ask_any`` had its last answer from."""
+        """The broker that last answered a call of ``ask_any``."""
 
     async def ask(
         self,
@@ -66,13 +74,19 @@ class JournalLinks:
         timeout_s: float | None = None,
         **values: Any,
     ) -> Any:
-        """Ask a broker. Raises BrokerError; NotSent if the broker is not known."""
+        """Send a request to a broker over the connection ``lane``. Return the answer.
+
+        Raises NotSent if the broker is not known, or another BrokerError if it does not answer.
+        """
         client = self._client(broker_id, lane)
         return await client.ask(api_key, versions, timeout_s=timeout_s, **values)
 
     async def ask_any(self, api_key: int, versions: range, **values: Any) -> Any:
-        """Ask the broker that answered last, and then the others, until one answers. So the request
-        must be one that may be repeated. Raises BrokerError of the last one.
+        """Ask the broker that answered last, and then the others, until one answers. Return its
+        answer.
+
+        Use it only for requests that may be repeated. If no broker answers, raise the BrokerError
+        of the last one.
         """
         failure: BrokerError = NotSent("no broker of the upstream is known")
         known = sorted(self._brokers())

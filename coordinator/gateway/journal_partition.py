@@ -15,11 +15,13 @@ class JournalPartition:
         """``position`` is the offset of the next entry to read."""
         self.position = position
         self.saved = position
-        """Where a restart would begin now, according to the store."""
+        """The stored offset at which a restart would begin to read."""
         self._open: dict[int, dict[str, int]] = {}
-        """Producer -> the ids in its open transaction, in order, with the offset of each."""
+        """Producer -> the pending ids in its open transaction, in order, each with the offset of
+        its record.
+        """
         self.records = 0
-        """The number of these ids."""
+        """The number of pending ids in all open transactions."""
 
     def has(self, producer_id: int, pending_id: str) -> bool:
         """Return True if the journal has this id, in an open transaction of the producer.
@@ -38,8 +40,9 @@ class JournalPartition:
         return min(oldest, default=self.position)
 
     def take(self, entries: Iterable[TransactionEntry], position: int) -> list[EndedTransaction]:
-        """Add entries up to ``position``, where the next read begins. Return the transactions that
-        they end. A marker ends all earlier records of its producer, also those of other epochs.
+        """Process entries up to ``position``, where the next read begins. Return the transactions
+        that these entries end. A marker ends all earlier records of its producer, also those of
+        other epochs.
         """
         ended: list[EndedTransaction] = []
         for offset, producer_id, pending_id, is_commit in entries:

@@ -21,7 +21,9 @@ from groupkeeper.protocol.writer import Row
 log = structlog.get_logger(__name__)
 
 FETCH: Final = 1, range(13, 16)
-"""From version 13 on, a fetch names the topic by id: it never reads a new topic of that name."""
+"""From version 13 on, a fetch names the topic by id. So it never reads a new topic of the same
+name.
+"""
 FETCH_WAIT_MS: Final = 500
 FETCH_BYTES: Final = 8 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
@@ -42,8 +44,8 @@ class JournalReader:
         out_of_range: Callable[[JournalShard], Awaitable[None]],
         leaders_changed: Callable[[], None],
     ) -> None:
-        """``out_of_range`` is called if the position is not in the partition. ``leaders_changed``
-        is called if a broker does not answer, or does not lead a partition.
+        """``out_of_range`` is called if the offset to read is not in the partition.
+        ``leaders_changed`` is called if a broker does not answer, or does not lead a partition.
         """
         self.topic: FoundTopic | None = None
         self._links = links
@@ -74,7 +76,10 @@ class JournalReader:
                 await asyncio.sleep(RETRY_S)
 
     async def _fetch(self, broker_id: int, topic: FoundTopic, shards: list[JournalShard]) -> bool:
-        """Read once. Return False if some partition could not be read. Raises BrokerError."""
+        """Send one fetch and process the answer. Return False if some partition could not be read.
+
+        Raises BrokerError if the broker does not answer.
+        """
         rows = [
             Row(
                 partition=shard.shard_id,

@@ -1,4 +1,8 @@
-"""Follows one partition of the journal, and ends the transactions of its shard."""
+"""Processes the entries of one partition of the journal, and ends the transactions of its shard.
+
+When a marker of a transaction is read, the shard commits or drops the pending offsets of the
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +36,20 @@ RETRY_S: Final = 0.2
 """The pause before a shard that is loading is asked again."""
 
 MAX_WAITING: Final = 1_000
-"""The most ended transactions of one shard that may wait for the store. Above it, its partition is
-not read."""
+"""The number of ended transactions of one shard that may wait for the store. If so many wait, the
+partition of the shard is not read."""
 
 MAX_ENDED_AT_ONCE: Final = 200
 """The most transactions in one request to the shard."""
 
 MAX_RECORDS: Final = 10_000
-"""The most records of open transactions that are kept. Above it, those without pending offsets are
-forgotten. Any client that may write to the topic can write such records."""
+"""The most records of open transactions that are kept. If there are more, records without pending
+offsets are forgotten. Any client that may write to the topic can write such records."""
 
 MOVE_AFTER: Final = 1_000
-"""The position is stored after so many entries if no transaction has ended."""
+"""If no transaction ends, the restart position is stored whenever it has moved by so
+many entries.
+"""
 
 
 class JournalCoordinator(Protocol):
@@ -53,7 +59,9 @@ class JournalCoordinator(Protocol):
 
 
 async def ask_shard(coordinator: JournalCoordinator, request: Request) -> Any:
-    """Submit a request again and again while its shard is loading. Return the answer."""
+    """Submit a request, and retry it while it fails, such as while its shard is loading. Return the
+    answer.
+    """
     while True:
         ticket = Awaited()
         coordinator.submit(request, ticket)
@@ -78,19 +86,22 @@ class JournalShard:
         self.partition = JournalPartition(position)
         self.sequences = Sequences()
         self.asking = asyncio.Lock()
-        """Held while the broker is asked for sequences."""
+        """Held while the broker is asked for sequence numbers."""
         self.lost = ""
-        """Why the journal cannot decide about all pending offsets. A person must."""
+        """The reason why the journal cannot decide about all pending offsets, so that a person must
+        decide. Empty if it can.
+        """
         self.is_gone = False
-        """True if it is lost because its topic was not found."""
+        """True if the shard is lost because its topic was deleted or replaced."""
         self.is_cut = False
-        """True if records were removed that were not read. Then the stored position stays, because
-        it is the only trace of this, and no pending offsets are dropped."""
+        """True if records were removed that we had not read. Then the stored position stays,
+        because it is the only trace of this, and no pending offsets are dropped.
+        """
         self._coordinator = coordinator
         self._records: dict[str, tuple[int, asyncio.Future[bool]]] = {}
-        """Producer, and who waits, by pending id."""
+        """Pending id -> its producer, and a future that is done when its record is read."""
         self._markers: Counter[int] = Counter()
-        """Markers by producer, of those that are watched."""
+        """Watched producer -> the number of its markers that were read."""
         self._positions: list[tuple[int, asyncio.Future[None]]] = []
         self._ended: list[EndedTransaction] = []
         self._worker: asyncio.Task[None] | None = None
@@ -98,11 +109,13 @@ class JournalShard:
         self._most_records = MAX_RECORDS
         self.ended_transactions = 0
         self.end = 0
-        """The end of the partition at the last fetch."""
+        """The end offset of the partition at the last fetch."""
 
     @property
     def is_full(self) -> bool:
-        """True if too many transactions wait for the store, so the partition must not be read."""
+        """True if the partition must not be read now: too many ended transactions wait for the
+        store, or records are being forgotten.
+        """
         return len(self._ended) >= MAX_WAITING or self._forgetting is not None
 
     @property
@@ -196,7 +209,9 @@ class JournalShard:
         return not self.lost or self.is_cut
 
     def lose(self, reason: str, *, is_gone: bool = False) -> None:
-        """Accept no more writes, and end all waits."""
+        """Mark the shard as lost. Writers refuse its records from now on, and calls that wait in
+        ``reached`` raise JournalLost.
+        """
         self.lost, self.is_gone = reason, is_gone
         waiting, self._positions = self._positions, []
         for _, future in waiting:
@@ -206,13 +221,13 @@ class JournalShard:
     # --- for writers ------------------------------------------------------------------------------
 
     def expect(self, producer_id: int, pending_id: str) -> asyncio.Future[bool]:
-        """Return a future that is True when the record of these pending offsets is read."""
+        """Return a future that becomes True when the record of these pending offsets is read."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._records[pending_id] = producer_id, future
         return future
 
     def forget(self, pending_id: str) -> None:
-        """Stop to wait for this record."""
+        """Stop waiting for this record."""
         self._records.pop(pending_id, None)
 
     def watch(self, producer_id: int) -> None:
@@ -220,7 +235,7 @@ class JournalShard:
         self._markers.setdefault(producer_id, 0)
 
     def unwatch(self, producer_id: int) -> None:
-        """Stop to count the markers of a producer."""
+        """Stop counting the markers of a producer."""
         del self._markers[producer_id]
 
     def markers(self, producer_id: int) -> int:
@@ -228,7 +243,9 @@ class JournalShard:
         return self._markers[producer_id]
 
     async def reached(self, position: int) -> None:
-        """Wait until everything before this position is read. Raises JournalLost."""
+        """Wait until everything before this offset is read. Raises JournalLost if the shard is
+        lost.
+        """
         if self.lost:
             raise JournalLost(self.lost)
         if self.partition.position >= position:
@@ -267,7 +284,7 @@ class JournalShard:
 
     async def unwritten(self, end: Callable[[], Any], in_flight: Collection[str]) -> set[str]:
         """Return the ids of pending offsets that have no record in the journal, and for which
-        nobody writes a record at the moment. Raises JournalLost.
+        nobody writes a record at the moment. Raises JournalLost if the shard is lost.
 
         ``end`` returns the end of the partition. An earlier process that was killed may have left
         such offsets. Their client got no answer.

@@ -31,8 +31,10 @@ LOST_LINE_S: Final = 1.0
 """If several shards are lost within this time, one log line reports them."""
 
 SWEEP_LIMIT_S: Final = 40.0
-"""The most time for one check of a shard, because its partition may have no leader now. A request
-may take less: only a request that times out closes a connection to a silent broker."""
+"""The most time for one check of a shard, because its partition may have no leader now. It is
+longer than the time-out of a request: only a request that times out closes a connection to a silent
+broker.
+"""
 
 GO_ON_S: Final = 10.0
 """The most time for one attempt of a shard to continue. Its partition may have no leader now."""
@@ -114,7 +116,9 @@ class JournalShards:
         return JournalShard(shard_id, topic_id, position, self._coordinator)
 
     def _use(self, shard: JournalShard) -> None:
-        """Replace the earlier object of a shard. Writes to that one are refused from now on."""
+        """Use this object for its shard. From now on, writes through the earlier object are
+        refused.
+        """
         before = self.by_id.get(shard.shard_id)
         if before is not None:
             self._ended_before += before.ended_transactions
@@ -156,11 +160,14 @@ class JournalShards:
         log.error("journal_lost", shards=len(lost), shard=shard, reason=lost[0].lost)
 
     async def out_of_range(self, shard: JournalShard) -> None:
-        """The position is not in the partition. Raises JournalLost.
+        """Continue to read a shard whose position is not in its partition.
 
-        The retention, which takes days, or a person has removed the records between the position
-        and the start of the partition. The records of pending offsets may be among them, or later
-        ones. So continue at the start. ``sweep`` later decides whether the shard is lost.
+        Usually the retention, which takes days, or a person has removed the records between the
+        position and the start of the partition. Records of pending offsets may have been among
+        them. So the shard continues at the start, and ``sweep`` later decides whether it is lost.
+        It is lost at once if the partition ends before the position and offsets are pending.
+
+        Raises JournalLost if the shard is lost during this.
         """
         await shard.drained()
         pending = await shard.read_pending()
@@ -181,8 +188,10 @@ class JournalShards:
     # --- what is pending and is nowhere -----------------------------------------------------------
 
     async def sweep(self) -> None:
-        """Drop pending offsets whose record an earlier process could not write. If records were
-        removed before we read them, theirs may be among these. Then the shard is lost instead.
+        """Drop pending offsets whose record an earlier process did not write.
+
+        If records were removed before we read them, the missing record may be one of these. Then
+        mark the shard as lost instead.
         """
         shards = [each for each in self.by_id.values() if not each.lost]
         await asyncio.gather(*map(self._sweep_for_a_while, shards))
@@ -223,7 +232,7 @@ class JournalShards:
     # --- a shard continues ------------------------------------------------------------------------
 
     def lost(self) -> Mapping[int, str]:
-        """Return the lost shards, and why."""
+        """Return the lost shards, each with the reason."""
         return {shard_id: each.lost for shard_id, each in self.by_id.items() if each.lost}
 
     async def go_on(self) -> bool:

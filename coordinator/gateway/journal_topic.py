@@ -52,8 +52,10 @@ class TopicFinder:
         self._partitions = partitions
 
     async def found_or_created(self) -> FoundTopic:
-        """Return the topic; create it if it does not exist. Raises JournalRefused if it is not fit
-        for a journal, and BrokerError.
+        """Return the topic; create it if it does not exist.
+
+        Raises JournalRefused if the topic is not fit for a journal or cannot be created, and
+        BrokerError if no broker answers.
         """
         found = await self.find()
         if found is None:
@@ -65,8 +67,10 @@ class TopicFinder:
         return found
 
     async def find(self) -> FoundTopic | None:
-        """Return the topic, or None if it does not exist. Raises JournalRefused if its number of
-        partitions is wrong, and BrokerError.
+        """Return the topic, or None if it does not exist.
+
+        Raises JournalRefused if its number of partitions is wrong or the upstream refuses to
+        describe it, and BrokerError if no broker answers.
         """
         topics = [Row(name=self.name, topic_id=None)]
         answer = await self._links.ask_any(

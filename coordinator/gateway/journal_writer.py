@@ -1,7 +1,7 @@
-"""Writes records of the journal for the producers of clients, until the outcome is known.
+"""Writes records to the journal in the name of clients' producers.
 
 The upstream treats such a record as any other record of the producer: it checks the transaction,
-fences old epochs, and writes the marker behind it. An attempt whose outcome is unknown is repeated
+fences old epochs, and later writes the marker. An attempt whose outcome is unknown is repeated
 with the same sequence number, so the broker writes it at most once.
 """
 
@@ -38,7 +38,7 @@ PRODUCE_TIMEOUT_MS: Final = 10_000
 FIRST_RETRY_S: Final = 0.02
 LAST_RETRY_S: Final = 1.0
 MAX_NUMBERINGS: Final = 5
-"""How often the broker is asked for the right sequence number."""
+"""How often the broker is asked again for the right sequence number of one record."""
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -127,10 +127,10 @@ class _Attempts:
         self._pause_s = FIRST_RETRY_S
 
     def are_over(self, outcome: WriteOutcome, markers: int) -> bool:
-        """Return whether no other attempt may be made.
+        """Return True if the record must not be sent again.
 
         After a marker of the producer its transaction has ended. In transaction version 1 the next
-        one may have the same epoch, so another attempt could be written into that.
+        transaction may have the same epoch, so another attempt could become a part of that.
         """
         if outcome is WriteOutcome.WRITTEN:
             return False
@@ -138,7 +138,9 @@ class _Attempts:
         return outcome is WriteOutcome.REFUSED or is_ended or self.numberings > MAX_NUMBERINGS
 
     def next_pause_s(self) -> float:
-        """Return the pause before the next attempt."""
+        """Return the pause before the next attempt. It doubles with each call, up to
+        ``LAST_RETRY_S``.
+        """
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LAST_RETRY_S)
         return pause_s
 
@@ -221,7 +223,9 @@ class JournalWriter:
     async def _attempt(
         self, shard: JournalShard, what: JournalWrite, sequence: int, seen: asyncio.Future[bool]
     ) -> tuple[WriteOutcome, int]:
-        """Send the record once. Return the outcome, with the error code."""
+        """Send the record once. If the broker accepts it, wait until it is read. Return the outcome
+        and the error code.
+        """
         try:
             code, offset = await self._produce(shard, what, sequence)
         except UnsupportedApi:
@@ -242,7 +246,10 @@ class JournalWriter:
     async def _produce(
         self, shard: JournalShard, what: JournalWrite, sequence: int
     ) -> tuple[int, int]:
-        """Send the record once. Return the error and the offset. Raises BrokerError."""
+        """Send the record once. Return the error code and the offset.
+
+        Raises BrokerError if there is no valid answer.
+        """
         batch = encode_batch(
             what.pending_id, what.group_id, what.sender, sequence, int(time.time() * 1000)
         )
@@ -267,8 +274,8 @@ class JournalWriter:
         return leader
 
     async def _is_read(self, shard: JournalShard, seen: asyncio.Future[bool], offset: int) -> bool:
-        """Wait until we have read an acknowledged record. Return False if another record is at its
-        offset. Raises JournalLost.
+        """Wait until the partition is read up to an acknowledged record. Return False if another
+        record is at its offset. Raises JournalLost if the shard is lost.
         """
         passed = asyncio.ensure_future(shard.reached(offset + 1))
         try:
@@ -283,17 +290,21 @@ class JournalWriter:
         return seen.done()
 
     async def _is_settled(self, shard: JournalShard, seen: asyncio.Future[bool]) -> bool:
-        """Read up to the end of the partition. Return whether the record is there."""
+        """Wait until the partition is read to its end. Return True if the record was there."""
         await shard.reached(await self.end(shard))
         return seen.done()
 
     async def end(self, shard: JournalShard) -> int:
-        """Return the end of the partition, as soon as its leader answers. Raises JournalLost."""
+        """Return the end offset of the partition. Retry until its leader answers.
+
+        Raises JournalLost if the shard is lost.
+        """
         return await self._offset(shard, _LATEST)
 
     async def start(self, shard: JournalShard) -> int:
-        """Return the offset of the oldest record, as soon as the leader answers. Raises
-        JournalLost.
+        """Return the offset of the oldest record. Retry until the leader answers.
+
+        Raises JournalLost if the shard is lost.
         """
         return await self._offset(shard, _EARLIEST)
 
@@ -316,7 +327,9 @@ class JournalWriter:
         return int(await self._until_answered(shard, ask))
 
     async def _sequence(self, shard: JournalShard, sender: Sender) -> int:
-        """Return the number of the producer's next batch. Ask the broker if it is not known."""
+        """Return the sequence number of the producer's next batch. Ask the broker if it is not
+        known.
+        """
         async with shard.asking:
             if not shard.sequences.is_known:
                 shard.sequences.learn(await self._producers(shard))
