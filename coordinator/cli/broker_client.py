@@ -1,7 +1,7 @@
 """A small Kafka client for the command line: one request at a time, to any broker.
 
-It uses the highest version of each API that both sides have. Every failure raises ServerError with
-one line for a person.
+Each request has the highest version of its API that both sides know. Every failure raises
+ServerError with a message of one line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.writer import Row
 
 MAX_ANSWER_BYTES: Final = 104_857_600
-"""Kafka's own limit of a frame (socket.request.max.bytes)."""
+"""The most bytes of an answer: Kafka's default limit of a request (socket.request.max.bytes)."""
 RETRY_S: Final = 0.2
 
 METADATA, FIND_COORDINATOR, API_VERSIONS = 3, 10, 18
@@ -38,7 +38,7 @@ class ServerError(Exception):
 
 
 class Broker(NamedTuple):
-    """The node id of a broker, and the address at which clients find it."""
+    """The node id of a broker, and its advertised address."""
 
     node_id: int
     address: HostPort
@@ -53,7 +53,9 @@ def error_name(code: int) -> str:
 
 
 class BrokerConnection:
-    """A connection to one broker. To connect, or to send a request, may raise ServerError."""
+    """A connection to one broker. The constructor connects. It and ``ask`` raise ServerError if the
+    broker does not answer.
+    """
 
     def __init__(self, address: HostPort, timeout_s: float) -> None:
         self.address = address
@@ -127,7 +129,9 @@ class BrokerConnection:
 
 
 class BrokerCluster:
-    """All brokers of the cluster that one address belongs to."""
+    """The brokers of one cluster, found through one address. Connections are kept until the end of
+    the ``with`` block.
+    """
 
     def __init__(self, bootstrap: HostPort, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -167,7 +171,9 @@ class BrokerCluster:
         return {topic.name for topic in self._metadata(None).topics if topic.name}
 
     def coordinator(self, group_id: str) -> Broker:
-        """Return the coordinator of a group; waits while there is none."""
+        """Return the coordinator of a group. If there is none yet, retry until the timeout. Then
+        raise ServerError.
+        """
         while True:
             answer = self.first.ask(
                 FIND_COORDINATOR,
@@ -182,7 +188,9 @@ class BrokerCluster:
             self.wait_or_raise(found.error_code, f"group {group_id!r}")
 
     def wait_or_raise(self, code: int, what: str) -> None:
-        """Wait a moment if a retry may help; otherwise raise ServerError."""
+        """Wait before the caller retries. Raises ServerError instead if the error ``code`` is not
+        temporary, or the timeout of the cluster has passed.
+        """
         if code not in AGAIN or time.monotonic() + RETRY_S > self._give_up_s:
             raise ServerError(f"{self.first.address}: {what}: {error_name(code)}")
         time.sleep(RETRY_S)

@@ -1,4 +1,4 @@
-"""Lists the settings in force, each with its origin, for ``groupkeeper check-config``."""
+"""Lists the values of all settings, and where each value comes from (``check-config``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def describe(loaded: LoadedSettings) -> Iterator[str]:
-    """Yield one line per setting: its name, its value in force and the origin of the value."""
+    """Yield one line per setting: its name, its value, and where the value comes from."""
     content = loaded.settings.model_dump(mode="json")
     shown = {
         name: json.dumps(_whole(name, content[name.split(".")[0]][name.split(".")[1]]))

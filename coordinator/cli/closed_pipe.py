@@ -21,8 +21,10 @@ CLOSED_PIPE: Final = 128 + signal.SIGPIPE
 
 
 def end_when_nobody_reads() -> None:
-    """End the process silently at the first write after the reader of standard output has ended. If
-    a write fails for another reason, print one line and exit with FAILED.
+    """Replace ``sys.stdout`` by one that ends the process if a write fails.
+
+    If the reader of standard output has ended, the process ends silently with CLOSED_PIPE. If a
+    write fails for another reason, the process prints one line and exits with FAILED.
 
     Two simpler ways do not work. The default action of SIGPIPE would also end a command whose
     broker closes a connection. A BrokenPipeError is an OSError, so a command that reads files could

@@ -1,6 +1,6 @@
 """The commands of the daemon itself: ``groupkeeper serve``, ``check-config`` and ``health``.
 
-Separate from all others, so that a starting daemon imports none of them.
+They are separate from all other commands, so that a starting daemon imports no other command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events of the log for people: one line each."""
+"""Formats events of the log for people, as one line each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from groupkeeper.coordinator.cli.plain_text import plain
 
 MAX_PARTITIONS: Final = 6
-"""At most so many partitions of one event are named. The others are only counted."""
+"""The most partitions of one event that its line names. Further partitions are only counted."""
 
 BAD, GOOD, CHANGE, QUIET = "red", "green", "cyan", "bright_black"
 
@@ -34,19 +34,21 @@ COLOURS: Final[Mapping[str, str]] = {
     "group_created": CHANGE,
     "admin_action": CHANGE,
 }
-"""Kind -> colour; every other kind is grey. A commit of a lower offset is as red as a refusal."""
+"""The colour of each kind of event; every other kind is grey. See ``colour_of``."""
 
 _KIND_WIDTH = max(map(len, COLOURS))
 
 
 def moment(ts_ms: int) -> str:
-    """Format a time as the head of a line, in UTC."""
+    """Format a time (ms since the epoch) in UTC: ``2026-11-21 20:15:00.000Z``."""
     at = datetime.fromtimestamp(ts_ms / 1000, UTC)
     return f"{at:%Y-%m-%d %H:%M:%S}.{ts_ms % 1000:03d}Z"
 
 
 def line_of(event: Mapping[str, Any], *, with_group: bool) -> tuple[str, str, str]:
-    """Return the head, the kind padded to a column, and the description, as plain text."""
+    """Return the three parts of an event's line as plain text: its time, its kind padded to a
+    column, and its description.
+    """
     text = _SAYS.get(event["kind"], _nothing)(event)
     group = f"{event['group'] or '-'}  " if with_group else ""
     return (
@@ -57,8 +59,8 @@ def line_of(event: Mapping[str, Any], *, with_group: bool) -> tuple[str, str, st
 
 
 def colour_of(event: Mapping[str, Any]) -> str:
-    """Return the colour of an event's line: each kind has one, and a commit of a lower offset is
-    red.
+    """Return the colour of an event's line: the colour of its kind, or red for a commit that lowers
+    an offset.
     """
     if event["kind"] == "commit" and any(
         row["offset"] < row["previous_offset"]
@@ -243,7 +245,9 @@ def _offsets(
 
 
 def _listed(rows: Sequence[tuple[str, str]]) -> str:
-    """Return the first texts, grouped by topic, and the number of the others."""
+    """Return the texts of the first MAX_PARTITIONS rows, grouped by topic, and the number of the
+    other rows. A row is a topic, and the text of one partition.
+    """
     named: dict[str, list[str]] = {}
     for topic, text in rows[:MAX_PARTITIONS]:
         named.setdefault(topic, []).append(text)

@@ -12,7 +12,9 @@ from groupkeeper.coordinator.cli.failing import USAGE, fail
 
 
 class ExtraCommand(TyperCommand):
-    """Checks for missing packages before it runs. Its help works without them."""
+    """A command that needs optional packages (extras). If one is missing, it exits with USAGE
+    before it does anything. Its help works without the packages.
+    """
 
     needs: ClassVar[Sequence[Extra]]
 

@@ -22,6 +22,6 @@ BUSY: Final = 5
 
 
 def fail(problem: str, code: int) -> NoReturn:
-    """Print the problem to standard error and exit."""
+    """Print the problem to standard error and exit with this code."""
     typer.echo(f"groupkeeper: {plain_lines(problem)}", err=True)
     raise typer.Exit(code)

@@ -121,7 +121,9 @@ def describe_command(
 
 
 def _is_utf8(argument: str) -> bool:
-    """Return True if the argument can be sent. Bytes that are not UTF-8 arrive as surrogates."""
+    """Return True if an argument of the command was UTF-8. Python replaces all other bytes by
+    surrogates, which cannot be encoded.
+    """
     try:
         argument.encode()
     except UnicodeEncodeError:
@@ -130,8 +132,10 @@ def _is_utf8(argument: str) -> bool:
 
 
 def _known(option: str, given: list[str] | None, known: Sequence[str]) -> set[str]:
-    """Return the named states or types. Accepts any case, and several with commas, like Kafka's
-    tool.
+    """Return the states or types that an option names, as they are spelled in ``known``. Exit with
+    USAGE if one is unknown.
+
+    As in Kafka's tool, the case does not matter, and one text may name several with commas between.
     """
     by_lower = {name.lower(): name for name in known}
     names = [name.strip() for text in given or () for name in text.split(",")]
@@ -221,7 +225,7 @@ def _runs(numbers: list[int]) -> Iterator[str]:
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Print one line per fact, with its name first."""
+    """Print one line per fact: its name, and then its value."""
     for name, value in facts.items():
         print(f"{name:<12} {_cell(value)}")
 
@@ -242,8 +246,8 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 def print_rows(
     output: Output, names: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
 ) -> None:
-    """Print rows as a table, or as a JSON array of objects. If a table would be empty, print the
-    text ``nothing`` to standard error instead.
+    """Print rows as a table, or as a JSON array of objects. If there are no rows and the format is
+    a table, print the text ``nothing`` to standard error instead.
     """
     if output is Output.JSON:
         keys = [name.lower().replace("-", "_") for name in names]

@@ -86,7 +86,7 @@ class GroupReport:
     members: list[MemberReport]
     offsets: list[Offset]
     topics: list[str] = field(default_factory=list)
-    """The topics that the members subscribe to. Empty if they are unknown."""
+    """The topics that the members subscribe to; empty if the broker does not report them."""
     unknown_topics: list[UnknownTopic] = field(default_factory=list)
     patterns: list[str] = field(default_factory=list)
     """The regular expressions that the members subscribe to."""
@@ -94,7 +94,8 @@ class GroupReport:
 
     @property
     def total_lag(self) -> int | None:
-        """The sum of the known lags; None if none is known."""
+        """The sum of the lags of all partitions with a known lag; None if there is no such
+        partition."""
         lags = [offset.lag for offset in self.offsets if offset.lag is not None]
         return sum(lags) if lags else None
 
@@ -114,8 +115,10 @@ class GroupReport:
 def list_groups(
     cluster: BrokerCluster, states: Collection[str], types: Collection[str]
 ) -> list[GroupLine]:
-    """Return the groups of all brokers, sorted by name. The filters are names of STATES and
-    TYPES.
+    """Return the groups of all brokers, sorted by name.
+
+    ``states`` and ``types`` are filters, with elements of STATES and TYPES. An empty filter accepts
+    all groups.
     """
     found: list[GroupLine] = []
     for broker in cluster.brokers():
@@ -152,7 +155,7 @@ def _list_of(
 
 def describe_group(cluster: BrokerCluster, group_id: str) -> GroupReport | None:
     """Return a group; None if it does not exist. Raises ServerError for a share or streams group,
-    which this command cannot describe."""
+    which cannot be described here."""
     broker = cluster.coordinator(group_id)
     described = _classic(cluster, broker, group_id) or _consumer(cluster, broker, group_id)
     if described is None:
@@ -228,10 +231,11 @@ def _classic(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupRepo
 
 
 def _more_details(answer: Any) -> tuple[list[str], WaitingReport | None]:
-    """Return the subscribed topics, and what the group waits for.
+    """Return the subscribed topics of a classic group, and what the group waits for.
 
-    groupkeeper sends these details as JSON in the group's error message. Other brokers send the
-    members' subscriptions, but only for a Stable group. The topics are then read from them.
+    groupkeeper sends both as JSON in the group's error message. Other brokers send only the
+    subscriptions of the members, and only for a Stable group. Then the topics are read from the
+    subscriptions.
     """
     try:
         return list(details_of(answer)["topics"]), waiting_of(answer)
@@ -334,7 +338,9 @@ def _committed(cluster: BrokerCluster, broker: Broker, group_id: str) -> dict[Pa
 
 
 def _ends(cluster: BrokerCluster, partitions: Collection[Partition]) -> dict[Partition, int]:
-    """Ask the leaders for the end offsets. A partition without a leader is left out."""
+    """Return the end offset of each partition, from its leader. Partitions without a leader are
+    left out.
+    """
     by_leader: dict[Any, dict[str, list[int]]] = {}
     leaders = cluster.leaders(sorted({topic for topic, _ in partitions})) if partitions else {}
     for topic, partition in partitions:

@@ -1,7 +1,7 @@
-"""The members and topics that a group waits for, as groupkeeper sends them to our own command line.
+"""Reads the members that a group waits for from the description of the group.
 
-It sends them as JSON in the error message of a group's description
-(``coordinator/handlers/waiting_text.py``). Other brokers send no such message.
+groupkeeper sends them as JSON in the field ErrorMessage of the description, together with the
+subscribed topics (``coordinator/handlers/waiting_text.py``). Other brokers send no such message.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class AwaitedReport:
-    """A member that the group waits for. The client is empty if the member id has not joined
-    yet.
+    """A member that the group waits for. ``client_id`` and ``client_host`` are empty if the member
+    id was assigned and has not joined yet.
     """
 
     member_id: str
@@ -25,8 +25,8 @@ class AwaitedReport:
 
 @dataclass(frozen=True, slots=True)
 class WaitingReport:
-    """The members and topics that the group waits for. Times are ms since the epoch. Only
-    groupkeeper reports it.
+    """The members that the group waits for, since when, and until when at the latest. The times are
+    ms since the epoch.
     """
 
     awaited: list[AwaitedReport]
@@ -37,14 +37,16 @@ class WaitingReport:
 
 
 def details_of(answer: Any) -> Any:
-    """Return the details of a described group. Raises ValueError if there are none."""
+    """Return the JSON in the error message of a described group. Raises ValueError if there is
+    none.
+    """
     return json.loads(getattr(answer, "error_message", None) or "")
 
 
 def waiting_of(answer: Any) -> WaitingReport | None:
-    """Return the members and topics that a described group waits for.
+    """Return the members that a described group waits for.
 
-    Return None if it waits for nothing, or if the broker does not report it.
+    Return None if the group waits for no member, or if the broker does not report this.
     """
     with suppress(ValueError, TypeError, KeyError):
         details = details_of(answer)

@@ -1,6 +1,7 @@
-"""``groupkeeper health`` asks a running daemon whether it serves groups. Containers use it.
+"""``groupkeeper health`` asks a running daemon whether it serves groups. Containers use this
+command as their health check.
 
-Other commands ask its HTTP port in the same way.
+Other commands use ``page_of`` too, to read a page of the daemon's HTTP port.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from groupkeeper.coordinator.cli.plain_text import plain_lines
 from groupkeeper.coordinator.daemon.address import HostPort
 
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened on, not listening
-"""The address to ask when a daemon listens on every address."""
+"""Maps an address that means "listen on every address" to the address of this machine."""
 
 
 def reachable(listen: HostPort) -> HostPort:
-    """Return the address at which a daemon that listens on ``listen`` can be asked."""
+    """Return the address for requests to a daemon of this machine that listens on ``listen``."""
     return HostPort(ANY.get(listen.host, listen.host), listen.port)
 
 
 def check(address: HostPort, timeout_s: float) -> None:
-    """Print the answer of GET /readyz; exit 1 unless groups are served."""
+    """Print the answer of GET /readyz. Exit with FAILED if the daemon does not serve groups."""
     status, page = page_of(address, "/readyz", timeout_s, 1_000)
     text = page.decode(errors="replace").strip()
     if status != http.client.OK:
@@ -30,8 +31,8 @@ def check(address: HostPort, timeout_s: float) -> None:
 
 
 def page_of(address: HostPort, path: str, timeout_s: float, max_bytes: int) -> tuple[int, bytes]:
-    """Return the status and the page at a path of the daemon. If it does not answer, print why and
-    exit 1.
+    """Return the HTTP status and the first ``max_bytes`` of a page of the daemon. If the daemon
+    does not answer, print the reason and exit with FAILED.
     """
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
     try:

@@ -35,8 +35,8 @@ app = typer.Typer(
 FOLLOW_S: Final = 0.5
 """The time between two checks for new events."""
 LOOK_BACK_MS: Final = (3_600_000, 86_400_000, 7 * 86_400_000)
-"""The periods that are searched for the last events, one after the other, before the whole log is
-read."""
+"""How far back the last events are searched: each period is tried in turn. If all of them have too
+few events, the whole log is read."""
 
 DirOption = Annotated[
     Path | None,
@@ -130,7 +130,9 @@ def tail_command(
 
 
 def _last_events(source: StoredEvents, count: int, end: Position) -> list[dict[str, Any]]:
-    """Return the last ``count`` events up to a position, read from as few files as possible."""
+    """Return the last ``count`` events up to the position ``end``, oldest first. The search begins
+    with the newest hour (LOOK_BACK_MS).
+    """
     if not count:
         return []
     now_ms = time.time_ns() // 1_000_000
@@ -161,7 +163,9 @@ def _print_events(events: Iterable[dict[str, Any]], group: str | None, output: O
 
 
 def _style(text: str, colour: str) -> str:
-    """Colour the text if the terminal has colours and https://no-color.org does not forbid it."""
+    """Return the text with codes for the colour. Return the plain text if the output is no terminal
+    with colours, or if NO_COLOR is set (https://no-color.org).
+    """
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return typer.style(text, fg=colour)

@@ -31,7 +31,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 class _OffsetsCommand(AdminCommand):
-    """A command that stops on a signal."""
+    """A command that Ctrl-C and SIGTERM stop with one line (``stoppable``)."""
 
     def invoke(self, ctx: Any) -> Any:
         with stoppable():
@@ -100,8 +100,10 @@ class _Segments(NamedTuple):
     coverage: Coverage
 
     def events(self, group: str) -> Iterator[dict[str, Any]]:
-        """Yield the events of a group, in any order and some of them twice. Events that a restored
-        copy of the store abandoned are left out (``Coverage.limits``).
+        """Yield the events of a group, in any order. An event may come twice.
+
+        Events that are no longer valid, because an older copy of the store was restored, are left
+        out (``Coverage.limits``).
         """
         import msgspec
 
@@ -117,7 +119,7 @@ class _Segments(NamedTuple):
                     yield event
 
     def last_seqs(self, as_of_ms: int) -> dict[str, int]:
-        """Return the last seq at this moment, for each log that had begun by then."""
+        """Return the last seq of each log at this moment. A log that had not begun has no entry."""
         limits = self.coverage.limits()
         found: dict[str, int] = {}
         for segment in self.listed:
@@ -152,7 +154,9 @@ class _Segments(NamedTuple):
 
 
 def _of_log(log: Path, history: History) -> Standing:
-    """Read the sealed segments of a folder. Raises RestoreError."""
+    """Return the offsets of the group from the sealed segments of a folder. Raises RestoreError if
+    events are missing and the user does not accept this, or if no offset is known.
+    """
     from groupkeeper.pipeline.restore.sealed import coverage_of_log
     from groupkeeper.pipeline.restore.standing import GroupHistory, IncompleteHistory
     from groupkeeper.storage.event_log.manifest import listed_and_found

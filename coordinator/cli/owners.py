@@ -82,7 +82,9 @@ def _print_owners(owners: Sequence[PartitionOwner]) -> None:
 
 
 def _why(owner: PartitionOwner) -> str:
-    """Return each different cause once, and its member if that is not the owner."""
+    """Return the reasons why the owner got the partition, each once. A reason is followed by the
+    member that caused it, if this is not the owner.
+    """
     shown = [
         cause.reason
         if cause.member_id in ("", owner.member_id)

@@ -13,15 +13,16 @@ import unicodedata
 from typing import Final
 
 _UNPRINTED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories: control, format (which can change the direction of writing), surrogates, line
-and paragraph separators.
+"""The Unicode categories of characters that are escaped: control, format (which can change the
+direction of writing), surrogates, line and paragraph separators.
 """
 
 
 def plain(text: str) -> str:
     r"""Return the text on one line, with control characters as ``\n``, ``\x1b``, ``\u202e``.
 
-    A backslash stays as it is: the result is for reading. ``-o json`` can be parsed.
+    A backslash is not escaped, so the result is for people and cannot be parsed exactly. Programs
+    use ``-o json``.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -37,8 +38,9 @@ def plain_lines(text: str) -> str:
 
 
 def accept_any_text() -> None:
-    r"""Make stdout escape characters that its encoding does not have (``\xfc`` for ASCII), instead
-    of failing. For stderr Python does this by default.
+    r"""Make standard output write characters that its encoding does not have as escapes (``\xfc``
+    for ASCII). Otherwise, such a character would raise an error. For standard error, escapes are
+    Python's default.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

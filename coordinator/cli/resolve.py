@@ -1,4 +1,7 @@
-"""``groupkeeper upstream resolve``: a person decides about offsets whose journal is lost."""
+"""``groupkeeper upstream resolve``: a person commits or aborts pending offsets of transactions.
+
+This is necessary if the journal, a topic that shows how transactions ended, is lost.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ COLUMNS = "SHARD GROUP PRODUCER EPOCH TOPIC PARTITION OFFSET SINCE"
 
 
 class Decision(Enum):
-    """The decision about pending offsets: they count, or they are dropped."""
+    """The decision about pending offsets: they become committed offsets, or they are dropped."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -45,14 +48,14 @@ class _Asked:
     timeout_s: float
 
     def wants(self, pending: PendingView) -> bool:
-        """Return whether pending offsets are chosen."""
+        """Return True if the options select these pending offsets."""
         if self.producers and pending.producer_id not in self.producers:
             return False
         return not self.groups or any(fnmatchcase(pending.group_id, each) for each in self.groups)
 
 
 class _Found:
-    """The lost shards, and those that the person has chosen."""
+    """The shards whose journal is lost, each with the pending offsets that the options select."""
 
     def __init__(self, lost: Sequence[LostShard], asked: _Asked) -> None:
         self.asked = asked
@@ -107,7 +110,9 @@ def resolve_command(  # noqa: PLR0913  the options of a command
 
 
 async def _resolve(settings: Settings, asked: _Asked) -> list[LostShard]:
-    """Read the journal, and carry out the decision. Return the shards that were lost before."""
+    """Read the journal. With --apply, commit or abort the selected offsets. Return the shards that
+    were lost before this.
+    """
     from groupkeeper.coordinator.daemon.journal_repair import RepairFailed, opened_journal
     from groupkeeper.coordinator.gateway.journal_decisions import decide, lost_shards
 

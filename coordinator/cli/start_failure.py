@@ -1,7 +1,7 @@
-"""The last line of a failed start: the problem and the remedy, for people or for machines. A daemon
-that had to stop while serving uses it too.
+"""Writes the last line of a daemon that cannot start, or that must stop while it serves. The line
+has the problem and the remedy, for people or for programs.
 
-It needs only the standard library, so that it can report a failed import of anything else.
+This module imports only the standard library, so that it can report a failed import.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ EVENTS: Final = ("start_failed", "cannot_go_on")
 def report_start_failure(
     problems: Sequence[str], form: str = "auto", *, was_started: bool = False
 ) -> None:
-    """Write to standard error why the daemon cannot start or continue.
+    """Write to standard error why the daemon cannot start or, with ``was_started``, continue.
 
-    The output is one JSON line, as in the log. If ``form`` is "console", or if it is "auto" and
-    standard error is a terminal, the output is one line per problem.
+    ``form`` is the setting logging.format. The output is one line per problem if ``form`` is
+    "console", or if ``form`` is "auto" and standard error is a terminal. Otherwise, the output is
+    one JSON line, as in the log.
     """
     if form == "console" or (form == "auto" and sys.stderr.isatty()):
         sys.stderr.write("".join(f"groupkeeper: {problem}\n" for problem in problems))

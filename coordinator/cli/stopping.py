@@ -1,4 +1,4 @@
-"""The end of a command on Ctrl-C or SIGTERM."""
+"""Ends a command on Ctrl-C or SIGTERM, with exit code 130 or 143."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STDERR: Final = 2
 STOPPED: Final = "groupkeeper: stopped; run it again to continue\n"
 
 JAVA_ENDS_S: Final = 10.0
-"""How long Spark may take to end its queries."""
+"""How long to wait for the end of Spark's JVM before it is killed."""
 
 
 def run_stoppable(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run the work in a new event loop. SIGINT and SIGTERM cancel it, and the process exits with
-    code 130 or 143."""
+    """Run the work in a new event loop and return its result. SIGINT and SIGTERM cancel the work.
+    Then the command exits with code 130 or 143."""
     received: list[int] = []
 
     async def run() -> Result:
@@ -54,9 +54,9 @@ def run_stoppable(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 def stoppable() -> Iterator[None]:
     """Inside the block, SIGINT and SIGTERM end the process with one line, and code 130 or 143.
 
-    This is for commands that may use Spark. Spark's JVM is ended first, with its queries, because a
-    Python call that waits for the JVM cannot be interrupted, and no other call is possible during
-    it. For the jobs this is like a crash, which they survive.
+    This is for commands that may use Spark. A Python call that waits for Spark's JVM cannot be
+    interrupted, so the JVM is ended first. For a job this is like a crash, after which the next run
+    continues.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -91,7 +91,7 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def signals_kept() -> Iterator[None]:
-    """Restore the signal handlers after the block, since Spark replaces them."""
+    """Restore the handlers of SIGNALS after the block, because the start of Spark replaces them."""
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
         yield
@@ -102,7 +102,9 @@ def signals_kept() -> Iterator[None]:
 
 
 def _end_java() -> None:
-    """End the JVM if this process started it: it ends when its standard input is closed."""
+    """End Spark's JVM, if this process started it. The JVM ends when its standard input is closed;
+    after JAVA_ENDS_S it is killed.
+    """
     pyspark = sys.modules.get("pyspark")
     gateway = None if pyspark is None else pyspark.SparkContext._gateway
     java = getattr(gateway, "proc", None)

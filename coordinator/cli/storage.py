@@ -97,7 +97,7 @@ def check_command(
 
 
 def _lines(report: StoreReport) -> Iterator[str]:
-    """Yield the lines to print about a check: its findings, and their meaning."""
+    """Yield the lines to print about a check: the figures, and advice."""
     from groupkeeper.storage.tools.check import SLOW_WRITE_MS
 
     if report.used_by:
@@ -119,7 +119,9 @@ def _lines(report: StoreReport) -> Iterator[str]:
 
 
 def _repair_lines(left: list[str] | None, *, applied: bool) -> Iterator[str]:
-    """Yield the lines to print about a repair; none if it was not asked for."""
+    """Yield the lines to print about a repair. Without --repair, ``left`` is None, and there are no
+    lines.
+    """
     if left is None:
         return
     for line in left:
@@ -203,7 +205,9 @@ def move_command(
 
 
 def _keep_events(url: str, log: LogSettings, password: str | None) -> None:
-    """Write the events of the old store into files, and say where its history is."""
+    """Write the events of the old store into files, if log.sealing is not "off". Print where the
+    history of the old store is.
+    """
     from groupkeeper.storage.base import StorageError
     from groupkeeper.storage.event_log.segments import SegmentError
     from groupkeeper.storage.open import without_password
@@ -226,9 +230,7 @@ def _keep_events(url: str, log: LogSettings, password: str | None) -> None:
 
 
 def _kept_lines(of_log: str, kept: KeptEvents) -> Iterator[str]:
-    """Yield the lines to print about the events of one log: where they are, and which are
-    lost.
-    """
+    """Yield the lines to print about the events of a log: where they are, and which are missing."""
     keep = f"({kept.written} were written now): keep them, they are not in the new store"
     if kept.lost is None:
         yield (

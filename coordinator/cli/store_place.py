@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class StorePlace(NamedTuple):
-    """Where a store is. Its text (``str``) is without a password, for messages and plans."""
+    """The place of a store. ``str`` returns it without the password, for messages and plans."""
 
     where: Path | str
     """A path, or a URL."""
@@ -19,5 +19,5 @@ class StorePlace(NamedTuple):
 
 
 def store_place(text: str) -> StorePlace:
-    """Return the place that an option names."""
+    """Parse the value of an option: a text with ``://`` is a URL, any other text is a path."""
     return StorePlace(text if "://" in text else Path(text))

@@ -1,4 +1,4 @@
-"""Reads events from a store and its files for a command, and reports the lost ones."""
+"""Reads events from a store and its files for a command. Reports events that cannot be read."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ class Lost(NamedTuple):
     first_seq: int
     last_seq: int
     problem: str = ""
-    """What is wrong with their file; "" if they are nowhere."""
+    """What is wrong with the file of these events; "" if they are in no file and no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEvents:
-    """The events to read, and the problems found."""
+    """The events of a store, or of one group in it. Problems found while reading are recorded."""
 
     store: StorePlace
     found: LogStore
     group_id: str | None
     lost: set[Lost] = field(default_factory=set)
-    """The problems found."""
+    """The events that could not be read so far."""
     reported: set[Lost] = field(default_factory=set)
-    """The problems that were reported to the user."""
+    """The elements of ``lost`` that were reported to the user."""
 
     def kept_open(self) -> AbstractContextManager[None]:
-        """Keep the connection to the store from read to read."""
+        """Inside the block, all reads use the same connection to the store."""
         return self.found.kept_open()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Inside the block: exit with one line if the events cannot be read."""
+        """Inside the block, exit with FAILED and one line if the events cannot be read."""
         from groupkeeper.storage.base import StorageError, StoreRefused
         from groupkeeper.storage.event_log.segments import SegmentError
 
@@ -77,7 +77,7 @@ class StoredEvents:
             fail(f"{self.store} cannot be read: {error}", FAILED)
 
     def end(self) -> Position:
-        """Return the position after all events."""
+        """Return the position of the last event in each log."""
         from groupkeeper.storage.event_log.several_logs import end_of
 
         return end_of(self.found.logs())
@@ -85,8 +85,10 @@ class StoredEvents:
     def read(
         self, since_ms: int = 0, after: Position | None = None, until: Position | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield the events between two positions and from a time on, from the files and then from
-        the rows of the store. Gaps and damaged files are recorded, and do not raise.
+        """Yield the events after the position ``after``, up to ``until``, and not older than
+        ``since_ms``. They come from the files, and then from the rows of the store.
+
+        Gaps and damaged files raise no error: they are added to ``lost``.
         """
         from groupkeeper.storage.event_log.several_logs import BEGIN, read_logs
 
@@ -112,7 +114,9 @@ class StoredEvents:
         return {"on_gap": on_gap, "on_damage": on_damage}
 
     def report_lost(self, above: Position) -> None:
-        """Report each problem with events behind a position once."""
+        """Print each element of ``lost`` that has events after a position, and that was not
+        reported before.
+        """
         several = len({each.log for each in self.lost}) > 1
         for each in sorted(self.lost - self.reported):
             if each.last_seq <= above.get(each.log, 0):
@@ -134,8 +138,8 @@ class StoredEvents:
 
 
 def stored_events(store: StorePlace | None, config: Path | None, group: str | None) -> StoredEvents:
-    """Open the events of ``store``, or of the store in the settings; with ``group``, only its
-    events.
+    """Return the events of ``store``, or of the store in the settings if it is None. With
+    ``group``, only the events of this group. Exit if there is no such store.
     """
     if store is not None:
         return StoredEvents(store, _logs_of(store, "", group), group)

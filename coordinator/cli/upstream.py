@@ -1,4 +1,4 @@
-"""``groupkeeper upstream``: move groups between an upstream Kafka cluster and groupkeeper.
+"""``groupkeeper upstream``: move groups between groupkeeper and the Kafka cluster behind it.
 
 Plans have the format of ``groupkeeper pipeline migrate``, and are shown, applied, verified and
 undone in the same way. These commands need no Spark.
@@ -73,7 +73,9 @@ _SOURCE_OPTION: Final = {"import": "--upstream", "export": "--server"}
 
 
 class _Place(NamedTuple):
-    """A cluster, if it is named, and the properties for its client."""
+    """The address of a cluster, or None if no option names it, and the file with the properties for
+    its client.
+    """
 
     address: str | None
     config: Path | None
@@ -87,7 +89,7 @@ class _Place(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """The options of a command."""
+    """The options of ``upstream import`` or ``upstream export``. ``name`` is the command."""
 
     name: str
     groups: Sequence[str]
@@ -207,7 +209,9 @@ def _verify(
     places: tuple[ClusterEndpoint, ClusterEndpoint | None],
     output: Output,
 ) -> None:
-    """Report where the target, and the source if it is named, differ from the plan."""
+    """Print where the target differs from the plan, and the source too if it is named. Exit with
+    FAILED if there is a difference.
+    """
     from groupkeeper.pipeline.restore.apply import verify
 
     target, source = places

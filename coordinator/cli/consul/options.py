@@ -1,4 +1,4 @@
-"""Options that the commands of ``groupkeeper consul`` share, and how they run."""
+"""The options that the commands of ``groupkeeper consul`` share, and a function to run them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.locatio
 
 def secured(config: Path | None) -> dict[str, Any]:
     """Return the token and the TLS context as arguments for ConsulClient. Exit with one line if the
-    file has an unknown setting, or if it names an unusable file."""
+    config has an unknown setting, or names a file that cannot be used."""
     properties = read_known(config, ("token", *_FILES), _FILES)
     tls = None
     if any(name in properties for name in _FILES):
@@ -56,8 +56,8 @@ def secured(config: Path | None) -> dict[str, Any]:
 
 
 def run(work: Callable[[], Awaitable[Result]], timeout_s: float | None = None) -> Result:
-    """Run the work until it ends, or until the timeout, Ctrl-C or SIGTERM. An expected failure
-    prints one line and exits."""
+    """Run the work and return its result. If the timeout passes, or the work fails with an expected
+    error, print one line and exit. Ctrl-C and SIGTERM end the command."""
     from groupkeeper.clients.readers.errors import ReaderError
     from groupkeeper.storage.connections.consul_errors import ConsulError
 

@@ -22,7 +22,8 @@ from groupkeeper.coordinator.cli.pipeline import (
 from groupkeeper.coordinator.cli.stopping import stoppable
 
 WITHOUT_SPARK: Final = {"dump-offsets", "sample-ends"}
-"""Commands that need only Kafka's clients, as does ``restore --plan``, which makes no new plan."""
+"""Commands that need only Kafka's clients. ``restore --plan`` needs no Spark either, because it
+makes no new plan."""
 
 app = typer.Typer(
     no_args_is_help=True,

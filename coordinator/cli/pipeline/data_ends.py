@@ -1,6 +1,7 @@
-"""``groupkeeper pipeline sample-ends``: samples of the true ends of partitions, for lag.
+"""``groupkeeper pipeline sample-ends`` asks the brokers for the end offsets of all partitions.
 
-It needs Kafka's client and no Spark. ``pipeline run --data`` takes one sample too.
+Reports need these samples to compute the lag. The command needs Kafka's client and no Spark.
+``pipeline run --data`` takes one sample too.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def sample_ends_command(
 
 
 def sampled(data: str | None, log_dir: str, client_config: Path | None) -> bool:
-    """Take one sample if ``data`` names a broker. If that fails, report it and return False."""
+    """Take one sample if ``data`` names a broker. If no broker answers, report this and return
+    False.
+    """
     if data is None:
         return True
     from groupkeeper.pipeline.restore.cluster import ClusterEndpoint, ClusterError
@@ -99,7 +102,9 @@ def sampled(data: str | None, log_dir: str, client_config: Path | None) -> bool:
 
 @contextmanager
 def _opened(log_dir: str, keep_days: int | None = None) -> Iterator[DataEndsLog]:
-    """Open the log of the samples. Exit if another process writes it, or if it cannot be opened."""
+    """Open the log of the samples. Exit if another process writes it, or if its folder cannot be
+    written.
+    """
     from groupkeeper.pipeline.tables.lake_lock import TablesBusy, local_folder, only_writer
     from groupkeeper.storage.event_log.data_ends import KEEP_DAYS, DataEndsLog
 
@@ -119,7 +124,9 @@ def _opened(log_dir: str, keep_days: int | None = None) -> Iterator[DataEndsLog]
 
 
 def _sample(source: ClusterEndpoint, log: DataEndsLog) -> None:
-    """Ask the brokers, and write what changed. Raises ClusterError."""
+    """Ask the brokers for all ends, and write those that changed. Raises ClusterError if a broker
+    does not answer.
+    """
     with source.open(CLIENT_ID) as cluster:
         ends = cluster.ends()
     log.add({(key.topic, key.partition): end for key, end in ends.items()}, now_ms())

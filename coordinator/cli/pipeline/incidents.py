@@ -44,11 +44,14 @@ SECRET = "GROUPKEEPER_WEBHOOK_SECRET"  # noqa: S105  the name of a variable
 """The environment variable with the key of a webhook's signature."""
 
 DAYS = 2
-"""Days that are looked at: an incident of last evening is still seen after midnight."""
+"""Without --since, the number of last days that are searched. With two days, an incident of the
+evening is still found after midnight."""
 
 
 class FailOn(StrEnum):
-    """The least severity that fails the command."""
+    """The values of --fail-on: the lowest severity of an open incident that makes the command exit
+    with OPEN_INCIDENTS.
+    """
 
     CRITICAL = "critical"
     WARNING = "warning"

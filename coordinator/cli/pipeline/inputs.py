@@ -15,12 +15,14 @@ _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def now_ms() -> int:
-    """Return the wall clock, in milliseconds."""
+    """Return the current time, in milliseconds since the epoch."""
     return int(datetime.now(UTC).timestamp() * 1000)
 
 
 def parse_moment(text: str, now: int) -> int:
-    """Parse a moment: ISO 8601, or how long ago. Exits if the text has neither form."""
+    """Parse a moment: ISO 8601, or a duration before ``now`` such as ``15m``. Return milliseconds
+    since the epoch. Exit if the text has neither form, or if the moment is in the future.
+    """
     ago = re.fullmatch(r"(\d+)([smhd])(?: ago)?", text.strip())
     if ago:
         return _since_1970(text, now - int(ago[1]) * _UNITS_MS[ago[2]])
@@ -76,7 +78,7 @@ def read_known(path: Path | None, known: Sequence[str], files: Sequence[str]) ->
 
 
 def file_name(text: str) -> str:
-    """Return a text that can be part of a file name: other characters become "_", and it is cut to
-    80.
+    """Return a text that can be part of a file name. Each run of unsafe characters becomes one "_",
+    and the text is cut to 80 characters.
     """
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:80]

@@ -15,21 +15,25 @@ class CannotLand(Exception):
 
 
 class Landing(NamedTuple):
-    """A store, and the folder for its events."""
+    """The work for ``--store``: a store, the folder for its events, and a function that prints
+    progress.
+    """
 
     store: StorePlace
     directory: Path
     say: Callable[[str], object]
 
     def land(self) -> None:
-        """Write the events that are in no file yet. Exit with one line if that fails."""
+        """Write the events of the store that are in no file yet. Exit with one line on failure."""
         try:
             self._land()
         except CannotLand as error:
             fail(str(error), FAILED)
 
     def land_again(self) -> None:
-        """Write the events that are in no file yet. If that fails, say so: it is tried again."""
+        """Write the events of the store that are in no file yet. On failure, print one line and
+        return: ``pipeline run --continuous`` calls this again before its next round.
+        """
         try:
             self._land()
         except CannotLand as error:
@@ -65,8 +69,10 @@ def landing_of(
     *,
     is_here: bool,
 ) -> Landing | None:
-    """Return the work for ``--store``; None without it. Exit if Spark does not run on this machine,
-    or if the folder is elsewhere.
+    """Return the work for ``--store``, or None if the option is not used.
+
+    Exit if Spark does not run on this machine (``is_here`` is False), or if the folder is not on
+    it.
     """
     if store is None:
         return None

@@ -165,7 +165,9 @@ def topic_map(pairs: Any) -> dict[str, str]:
 
 
 def _run(made: Plan, target: ClusterEndpoint, apply: bool, master: str | None) -> list[Outcome]:
-    """Check a plan at the target or, with ``apply``, change the target."""
+    """Check whether a plan can be applied at the target or, with ``apply``, apply it. Return the
+    outcome of each group.
+    """
     from groupkeeper.pipeline.restore.migrate import MigrationStep, run_plan
 
     step = MigrationStep.APPLY if apply else MigrationStep.CHECK
@@ -182,7 +184,9 @@ def _verify(
     master: str | None,
     output: Output,
 ) -> None:
-    """Report where the target, and the source if named, differ from the plan. Changes nothing."""
+    """Print where the target differs from the plan, and the source too if it is named. Exit with
+    FAILED if there is a difference.
+    """
     from groupkeeper.pipeline.restore.migrate import MigrationStep, run_plan, source_drift
 
     target, source = servers
@@ -201,8 +205,8 @@ def print_verified(
     outcomes: tuple[list[Outcome], list[Outcome]],
     output: Output,
 ) -> None:
-    """Print the differences found at the target, and at the source if it is named. Exits 1 if there
-    are any."""
+    """Print the outcomes of a comparison with a plan: at the target, and at the source if it is
+    named. Exit with FAILED if there is a difference."""
     there, here = outcomes
     target, source = places
     if output is Output.JSON:
@@ -269,7 +273,7 @@ def dump_command(
 
 
 def _report_open(done: Dump) -> None:
-    """Report the offsets of open transactions, which were left out."""
+    """Print to standard error how many offsets of open transactions were left out of a dump."""
     if not done.open:
         return
     transactions = {each.producer_id for each in done.open}

@@ -12,8 +12,8 @@ from groupkeeper.coordinator.cli.store_place import StorePlace, store_place
 
 
 def literal(address: str | Path | None) -> str | Path | None:
-    """Refuse an address that Spark reads as a pattern. Spark would write to this address, but read
-    from all that match it.
+    """Return an address. Raises BadParameter if Spark would read it as a pattern: Spark would write
+    to exactly this address, but read from all addresses that match it.
     """
     from groupkeeper.pipeline.tables.address import pattern_problem
 
@@ -23,7 +23,7 @@ def literal(address: str | Path | None) -> str | Path | None:
 
 
 def settings(given: list[str] | None) -> list[str]:
-    """Refuse a setting of Spark that is not ``KEY=VALUE``."""
+    """Return settings of Spark as given. Raises BadParameter if one is not ``KEY=VALUE``."""
     for each in given or ():
         key, is_set, _ = each.partition("=")
         if not key or not is_set:
@@ -32,7 +32,7 @@ def settings(given: list[str] | None) -> list[str]:
 
 
 def as_settings(given: list[str] | None) -> dict[str, str]:
-    """Return settings of Spark by name."""
+    """Return the value of each setting of Spark, by its key. ``given`` has ``KEY=VALUE`` texts."""
     return dict(each.split("=", 1) for each in given or ())
 
 
@@ -47,12 +47,12 @@ LOG_DIR: Final = typer.Option(
     help="The daemon's log.dir, with its sealed segments.",
 )
 TABLES: Final = typer.Option("--tables", metavar="DIR", callback=literal, help=_TABLES_HELP)
-"""Text, not a Path: it may be the address of an object store."""
+"""The option ``--tables``. Its value is text, because it may be the address of an object store."""
 TABLES_OR_OUT: Final = typer.Option(
     "--tables", "--out", metavar="DIR", callback=literal, help=_TABLES_HELP
 )
-"""The same option, for commands in which ``--out`` has no other meaning: ``run`` calls it
-``--out``.
+"""The option ``--tables``, which also has the name ``--out``, as in ``pipeline run``. It is for
+commands in which ``--out`` has no other meaning.
 """
 
 MasterOption = Annotated[
@@ -87,7 +87,7 @@ ConfOption = Annotated[
 
 
 def days_problem(text: str | None) -> str | None:
-    """Refuse a text that is not a day, or a first and a last day."""
+    """Return the text. Raises BadParameter if it is neither a day nor two days in order, A..B."""
     try:
         first_and_last(text)
     except ValueError as error:
@@ -96,9 +96,10 @@ def days_problem(text: str | None) -> str | None:
 
 
 def first_and_last(text: str | None) -> tuple[date, date]:
-    """Return the first and the last day that an option names; without one, all days.
+    """Return the first and the last day that an option names. Without a text, return the first and
+    the last day that Python knows.
 
-    Raises ValueError.
+    Raises ValueError if the text is neither a day nor ``A..B``, two days in order.
     """
     if text is None:
         return date.min, date.max
@@ -137,7 +138,9 @@ BoundsOption = Annotated[
 
 
 def layers(given: list[str] | None) -> list[str]:
-    """Refuse a text that does not name a layer of tables and a number of days (``gold=730``)."""
+    """Return the texts as given. Raises BadParameter if one is not a layer of tables and a number
+    of days (``gold=730``).
+    """
     from groupkeeper.pipeline.tables.retention import parse_retention
 
     try:

@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 
 class Again(NamedTuple):
-    """The command and options with which the user can carry out a plan later."""
+    """The command and the options with which the user can apply or undo a plan later."""
 
     path: Path
     """The file of the plan."""
     server: str | None = None
     client_config: Path | None = None
     name: str = ""
-    """The command, if it is not one of ``groupkeeper pipeline``."""
+    """The command without ``groupkeeper``, such as ``zookeeper migrate``. If it is empty, the
+    command is the one of ``groupkeeper pipeline`` that made the plan."""
     zookeeper_config: Path | None = None
 
     def command(self, plan: Plan) -> str:
-        """Return the command that runs the plan again on the same server."""
+        """Return the text of a command that opens the plan again for the same server."""
         elsewhere = self.server if self.server != plan.content.server else None
         options = {
             "--plan": self.path,
@@ -49,14 +50,16 @@ class Again(NamedTuple):
 
 
 def refuse_with_plan(given: Mapping[str, object]) -> None:
-    """Refuse options about making a plan if the user names a finished plan."""
+    """Exit with USAGE if the user names an existing plan, and also one of the options ``given``,
+    which are only for a new plan.
+    """
     if names := [name for name, value in given.items() if value]:
         listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
         fail(f"--plan names an existing plan: leave out {listed}", USAGE)
 
 
 def check_verify(plan: Path | None, *, verify: bool, undo: bool, apply: bool) -> None:
-    """Refuse --verify and --undo without a plan, and --verify with --apply."""
+    """Exit with USAGE if --verify or --undo is used without --plan, or --verify with --apply."""
     if plan is None and (verify or undo):
         fail("--verify and --undo need an existing plan: name it with --plan FILE", USAGE)
     if verify and apply:
@@ -64,7 +67,9 @@ def check_verify(plan: Path | None, *, verify: bool, undo: bool, apply: bool) ->
 
 
 def opened_plan(path: Path, undo: bool) -> Plan:
-    """Read a plan. With ``undo``, return the plan that undoes it; a plan has only one such undo."""
+    """Return the plan in a file. With ``undo``, return the plan that undoes it. This plan has the
+    same id each time, because it keeps the time at which the first plan was made.
+    """
     plan = read_plan(path)
     return plan.undo(plan.content.created_ms) if undo else plan
 
@@ -72,7 +77,9 @@ def opened_plan(path: Path, undo: bool) -> Plan:
 def carry_out(
     plan: Plan, endpoint: ClusterEndpoint, again: Again, apply: bool, output: Output
 ) -> None:
-    """Show a plan, then check or apply it. Exits 1 if a group needs attention."""
+    """Print a plan, check or apply it, and print the outcomes. Exit with FAILED if a group was
+    refused or has failed.
+    """
     from groupkeeper.pipeline.restore.apply import apply as apply_groups
     from groupkeeper.pipeline.restore.apply import check
     from groupkeeper.pipeline.restore.cluster import ClusterError
@@ -92,7 +99,9 @@ def carry_out(
 def print_result(
     plan: Plan, again: Again, outcomes: list[Outcome], apply: bool, output: Output
 ) -> None:
-    """Print the outcomes, and the next command to run."""
+    """Print the outcomes, and the command with which the user can apply or undo the plan. Exit with
+    FAILED if a group was refused or has failed.
+    """
     if output is Output.JSON:
         print(as_json(plan, again.path, outcomes, applied=apply))
     else:
@@ -121,5 +130,7 @@ def _changes(plan: Plan) -> Iterator[Change]:
 
 
 def command_of(plan: Plan) -> str:
-    """Return the command that made a plan. An undo has the command of the plan that it undoes."""
+    """Return the name of the command that made a plan: ``restore`` or ``migrate``. For an undo,
+    return the command that made the plan to undo.
+    """
     return "restore" if plan.content.as_of_ms is not None else "migrate"

@@ -1,4 +1,4 @@
-"""The output of a plan and its outcomes, for people and for programs."""
+"""Prints a plan and its outcomes, for people and for programs. Reads and writes plan files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from groupkeeper.pipeline.restore.plan import Change, Plan
 
 ROWS_SHOWN: Final = 100
-"""Rows of a table that are printed; the file has all of them."""
+"""The most changes of a plan that are printed. The plan's file has all of them."""
 NAMED: Final = 3
-"""The number of groups, offsets or partitions that a message names."""
+"""The most groups or offsets that a message names."""
 GROUPS_NAMED: Final = 10
-"""The number of messages printed about single groups."""
+"""The most messages that are printed about single groups."""
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan file; exit with the problem if it is invalid."""
+    """Return the plan in a file. If the file cannot be read or is no plan, print why and exit."""
     from groupkeeper.pipeline.restore.plan import PlanError, decode
 
     try:
@@ -41,7 +41,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write a plan file; never replaces an existing file."""
+    """Write a plan file. Exit if the file exists or cannot be written."""
     try:
         with path.open("xb") as file:
             file.write(plan.encode() + b"\n")
@@ -75,7 +75,10 @@ def named(names: Sequence[str]) -> str:
 
 
 def warn_of_members(groups: Sequence[str], source_options: str) -> None:
-    """Warn of groups that still have members at the source. The options name the source."""
+    """Print a warning about groups that still have members at the source of a migration.
+
+    ``source_options`` is the text of the options that name the source.
+    """
     if groups:
         typer.echo(
             f"groupkeeper: {counted_have(len(groups), 'group')} members at the source "
@@ -86,7 +89,7 @@ def warn_of_members(groups: Sequence[str], source_options: str) -> None:
 
 
 def print_facts_of(plan: Plan) -> None:
-    """Print the facts of a plan, without its partitions."""
+    """Print the head of a plan: its id, groups, servers and times, without its changes."""
     content = plan.content
     facts = {
         "PLAN": f"{plan.id} ({content.kind}, made {moment(content.created_ms)})",
@@ -103,7 +106,7 @@ def print_facts_of(plan: Plan) -> None:
 
 
 def print_plan(plan: Plan) -> None:
-    """Print a plan: its facts, its changes with one row per partition (up to ``ROWS_SHOWN``), and a
+    """Print a plan: its head, at most ``ROWS_SHOWN`` changes with one row per partition, and a
     summary."""
     print_facts_of(plan)
     content = plan.content
@@ -149,7 +152,9 @@ def _row(each: Change) -> tuple[object, ...]:
 
 
 def summary(plan: Plan) -> str:
-    """Summarize a plan in a sentence or two."""
+    """Return a sentence about the changes of a plan: how many partitions change, and how many
+    messages are read again or skipped.
+    """
     changes = [each for group in plan.content.groups for each in group.changes]
     to_do = [each for each in changes if each.changes]
     again = -sum(each.delta for each in to_do if each.delta is not None and each.delta < 0)
@@ -174,7 +179,7 @@ def _messages(number: int) -> str:
 
 
 Words = Mapping[str, str]
-"""The words for the groups of each result, after "1 group " and "2 groups "."""
+"""Maps each result to the text that is printed after "1 group " or "2 groups "."""
 
 CARRIED_OUT: Final[Words] = {
     "applied": "changed, and read back as planned",
@@ -196,7 +201,9 @@ AT_SOURCE: Final[Words] = {
 
 
 def print_outcomes(outcomes: Sequence[Outcome], words: Words = CARRIED_OUT) -> None:
-    """Print the counts of each result, and the message of each group that needs attention."""
+    """Print how many groups have each result. Print the messages of groups that were refused or
+    have failed to standard error.
+    """
     counts = Counter(str(outcome.result) for outcome in outcomes)
     for result, text in words.items():
         if counts[result]:

@@ -68,7 +68,9 @@ def restore_command(  # noqa: PLR0913  the options of a command
 def _require_one_place(
     store: StorePlace | None, log: Path | None, tables: str | None, master: str | None
 ) -> None:
-    """Exit if the options name no history, or two."""
+    """Exit if the options name no history, or if --tables is used with --store or --log-dir. Exit
+    as well if the tables do not exist.
+    """
     if tables is not None and (store is not None or log is not None):
         fail(
             "--tables names a history, and so do --store and --log-dir: leave out one or the other",
@@ -84,7 +86,9 @@ def _require_one_place(
 
 
 def _found(history: History, master: str | None) -> Standing:
-    """Read the history: that in a store here, any other with Spark."""
+    """Return the offsets of the group at the moment. The history in a store is read in this
+    process, and any other history with Spark.
+    """
     store = history.places[0]
     if store is not None:
         typer.echo("groupkeeper: reading the history", err=True)
@@ -106,8 +110,11 @@ def _found(history: History, master: str | None) -> Standing:
 
 
 def _events(history: History, spark: SparkSession) -> tuple[DataFrame, Coverage, bool]:
-    """Return the events, what is known of their logs, and whether some are missing and the user
-    accepts that. Raises RestoreError.
+    """Return the events, the coverage of their logs, and True if events from before the moment are
+    missing.
+
+    Raises IncompleteHistory if such events are missing and the user does not accept this, and
+    RestoreError if there is no segment.
     """
     from groupkeeper.pipeline.restore import restore as jobs
     from groupkeeper.pipeline.restore.sealed import coverage_of_log

@@ -1,4 +1,5 @@
-"""The common part of the commands that restore a group's offsets: from a history to a plan.
+"""The common part of the two commands that restore a group's offsets. It makes a plan from the
+offsets in the history, and checks or applies the plan.
 
 ``groupkeeper offsets restore`` reads the history in plain Python, ``groupkeeper pipeline restore``
 with Spark.
@@ -69,15 +70,15 @@ class RestoreOptions(NamedTuple):
 
 
 class History(NamedTuple):
-    """The wanted offsets, and the place of their history."""
+    """A group and a moment whose offsets are wanted, and the places that have the events."""
 
     group: str
     as_of_ms: int
     places: tuple[StorePlace | None, Path | None, str | None]
-    """The store, the folder of segments, the tables."""
+    """The store, the folder of segments, and the tables. None: the user does not name it."""
     topics: list[str]
     accepts_gaps: bool
-    """The user accepts a plan without the missing events."""
+    """True if the user accepts a plan although events are missing."""
 
     def names(self, partition: Partition) -> bool:
         """Return True if the topic of a partition is wanted."""
@@ -88,11 +89,13 @@ class History(NamedTuple):
 
 
 Find = Callable[[History], "Standing"]
-"""Reads the history, or raises RestoreError."""
+"""Returns the offsets in a history. Raises RestoreError if they are unknown."""
 
 
 def restore(asked: RestoreOptions, find: Find) -> None:
-    """Make a plan or open one, and carry it out if that was asked."""
+    """Make a plan or open an existing plan, and print it. With --apply, apply the plan; otherwise,
+    check whether it can be applied.
+    """
     from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 
     properties = read_properties(asked.client_config)
@@ -123,7 +126,9 @@ def restore(asked: RestoreOptions, find: Find) -> None:
 
 
 def _history(asked: RestoreOptions) -> tuple[History, str]:
-    """Return the history and the server that the options name, or exit."""
+    """Return the history and the server that the options name. Exit if an option is missing, or if
+    there is no history.
+    """
     if asked.undo:
         fail("--undo undoes an applied plan: name it with --plan FILE", USAGE)
     if asked.group is None or asked.as_of is None or asked.server is None:
@@ -136,7 +141,9 @@ def _history(asked: RestoreOptions) -> tuple[History, str]:
 
 
 def _require_history(store: StorePlace | None, log: Path | None) -> None:
-    """End the command if the store or the folder has no history. Called before any other work."""
+    """Exit if the store cannot be opened, or if the folder has no segment. This is checked before
+    any other work.
+    """
     from groupkeeper.storage.event_log.segments import segment_names
     from groupkeeper.storage.open import log_store
 
@@ -152,7 +159,7 @@ def _require_history(store: StorePlace | None, log: Path | None) -> None:
 
 @contextmanager
 def reading(place: object) -> Iterator[None]:
-    """Exit with one line if the history in a place cannot be read."""
+    """Inside the block, exit with one line if the history in a place cannot be read."""
     from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.segments import SegmentError
 
@@ -189,7 +196,9 @@ def wrong_segments(log: Path) -> dict[Segment, str]:
 
 
 def _problem_of_content(log: Path, segment: Segment) -> str:
-    """Read a whole segment that the manifest does not list; return its problem, or ""."""
+    """Return the problem of a segment that the manifest does not list, or "". The whole segment is
+    read.
+    """
     from groupkeeper.storage.event_log.segments import SegmentError, describe
 
     try:
@@ -200,15 +209,19 @@ def _problem_of_content(log: Path, segment: Segment) -> str:
 
 
 def accept(error: IncompleteHistory, history: History) -> None:
-    """Report the missing events and continue if the user accepts that, else raise the error."""
+    """Raise the error if the user does not accept a plan without the missing events. Otherwise,
+    print which events are missing.
+    """
     if not history.accepts_gaps:
         raise error
     typer.echo(f"groupkeeper: {error.what}; planned without them (--accept-gaps)", err=True)
 
 
 def standing_in_store(store: StorePlace, history: History) -> Standing:
-    """Read all logs of a store, from files and rows. Report events that are missing if the user
-    accepts that. Otherwise raise IncompleteHistory.
+    """Return the offsets of the group at the moment, from all logs of a store: its files and rows.
+
+    Raises IncompleteHistory if events are missing and the user does not accept this, and
+    RestoreError if the offsets are unknown. Exits if the store has no event of the group.
     """
     from groupkeeper.coordinator.cli.pipeline.store_history import read_group
     from groupkeeper.pipeline.restore.standing import IncompleteHistory
@@ -230,7 +243,9 @@ def standing_in_store(store: StorePlace, history: History) -> Standing:
 
 
 def _found(history: History, find: Find) -> Standing:
-    """Read the history, and print which offsets are unknown. Exit with one line if it fails."""
+    """Return the offsets in the history, and print which offsets are unknown. Exit with one line if
+    the history cannot be read, or if nothing is known of the group.
+    """
     from groupkeeper.pipeline.restore.standing import IncompleteHistory, RestoreError
 
     try:
@@ -267,14 +282,17 @@ def _found(history: History, find: Find) -> Standing:
 
 
 class Removal:
-    """Decides whether a plan deletes an offset that the group did not have at the moment."""
+    """Decides whether a plan deletes a committed offset that the group did not have at the moment.
+
+    The offset stays if it is not certain that the group did not have it.
+    """
 
     def __init__(self, history: History, found: Standing) -> None:
         self._history = history
         self._found = found
         self.left: set[Partition] = set()
-        """Partitions that stay because no event names them, and some events are missing or do not
-        count."""
+        """Partitions whose offset stays because no event names them, and some events of the group
+        are missing or do not count."""
 
     def __call__(self, partition: Partition) -> bool:
         if not self._history.names(partition):
@@ -285,7 +303,7 @@ class Removal:
         return partition not in self._found.unknown
 
     def report(self) -> None:
-        """Print the partitions that stay."""
+        """Print the partitions whose offset stays although no event names them."""
         left = sorted(self.left - self._found.unknown)
         if left:
             names = ", ".join(f"{each.topic}-{each.partition}" for each in left[:_NAMED])

@@ -53,8 +53,11 @@ def start_spark(
 
 
 def archive_in(folder: Path | None) -> ClassArchive | None:
-    """Return the archive of Java classes in this folder, or in the user's own without one. Return
-    None if none is wanted. Exit if the folder cannot be made."""
+    """Return the archive of Java classes in a folder. If the folder is None, it is the cache folder
+    of the user.
+
+    Return None if the user wants no archive, or the cache folder cannot be used. Exit if ``folder``
+    cannot be created."""
     if folder == NO_CACHE:
         return None
     from groupkeeper.pipeline.spark.class_archive import ClassArchive, usual_archive
@@ -68,7 +71,7 @@ def archive_in(folder: Path | None) -> ClassArchive | None:
 
 
 def keep_classes(archive: ClassArchive | None) -> None:
-    """End Spark, if its classes are to be kept and are not yet."""
+    """End Spark if its JVM is the one that writes the archive, and wait for the archive."""
     if archive is not None and archive.is_written:
         where = f"{archive.file.parent}, 200 MB; --jvm-cache off keeps none"
         typer.echo(f"  keeping the classes of Spark's JVM for later commands ({where})", err=True)

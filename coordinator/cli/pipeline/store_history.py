@@ -1,4 +1,4 @@
-"""The events of one group in a store, and the events missing before a moment."""
+"""Reads the events of one group in a store, and finds missing events from before a moment."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ class MissingRange(NamedTuple):
     """Events that are neither in rows nor in files."""
 
     log_id: str
-    """The log that they belong to. If the log changes there, it is the log of the event after
-    them.
-    """
+    """The log of the missing events. If this is unknown, the log of the first event after them."""
     first_seq: int
     last_seq: int
 
 
 class _Files(NamedTuple):
-    """The listed files of a store, by seq: damaged ones, its newest snapshot, and its later
-    segments.
+    """The files in the manifest of a store that matter here: damaged files, the newest snapshot,
+    and the segments after the snapshot.
     """
 
     segments: Sequence[Segment]
@@ -42,21 +40,21 @@ class _Files(NamedTuple):
         return next((each for each in self.segments if each.last_seq == seq - 1), None)
 
     def of(self, seq: int) -> Segment | None:
-        """Return the segment that is listed to hold an event, whether it exists or not."""
+        """Return the segment that should have an event, from the manifest. It may be missing."""
         held = (s for s in self.segments if s.first_seq <= seq <= s.last_seq)
         return next((s for s in held if parse_snapshot_log(s.log_id) is None), None)
 
     def after(self, seq: int) -> str:
-        """Return the log that continues above a seq."""
+        """Return the log of the event after a seq."""
         return next((e.log_id for e in self.segments if e.first_seq == seq + 1), self.log_id)
 
 
 class HistoryRead(NamedTuple):
-    """The events of a group in all logs of a store."""
+    """The offsets of a group from the events in all logs of a store, and the missing events."""
 
     offsets: GroupHistory
     missing: Sequence[str]
-    """A sentence for each gap that may have events from before the moment."""
+    """A sentence for each run of missing events that may be from before the moment."""
     first_log: str
     """The log of the first event; "" if there is none."""
     last_ts_ms: int
@@ -67,11 +65,15 @@ def read_group(
 ) -> HistoryRead:
     """Read the events of a group. ``log_dir`` is the directory of the files, if they were moved.
 
-    A listed file that is missing may have held events of the group, unless its list of groups
-    excludes it. ``is_shared`` means that the store is on a server. If such a store has one log and
-    no files, then retention deleted the events before the first one. This is no gap: every change
-    after them is known, and so is which partitions these name. Raises SegmentError, OSError,
-    StorageError.
+    A segment may be missing although the manifest lists it. Its events count as missing, unless its
+    list of groups (a file beside it) shows that none of them are of the group.
+
+    ``is_shared`` means that the store is on a server. If such a store has one log and no files,
+    retention deleted the events before the first event. They do not count as missing, but the
+    offsets of partitions that no later event names are unknown (``lacks_events``).
+
+    Raises SegmentError if a segment is damaged, and OSError or StorageError if the store or a file
+    cannot be read.
     """
     found = GroupHistory(group, as_of_ms)
     missing: list[str] = []
@@ -112,10 +114,10 @@ def _keep_gap(gaps: list[tuple[int, int]], first_seq: int, last_seq: int) -> Non
 def gaps_before(
     open_rows: OpenRows, log_dir: Path | None, gaps: Sequence[tuple[int, int]], as_of_ms: int
 ) -> list[MissingRange]:
-    """Return the gaps that may have events from before a moment.
+    """Return the runs of missing events (``gaps``) that may be from before a moment.
 
-    If the missing file has a line in the manifest, the line has the time at which the gap begins.
-    Any other gap begins no earlier than the event before it.
+    If the manifest lists the missing file, the line has the time of the first missing event.
+    Otherwise, the missing events are not older than the event before them.
     """
     files = _files(open_rows, log_dir)
     found = []
@@ -128,7 +130,10 @@ def gaps_before(
 
 
 def _surely_began_ms(absent: Segment | None, before: Segment | None) -> int:
-    """Return a time before which no event of a gap was written."""
+    """Return a time (ms) that is not later than the first event of a gap; 0 if nothing is known.
+
+    ``absent`` is the missing file, if the manifest lists it. ``before`` is the segment before it.
+    """
     if absent is not None:
         return absent.first_ts_ms
     if before is None:

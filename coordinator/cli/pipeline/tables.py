@@ -235,8 +235,8 @@ def report_command(  # noqa: PLR0913  the options of a command
 
 
 def reports_folder(tables: str, to: Path | None, master: str | None) -> Path:
-    """Return the folder for the files of reports. Exit if it has no place, or if there are no
-    tables.
+    """Return the folder for the files of reports: ``to``, or a folder in the tables' folder. Exit
+    if ``to`` is None and the tables are not on this machine, or if there are no tables.
     """
     if to is None and "://" in tables:
         fail("--to is needed: the reports are written to a folder of this machine", USAGE)
@@ -249,7 +249,7 @@ def reports_folder(tables: str, to: Path | None, master: str | None) -> Path:
 
 
 def input_bytes_of(tables: str, master: str | None) -> int | None:
-    """Return the size of the gold tables in bytes, an estimate of what a report reads; None if they
+    """Return about how many bytes a report reads: the size of the gold tables. Return None if they
     are not on this machine.
     """
     from groupkeeper.pipeline.tables.last_run import bytes_below
@@ -264,7 +264,9 @@ def scope_of(
     group: str | None,
     bounds: Path | None,
 ) -> Scope:
-    """Return the scope that the options of a report name. Exit if the bounds are wrong."""
+    """Return the part of the tables that the options of a report name. Exit if the file of bounds
+    cannot be used.
+    """
     from groupkeeper.pipeline.reports.bounds import BadBounds, read_bounds
     from groupkeeper.pipeline.reports.report import Scope
     from groupkeeper.pipeline.tables.lake import Lake
@@ -277,7 +279,9 @@ def scope_of(
 
 @contextmanager
 def the_only_writer(tables: str) -> Iterator[None]:
-    """Hold the lock of the tables, or exit with the problem."""
+    """Hold the lock of the tables inside the block. Exit with BUSY if another process has it, and
+    with FAILED if the folder cannot be written.
+    """
     from groupkeeper.pipeline.tables.lake_lock import TablesBusy, only_writer
 
     with ExitStack() as stack:
@@ -291,8 +295,8 @@ def the_only_writer(tables: str) -> Iterator[None]:
 
 
 def is_nowhere(folder: str, master: str | None) -> bool:
-    """Return True if a folder is known not to exist. Returns False if only Spark can say, as for an
-    object store.
+    """Return True if a folder does not exist. Return False if it exists, or if it may be elsewhere
+    than on this machine: only Spark can look there.
     """
     from groupkeeper.pipeline.tables.lake_lock import local_folder
 
@@ -301,13 +305,13 @@ def is_nowhere(folder: str, master: str | None) -> bool:
 
 
 def is_of_this_machine(master: str | None) -> bool:
-    """Return True if a plain path names a folder of this machine."""
+    """Return True if Spark, too, reads a path without a scheme as a path of this machine."""
     return (master or "local").startswith("local") and "HADOOP_CONF_DIR" not in os.environ
 
 
 def _say_again(lines: Sequence[str], *, is_sound: bool) -> None:
-    """Print the lines of the last run again, because there is nothing new. Exit with FAILED if that
-    run did.
+    """Print the lines of the last run again, because nothing is new. Exit with FAILED if
+    ``is_sound`` is False.
     """
     for line in lines:
         say(line)

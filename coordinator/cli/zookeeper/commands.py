@@ -53,13 +53,13 @@ class _MigrateCommand(ExtraCommand):
 
 
 def _say(output: Output, text: str, **facts: object) -> None:
-    """Print the result as a sentence or as a JSON object. It is flushed at once, because another
-    program may wait for it."""
+    """Print the result as a sentence, or as a JSON object with ``facts``. The output is flushed at
+    once, because another program may wait for it."""
     print(plain(text) if output is Output.TABLE else json.dumps(facts), flush=True)
 
 
 async def _there(registry: Registry, name: str) -> RegistryGroup:
-    """Return a group that exists; exit 4 if it does not."""
+    """Return the group with this name. Exit with NOTHING_MATCHED if there is no such group."""
     group = registry.group(name)
     if not await group.exists():
         fail(f"there is no group {name!r} in ZooKeeper", NOTHING_MATCHED)

@@ -1,7 +1,8 @@
-"""``groupkeeper zookeeper migrate``: move committed offsets between a registry and a coordinator.
+"""``groupkeeper zookeeper migrate``: move committed offsets between ZooKeeper and a coordinator.
 
-The plan has the format of ``groupkeeper pipeline migrate``, and is shown, applied, verified and
-undone in the same way.
+A registry is the groups that consumers keep in ZooKeeper, with their offsets. The plan has the
+format of ``groupkeeper pipeline migrate``, and is shown, applied, verified and undone in the same
+way.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ NO_DATA: Final = "none"
 
 
 class Servers(NamedTuple):
-    """The addresses and settings of the two sides."""
+    """The addresses and settings of ZooKeeper and of the coordinator."""
 
     zookeeper: str
     config: Path | None
@@ -53,13 +54,15 @@ class Servers(NamedTuple):
     timeout_s: float
 
     def registry(self) -> RegistryTarget:
-        """Return the groups in ZooKeeper. ``with`` opens the connection to it, and closes it."""
+        """Return the groups in ZooKeeper, not yet connected: use the result in a ``with`` block."""
         from groupkeeper.coordinator.cli.zookeeper.registry_target import RegistryTarget
 
         return RegistryTarget(self.zookeeper, self.config, self.timeout_s)
 
     def cluster(self, client_id: str, address: str | None = None) -> Cluster:
-        """Return a connection to the coordinator, or to another server with its settings."""
+        """Return a connection to the coordinator. With ``address``, connect to this server instead,
+        with the same settings.
+        """
         from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 
         where = address or self.kafka
@@ -166,7 +169,7 @@ class _Wanted(NamedTuple):
 
     @property
     def step(self) -> int:
-        """The number that is added to each offset."""
+        """The number to add to each offset of the source."""
         return -self.shift if self.is_back else self.shift
 
 
@@ -229,7 +232,7 @@ def _planned(servers: Servers, wanted: _Wanted) -> Plan:
 
 
 def _target(made: Plan, servers: Servers, stack: ExitStack) -> _Side:
-    """Open the server that a plan changes."""
+    """Return an open connection to the server that a plan changes. ``stack`` closes it."""
     from groupkeeper.coordinator.cli.zookeeper.registry_target import SCHEME
 
     server = made.content.server
@@ -240,7 +243,7 @@ def _target(made: Plan, servers: Servers, stack: ExitStack) -> _Side:
 
 
 def _run(made: Plan, servers: Servers, apply: bool) -> list[Outcome]:
-    """Check or apply a plan."""
+    """Check whether a plan can be applied or, with ``apply``, apply it. Return the outcomes."""
     from groupkeeper.pipeline.restore.apply import apply as apply_groups
     from groupkeeper.pipeline.restore.apply import check
 
@@ -250,7 +253,9 @@ def _run(made: Plan, servers: Servers, apply: bool) -> list[Outcome]:
 
 
 def _verify(made: Plan, path: Path, servers: Servers, wanted: _Wanted, output: Output) -> None:
-    """Report where the target, and the source if one is named, differ from the plan."""
+    """Print where the target differs from the plan, and the source too if it is named. Exit with
+    FAILED if there is a difference.
+    """
     from groupkeeper.pipeline.restore.apply import verify
     from groupkeeper.pipeline.restore.drift import drift
 

@@ -1,4 +1,4 @@
-"""Options that the commands of ``groupkeeper zookeeper`` share, and the registry that they name."""
+"""The options that the commands of ``groupkeeper zookeeper`` share, and a registry from them."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ _KNOWN: Final = (*_FILES, "ssl.key.password", "digest", "acl")
 def registry_of(
     servers: str, config: Path | None, timeout_s: float, session_timeout_ms: int = 6_000
 ) -> Registry:
-    """Return the registry, not yet open; exit with one line if an option is wrong. Needs a running
-    loop."""
+    """Return the registry, not yet open. Exit with one line if an option is wrong. The caller must
+    have a running event loop."""
     from groupkeeper.clients.zookeeper.registry import Registry
 
     try:

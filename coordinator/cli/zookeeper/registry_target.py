@@ -1,7 +1,7 @@
-"""A registry in ZooKeeper as a place whose offsets a plan changes.
+"""A registry in ZooKeeper with the methods of ``Cluster``, so that a plan can change its offsets.
 
-Plans are carried out without a loop, as Kafka's clients are. The registry has a loop in a thread of
-its own, so its session stays alive while the command waits for a Kafka server.
+The code that applies plans has no event loop. So the registry has an event loop in a thread of its
+own. Its session stays alive while the command waits for a Kafka server.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from groupkeeper.pipeline.restore.cluster import ClusterError, ClusterGroup, Gro
 from groupkeeper.pipeline.restore.plan import Committed, Log, Partition
 
 SCHEME: Final = "zookeeper://"
-"""The prefix of the address by which a plan names a registry as its target."""
+"""The prefix of a registry's address in a plan."""
 
 Result = TypeVar("Result")
 
 
 class RegistryTarget:
-    """An ``OffsetTarget``; open it by ``with``."""
+    """The groups in a registry, as the source or the target of a plan. Use it in a ``with`` block,
+    which connects and disconnects. All methods raise ClusterError if ZooKeeper does not answer.
+    """
 
     def __init__(self, servers: str, config: Path | None, timeout_s: float) -> None:
         self.address = SCHEME + servers
@@ -67,7 +69,9 @@ class RegistryTarget:
     # --- what a plan needs ------------------------------------------------------------------------
 
     def groups(self) -> dict[str, ClusterGroup]:
-        """Return every group. A group with instances counts as Stable, any other as Empty."""
+        """Return every group, by name. A group with instances has the state Stable, any other group
+        the state Empty.
+        """
         return self._await(self._groups())
 
     async def _groups(self) -> dict[str, ClusterGroup]:
@@ -95,15 +99,15 @@ class RegistryTarget:
         }
 
     def existing(self, partitions: Collection[Partition]) -> set[Partition]:
-        """Return all of them: a registry knows no topics, so every offset can be stored."""
+        """Return all of the partitions: a registry has no topics, so every offset can be stored."""
         return set(partitions)
 
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
-        """Return a log without known offsets for each partition: a registry knows no logs."""
+        """Return a log without start and end for each partition: a registry knows neither."""
         return dict.fromkeys(partitions, Log())
 
     def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
-        """Store offsets. Raises GroupBusy while instances run."""
+        """Store offsets. Raises GroupBusy if the group has running instances."""
         self._refuse_running(group)
         self._await(self._commit(group, offsets))
 
@@ -118,7 +122,7 @@ class RegistryTarget:
         )
 
     def delete(self, group: str, partitions: Collection[Partition]) -> None:
-        """Delete offsets. Raises GroupBusy while instances run."""
+        """Delete offsets. Raises GroupBusy if the group has running instances."""
         self._refuse_running(group)
         self._await(self._delete(group, partitions))
 
@@ -134,12 +138,11 @@ class RegistryTarget:
 def shifted(
     offsets: Mapping[Partition, Committed], shift: int
 ) -> tuple[dict[Partition, Committed], list[str]]:
-    """Return the offsets moved by ``shift``, and the names of those that were left out.
+    """Return the offsets plus ``shift``, and a text for each offset that was left out.
 
-    Only the offset is moved: ZooKeeper holds neither metadata nor leader epochs, and those of a
-    coordinator mean nothing there. A negative offset is no position, but some library's mark for
-    "none", "earliest" or "latest". It is left out, and so is an offset that ``shift`` moves out of
-    range.
+    Metadata and leader epochs are dropped: ZooKeeper has neither. A negative offset is left out,
+    because libraries use such numbers for "none", "earliest" or "latest". An offset that ``shift``
+    moves out of the range of offsets is left out too.
     """
     found, left_out = {}, []
     for partition, committed in offsets.items():

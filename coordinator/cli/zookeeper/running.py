@@ -1,4 +1,4 @@
-"""Run the work of a command with an open registry."""
+"""Runs the work of a command of ``groupkeeper zookeeper`` with an open registry."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Work = Callable[["Registry"], Awaitable[Result]]
 def run(
     place: tuple[str, Path | None, float], work: Work[Result], session_timeout_ms: int = 6_000
 ) -> Result:
-    """Open the registry, run the work and close it. An expected failure prints one line and
-    exits."""
+    """Open the registry, run the work, close the registry, and return the result of the work. If
+    ZooKeeper fails or a name is invalid, print one line and exit."""
     from groupkeeper.clients.zookeeper.errors import InvalidName, ZooKeeperError
 
     async def with_registry() -> Result:
