@@ -1,7 +1,7 @@
-"""AddOffsetsToTxn as AddPartitionsToTxn of the journal's partition, and the answer back (pure).
+"""Translates AddOffsetsToTxn into AddPartitionsToTxn for the journal, and the answer back (pure).
 
 In Kafka AddOffsetsToTxn adds the group's partition of ``__consumer_offsets`` to the transaction.
-Here the offsets of the group are in its partition of the journal (docs/design.md#journal).
+Here it adds the group's partition of the journal instead (docs/design.md#journal).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class JournalTopic(NamedTuple):
 
 
 def to_add_partitions(frame: bytes, journal: JournalTopic) -> bytes:
-    """Return an AddPartitionsToTxn for an AddOffsetsToTxn, with its correlation and client id.
+    """Return the AddPartitionsToTxn for an AddOffsetsToTxn, with the same correlation id and client
+    id.
 
     Both are whole frames. Raises ProtocolError if the request is damaged.
     """
@@ -54,7 +55,7 @@ def to_add_partitions(frame: bytes, journal: JournalTopic) -> bytes:
 
 
 def from_add_partitions(reply: bytes, version: int, *, as_client: bool = False) -> bytes:
-    """Convert the answer to our AddPartitionsToTxn into one to an AddOffsetsToTxn of this version.
+    """Return the answer to an AddOffsetsToTxn of this version, from that to our AddPartitionsToTxn.
 
     Both are whole frames. ``as_client`` means that the broker has asked for the client's own rights
     (``upstream.identity``). Raises ProtocolError if the reply is damaged.

@@ -14,7 +14,9 @@ from groupkeeper.coordinator.gateway.rewriting import View
 from groupkeeper.coordinator.handlers.services import Endpoint
 
 MAX_VIEWS: Final = 64
-"""The most addresses of this machine for which a view is kept. A machine has a handful."""
+"""The most addresses of this machine for which a view is kept. Usually a machine has
+few addresses.
+"""
 
 
 class Addresses:

@@ -53,10 +53,13 @@ FAILED_AGAIN_S: Final = 60.0
 """A group whose offsets cannot be stored here is tried again after this time. Each attempt may have
 to delete what it has stored."""
 MAX_PORTION_BYTES: Final = 131_072
-"""The size of one commit of an adoption: about 1,000 offsets. Every store takes so much in one
-step, and it does not hold up other groups."""
+"""The most bytes of one commit of an adoption: about 1,000 offsets. Every store can write so much
+in one step, and other groups do not have to wait long.
+"""
 MAX_SETTLED: Final = 100_000
-"""Groups that are remembered as ours. If there are more, each is checked again: that is cheap."""
+"""The most groups that are remembered as settled (``Adoption.is_settled``). If there are more, all
+are forgotten and checked again, which is cheap.
+"""
 MAX_SETTLED_CHARS: Final = 128
 """Longer ids are not remembered, but looked up each time. A client may send 32,767 bytes, and
 100,000 such ids would need 3 GB."""
@@ -69,7 +72,7 @@ _log = structlog.get_logger("groupkeeper.gateway")
 
 
 class Submits(Protocol):
-    """The coordinator itself, not the gate before it."""
+    """The coordinator itself, without the gate in front of it (``gate.GroupGate``)."""
 
     def submit(self, request: Request, ticket: Ticket) -> None:
         """Submit a request. The ticket gets the answer."""
@@ -114,7 +117,7 @@ class Adoption:
         self._adopts = adopts
         self._settled: set[str] = set()
         self._refused: dict[str, float] = {}
-        """Group -> until when it is refused without a look."""
+        """Group -> the time until which it is refused without asking the upstream."""
         loop = asyncio.get_running_loop()
         self._now_s = loop.time
         self._lines = LinesOfMany(loop.time, LOG_EVERY_S, LOG_EVERY_S, LINES_PER_WINDOW)
@@ -179,7 +182,7 @@ class Adoption:
             self._adopted(group_id, len(offsets))
 
     async def _offsets(self, group_id: str) -> list[UpstreamOffset]:
-        """Return the offsets to import. Raises _NotNow if the group has members there."""
+        """Return the offsets to import. Raises _NotNow if the group has members in the upstream."""
         coordinator = await self._groups.coordinator_of(group_id)
         if coordinator is None:
             return []

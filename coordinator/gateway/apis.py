@@ -36,12 +36,12 @@ class Treatment(Enum):
     TRANSLATED = "translated"
     """Sent to the broker as a request of another API."""
     SPLIT = "split"
-    """Answered here, by the broker, or by both, as its content says (``splitting``)."""
+    """Answered here, by the broker, or by both, depending on its content (``splitting``)."""
     PASSED = "passed"
     """Passed to the broker, and its reply passed back. Nobody here reads them."""
     LOGIN = "login"
-    """Passed to the broker whole, and followed: only with ``upstream.identity = "client"``
-    (``client_login``)."""
+    """Passed to the broker as a whole, while ``client_login`` follows the login. Only with
+    ``upstream.identity = "client"``."""
 
 
 class GatewayApi(NamedTuple):
@@ -148,8 +148,9 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
     80: _passed("AddRaftVoter", 1),
     81: _passed("RemoveRaftVoter", 0),
 }
-"""Every API that may be offered, by key. Any other one is not: share groups (76-79, 83-87, 90-92),
-streams groups (88, 89), the keys of controllers, and keys newer than the table."""
+"""Every API that may be offered, by key. Other APIs are never offered: share groups (76-79, 83-87,
+90-92), streams groups (88, 89), the keys of controllers, and keys newer than the table.
+"""
 
 
 def treatment(key: int, version: int) -> Treatment | None:
@@ -170,7 +171,8 @@ def treatments(
 ) -> dict[tuple[int, int], Treatment]:
     """Return the treatment of each (key, version) on the listener of a broker with these versions.
 
-    A version that is not in the result is not served: as in Kafka, it closes the connection.
+    A version that is not in the result is not served: a request of it closes the connection, as in
+    Kafka.
     Versions that are served but not advertised are in the result. ``follows_logins`` is for
     ``upstream.identity = "client"``.
     """
@@ -215,11 +217,13 @@ def offered(
 
 _LOGIN: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
 _WITH_SASL_AUTHENTICATE: Final = 1
-"""The first version of SaslHandshake that requests follow. After version 0 come bare tokens."""
+"""The first version of SaslHandshake after which clients send SaslAuthenticate requests. After
+version 0 they send bare tokens.
+"""
 
 
 def _is_ours(key: int, upstream: Mapping[int, VersionRange]) -> bool:
-    """Return True if the listed range does not depend on the range that the broker has."""
+    """Return True if ApiVersions lists our own range for this API, not the range of the broker."""
     kind = TABLE[key].treatment
     if kind is Treatment.SPLIT:
         return key not in upstream
@@ -254,7 +258,9 @@ _NEVER_FEATURES: Final = frozenset({"share.version", "streams.version"})
 
 
 def features(upstream: Iterable[Feature]) -> tuple[Feature, ...]:
-    """Return the features of a listener: the upstream's, with ours about groups."""
+    """Return the features that a listener lists: ours about groups, and all others of
+    the upstream.
+    """
     own = {feature.name for feature in FEATURES}
     kept = [f for f in upstream if f.name not in own and f.name not in _NEVER_FEATURES]
     return (*kept, *FEATURES)

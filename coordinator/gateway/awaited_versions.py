@@ -38,7 +38,7 @@ class AwaitedVersions:
         exchange.on_closed = lambda: self._forget(exchange)
 
     def known(self) -> None:
-        """Answer the requests that wait, and all later ones at once."""
+        """Answer the waiting requests. Later requests are answered at once."""
         self._is_known = True
         for exchange, (services, _) in [*self._waiting.items()]:
             self._forget(exchange)

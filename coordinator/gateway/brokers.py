@@ -1,8 +1,8 @@
 """The brokers of the upstream: where they are, which versions they have, and which are up.
 
 A poll asks one broker for the brokers and the topics, and each broker for its versions. Topics are
-observed only if the cluster is the one whose groups the store has, because the topics of another
-cluster would end all offsets.
+read only if the upstream is the cluster whose groups the store has. With the topics of another
+cluster, ours would count as deleted, and their offsets would be lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from groupkeeper.protocol.errors import ProtocolError
 REQUEST_TIMEOUT_S: Final = 10.0
 """The time for one answer. The list of 100,000 partitions takes a broker a second."""
 FIRST_RETRY_S: Final = 0.1
-"""After the first poll the cluster id becomes durable, and the topics follow at once."""
+"""The pause between polls while the cluster id is not durable. The poll after that reads the
+topics.
+"""
 LOG_EVERY_S: Final = 60.0
 
 _log = structlog.get_logger("groupkeeper.gateway")
@@ -78,7 +80,7 @@ class UpstreamBrokers:
         self._bootstrap = [self._client(endpoint) for endpoint in settings.bootstrap]
         self._clients: dict[int, BrokerClient] = {}
         self._apis: dict[int, BrokerApis] = {}
-        """The last answer of each broker."""
+        """The last answer of each broker to ApiVersions."""
         self._up: set[int] = set()
         self._turn = 0
         self._is_silent = False
@@ -108,7 +110,7 @@ class UpstreamBrokers:
     # --- For others -------------------------------------------------------------------------------
 
     def pick(self) -> int | None:
-        """Return a broker that is up, by turns; None if none is."""
+        """Return a broker that is up, in rotation; None if no broker is up."""
         if self.cluster is None:
             return None
         up = [each for each in self.cluster.brokers if each in self._up]
@@ -127,15 +129,19 @@ class UpstreamBrokers:
         return self.cluster is not None and self.cluster.cluster_id == self._stored.cluster_id
 
     async def ask(self, api_key: int, versions: range, **values: Any) -> Any:
-        """Ask some broker that is up. Raises BrokerError if none answers."""
+        """Return the answer of one broker. Those that are up are asked first.
+
+        Raises BrokerError if no broker answers.
+        """
         return await self._of_any(lambda client: client.ask(api_key, versions, **values))
 
     async def ask_topics(self, api_key: int, versions: range, **values: Any) -> tuple[int, bytes]:
-        """Send a Metadata request to some broker that is up and belongs to the cluster whose groups
-        the store has. Return the version and the frame of the answer. Raises BrokerError.
+        """Send a Metadata request to a broker of the cluster whose groups the store has. Return the
+        version and the frame of the answer.
 
-        If no broker of our cluster answers, a bootstrap address is asked. This address may lead to
-        another cluster, even since the beginning of this poll.
+        Every answer is checked, because a bootstrap address may be asked. This address may lead to
+        another cluster, even if it did not when this poll began. Raises BrokerError if no broker of
+        our cluster answers.
         """
 
         async def ask(client: BrokerClient) -> tuple[int, bytes]:
@@ -172,7 +178,9 @@ class UpstreamBrokers:
                     await self._wanted.wait()
 
     async def poll(self) -> None:
-        """Ask once for brokers and topics. Raises BrokerError if no broker answers."""
+        """Read the brokers, their versions and the topics once. Raises BrokerError if no broker
+        answers.
+        """
         answer = await self.ask(
             METADATA,
             METADATA_VERSIONS,
@@ -190,7 +198,7 @@ class UpstreamBrokers:
             await self.topics.refresh()
 
     def _reconcile(self, brokers: Mapping[int, Endpoint]) -> None:
-        """Keep a client for each broker."""
+        """Create a client for each new broker or address, and close the clients of all others."""
         for broker_id in [*self._clients]:
             if brokers.get(broker_id) != self._clients[broker_id].endpoint:
                 self._clients.pop(broker_id).close()
@@ -201,7 +209,9 @@ class UpstreamBrokers:
                 self._clients[broker_id] = self._client(endpoint)
 
     async def _learn(self, broker_id: int) -> None:
-        """Ask a broker for its versions, unless its connection is open."""
+        """Store the versions of a broker, and whether the broker is up. It is asked only if its
+        connection is not open.
+        """
         try:
             self._apis[broker_id] = await self._clients[broker_id].apis()
             self._up.add(broker_id)

@@ -1,8 +1,8 @@
 """Opens a connection to a broker: TCP, TLS, and the login with SASL.
 
 ``dial`` returns only after the login, so a caller sees a connection that is ready for requests.
-aiokafka computes the messages of PLAIN and SCRAM. It normalizes no names and passwords, as Kafka
-(``ScramFormatter``) does not.
+aiokafka computes the messages of PLAIN and SCRAM. Like Kafka (``ScramFormatter``), it does not
+normalize names and passwords.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ MAX_LOGIN_BYTES: Final = 65_536
 """The longest answer before the login is complete. A real one has some hundred bytes."""
 MIN_ITERATIONS: Final = 4_096
 MAX_ITERATIONS: Final = 100_000
-"""Bounds of the rounds that a broker may ask of SCRAM. Kafka allows 4,096 to 16,384. Few make the
-password easy to guess for a false broker; a million would occupy a thread for a second."""
+"""The bounds of the iterations that a broker may ask for in SCRAM. Kafka allows 4,096 to 16,384.
+With few iterations a false broker could easily guess the password. A million iterations would
+occupy a thread for a second.
+"""
 
 _KEEPALIVE: Final = (
     ("TCP_KEEPIDLE", 60),
@@ -39,11 +41,13 @@ _KEEPALIVE: Final = (
     ("TCP_KEEPCNT", 4),
     ("TCP_USER_TIMEOUT", 120_000),
 )
-"""If a machine no longer answers, its connection is closed after two minutes, which frees the two
-descriptors of a client connection. TCP alone would wait for ever if nothing is sent, and 15 minutes
-otherwise. The time is not shorter, because a broker with quotas may stop reading for a few windows
-(quota.window.size.seconds), and the last limit also ends a connection that it does not read.
-Systems other than Linux lack some of these options."""
+"""TCP options: if a machine no longer answers, its connection is closed after two minutes.
+
+This frees the two file descriptors of a client connection. Without these options TCP would wait for
+ever if nothing is sent, and 15 minutes otherwise. The time is not shorter, because a broker with
+quotas may stop reading for a few windows (quota.window.size.seconds), and TCP_USER_TIMEOUT also
+ends a connection from which the broker does not read. Systems other than Linux lack some options.
+"""
 
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 _HANDSHAKE_VERSION: Final = 1
@@ -67,11 +71,11 @@ class Dialed(NamedTuple):
 async def dial(
     endpoint: Endpoint, security: Security, protocol: asyncio.Protocol, timeout_s: float
 ) -> Dialed:
-    """Connect to a broker and log in. Then the connection is ``protocol``'s, which gets
-    ``connection_made`` before this returns.
+    """Connect to a broker and log in. Then pass the connection to ``protocol``, whose
+    ``connection_made`` is called before this returns.
 
-    Raises DialError, after ``timeout_s`` at the latest. If the call fails or is cancelled, the
-    connection is closed and ``protocol`` was not called.
+    Raises DialError if this fails or takes longer than ``timeout_s``. If the call fails or is
+    cancelled, the connection is closed and ``protocol`` was not called.
     """
     where = f"{endpoint.host}:{endpoint.port}"
     loop = asyncio.get_running_loop()
@@ -178,7 +182,7 @@ def _keep_alive(sock: socket.socket) -> None:
 
 
 class _Beginning(asyncio.Protocol):
-    """A connection until the login is complete. One request at a time."""
+    """A connection on which the login is not complete yet. It sends one request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport

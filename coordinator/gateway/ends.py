@@ -1,6 +1,7 @@
-"""The ends of partitions in the upstream, for lag: only of those that have a committed offset.
+"""Reads the end offsets of partitions in the upstream, from which the lag of groups is computed.
 
-The committed offsets are read before the ends, so a lag is never negative because of the order.
+Only partitions with a committed offset are asked for. The committed offsets are read before the
+ends. So a commit between the two reads cannot make a lag negative.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from groupkeeper.protocol.writer import Row
 LIST_OFFSETS, LIST_OFFSETS_VERSIONS = 2, range(1, 10)
 LATEST: Final = -1
 PARTITIONS_AT_ONCE: Final = 1_000
-"""Partitions of one request, and of one turn of the event loop."""
+"""The number of partitions in one request, and of offsets examined in one turn of the
+event loop.
+"""
 LOG_EVERY_S: Final = 60.0
 
 _log = structlog.get_logger("groupkeeper.gateway")
@@ -47,7 +50,7 @@ class UpstreamEnds:
         self._lines = LineLimit(asyncio.get_running_loop().time, LOG_EVERY_S, 1)
 
     async def run(self, interval_ms: int) -> None:
-        """Ask until cancelled."""
+        """Refresh the ends after each interval, until cancelled."""
         while True:
             try:
                 if self._is_ours():
@@ -60,7 +63,11 @@ class UpstreamEnds:
             await asyncio.sleep(interval_ms / 1000)
 
     async def refresh(self) -> None:
-        """Ask once. Raises BrokerError if no broker answers; ends of a broker that is down stay."""
+        """Ask for all ends once. If a leader does not answer, the known ends of its partitions
+        stay.
+
+        Raises BrokerError if no broker answers.
+        """
         wanted = await self._committed()
         portion: dict[str, set[int]] = {}
         count = 0

@@ -7,12 +7,13 @@ from typing import Final, TypeAlias
 Bytes: TypeAlias = bytes | memoryview
 
 VIEW_BYTES: Final = 16_384
-"""From this size on a part of a read passes without a copy. It keeps the whole read in memory until
-it is sent."""
+"""From this size on, a part of the received bytes is passed on as a view, without a copy. The view
+keeps all bytes of that read in memory until it is sent.
+"""
 
 
 class FedBytes:
-    """The bytes of one peer. A subclass splits them."""
+    """The bytes that one peer has sent and nobody has taken. A subclass splits them into pieces."""
 
     __slots__ = ("_data", "_passing", "_position", "_waiting", "_wanted")
 
@@ -20,11 +21,11 @@ class FedBytes:
         self._data = b""
         self._position = 0
         self._waiting = bytearray()
-        """An incomplete frame, or the incomplete beginning of one that passes."""
+        """An incomplete frame, or the incomplete beginning of a frame that passes in parts."""
         self._wanted = 0
-        """So many bytes must wait before anything can be taken."""
+        """The number of bytes in ``_waiting`` from which on something can be taken."""
         self._passing = 0
-        """The bytes that are missing of the frame that passes."""
+        """The number of bytes not yet taken of the frame that passes in parts."""
 
     @property
     def held_bytes(self) -> int:

@@ -35,13 +35,15 @@ Versions: TypeAlias = Mapping[int, tuple[int, int]]
 Divide: TypeAlias = Callable[[int, int, bytes, View], Division]
 
 WITHOUT_BROKER: Final = Routes({ApiKey.METADATA: Route(metadata.handle)})
-"""The requests that are answered from the image if the broker cannot be reached."""
+"""The requests that we answer from our own list of topics if the broker cannot be reached."""
 
 
 def offer(
     versions: Versions, upstream: Mapping[str, int], epoch: int = 1, *, follows_logins: bool = False
 ) -> Offer:
-    """Return the offer of a listener in front of a broker with these versions and features."""
+    """Return what ApiVersions lists on a listener, for a broker with these versions
+    and features.
+    """
     finalized = [Feature(name, 0, level, level) for name, level in upstream.items()]
     listed = offered(versions, follows_logins=follows_logins)
     return Offer(
@@ -55,7 +57,9 @@ def offer(
 
 
 def list_no_groups(exchange: Exchange, services: Services) -> None:
-    """Answer a ListGroups of a broker's listener: only our own node lists groups, each once."""
+    """Answer ListGroups with no groups. Only our own node lists groups, so that a client that asks
+    every broker sees each group once.
+    """
     exchange.read(services)
     exchange.send(exchange.write(error_code=0, groups=()))
 
@@ -110,8 +114,8 @@ class Front:
         self.listener = Listener(f"BROKER-{target.broker_id}", Routes(routes), self._services)
 
     def learn(self, versions: Versions, upstream: Mapping[str, int]) -> None:
-        """Use the versions and features that the broker has now. Without versions the broker has
-        not answered yet, and its clients wait for them.
+        """Use the versions and features that the broker has now. Empty ``versions`` mean that the
+        broker has not answered yet. Then its clients wait.
         """
         follows = self._follows_logins
         self._treatments = treatments(versions, follows_logins=follows)

@@ -1,8 +1,8 @@
 """The gate before the coordinator: requests of a group wait here for an answer of the upstream.
 
 A commit or a subscription with an unknown topic waits for one look-up of this topic. The first
-request of an unknown group waits until the group is adopted. While a request of a group waits, its
-later requests wait too, so that they keep their order, as in a broker.
+request of an unknown group waits until the group is adopted (``adoption``). While a request of a
+group waits, its later requests wait too, so that they keep their order, as in a broker.
 
 An OffsetFetch that does not require stable offsets waits until the transactions that have ended are
 known (docs/design.md#journal).
@@ -55,7 +55,7 @@ class Admission(Protocol):
 
 
 class GroupGate:
-    """Passes requests to a coordinator. Some of them wait before."""
+    """Passes requests to a coordinator, some of them after a wait."""
 
     def __init__(
         self,
@@ -64,7 +64,9 @@ class GroupGate:
         topics: ObservedTopics,
         admission: Admission | None = None,
     ) -> None:
-        """``image`` returns the present topics. Without ``admission``, all groups are ours."""
+        """``image`` returns the present topics. Without ``admission``, every group may
+        be served.
+        """
         self._coordinator = coordinator
         self._image = image
         self._topics = topics
@@ -82,7 +84,7 @@ class GroupGate:
         return self._coordinator.group_configs
 
     def submit_listing(self, request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
-        """Start a listing of groups. It waits for nothing."""
+        """Start a listing of groups at once, without a wait at the gate."""
         return self._coordinator.submit_listing(request, ticket)
 
     def submit(self, request: Request, ticket: Ticket) -> None:
@@ -168,7 +170,7 @@ class GroupGate:
         return ErrorCode.NONE
 
     def _lacks(self, request: Any) -> Collection[TopicKey]:
-        """Return the topics that a look-up may find."""
+        """Return the topics of a request that we do not know, and that a look-up may find."""
         image = self._image()
         lacking = [
             (name, topic_id)
@@ -181,8 +183,8 @@ class GroupGate:
 class _StableFirst:
     """The ticket of an OffsetFetch that asks for stable offsets, although its client did not.
 
-    If all are stable, the client gets the answer. Otherwise a transaction may have ended whose
-    end the group has not read yet.
+    If all offsets are stable, the client gets the answer. Otherwise a transaction may have ended
+    whose end the group has not read yet. Then the request is repeated after a wait.
     """
 
     def __init__(self, fetch: Callable[..., None], request: OffsetFetch, ticket: Ticket) -> None:

@@ -1,7 +1,7 @@
 """The connection to a broker that belongs to one client connection.
 
-It is opened at the first request that needs it. The link passes bytes to its owner without reading
-them, and pauses if too many wait.
+It is opened at the first request that needs it. The link passes bytes to its owner without decoding
+them. The owner pauses it if too many bytes wait.
 """
 
 from __future__ import annotations
@@ -41,16 +41,18 @@ class LinkOwner(Protocol):
         ...
 
     def link_flows(self) -> None:
-        """Called when the bytes that wait to be sent were too many, or are few again."""
+        """Called when too many bytes wait to be sent, and again when they are sent."""
         ...
 
     def link_lost(self, error: str) -> None:
-        """Called once if the connection could not be opened or has ended, not after ``close``."""
+        """Called once if the connection could not be opened or has ended. Not called after
+        ``close``.
+        """
         ...
 
 
 class LinkTarget:
-    """A broker that links connect to."""
+    """A broker to which links connect, with the counters of these connections."""
 
     __slots__ = ("broker_id", "connect_timeout_s", "endpoint", "security", "traffic")
 
@@ -116,7 +118,7 @@ class BrokerLink(asyncio.Protocol):
             self._transport.writelines(pieces)
 
     def read(self, wanted: bool) -> None:
-        """Read from the broker, or stop."""
+        """Start or stop reading from the broker."""
         transport = self._transport
         if transport is None or transport.is_closing() or wanted == self._is_reading:
             return
@@ -173,4 +175,4 @@ class BrokerLink(asyncio.Protocol):
 
 
 OpenLink = Callable[[LinkOwner], BrokerLink]
-"""Begins a link for an owner."""
+"""Begins to connect to a broker for this owner. Returns the link."""

@@ -1,4 +1,4 @@
-"""A request or reply whose fields are found, but not decoded."""
+"""Finds the fields of a request or reply in its bytes, without decoding the whole message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class WireMessage:
         self._next = ""
 
     def skip_to(self, name: str) -> int:
-        """Skip the fields before ``name``, and return where it begins. The caller reads it."""
+        """Skip the fields before ``name``. Return where this field begins. The caller reads the
+        field.
+        """
         if name != self._next:
             self._next = name
             for field in self._rest:
@@ -61,7 +63,9 @@ class WireMessage:
         return count, self.frame[before.position : self.source.position]
 
     def replaced(self, edits: Iterable[Edit]) -> bytes:
-        """Return the frame with its edits, which are in order, and its new length."""
+        """Return the frame with these edits and its new length. The caller sorts the edits by
+        position.
+        """
         pieces = [b""]
         position = PREFIX_BYTES
         for start, stop, new in edits:
@@ -73,7 +77,7 @@ class WireMessage:
 
 
 def reply_of(key: int, version: int, frame: bytes, max_elements: int) -> WireMessage:
-    """Begin to read a reply, at its body."""
+    """Return a reply whose header is already skipped."""
     message = WireMessage(response_class(key, version), frame, max_elements)
     message.source.take_skipped(_CORRELATION_ID_BYTES)
     if message.has_flexible_header:
@@ -82,7 +86,7 @@ def reply_of(key: int, version: int, frame: bytes, max_elements: int) -> WireMes
 
 
 def request_of(key: int, version: int, frame: bytes, max_elements: int) -> WireMessage:
-    """Begin to read a request, at its body."""
+    """Return a request whose header is already skipped."""
     message = WireMessage(request_class(key, version), frame, max_elements)
     source = message.source
     source.take_skipped(_BEFORE_CLIENT_ID_BYTES)
@@ -94,7 +98,7 @@ def request_of(key: int, version: int, frame: bytes, max_elements: int) -> WireM
 
 
 ENDS_EARLY: Final = (IndexError, error)
-"""What a read beyond the end of a message raises."""
+"""The errors that a read beyond the end of a message raises."""
 
 
 def ends_early(what: str) -> ProtocolError:
@@ -103,7 +107,10 @@ def ends_early(what: str) -> ProtocolError:
 
 
 def checked(read: Callable[[], Result], what: str) -> Result:
-    """Call a function that reads a message. Raises ProtocolError if the message ends early."""
+    """Return the result of a function that reads a message.
+
+    Raises ProtocolError if the message ends early.
+    """
     try:
         return read()
     except ENDS_EARLY:

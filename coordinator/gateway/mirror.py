@@ -32,7 +32,7 @@ INTERVAL_S: Final = 1.0
 OFFSETS_AT_ONCE: Final = 1_000
 """Offsets of one request, and of one turn of the event loop."""
 GROUPS_AT_ONCE: Final = 1_000
-"""Groups of which each round checks whether they still exist."""
+"""The number of groups for which each round checks whether they and their offsets still exist."""
 LOG_EVERY_S: Final = 60.0
 _REPEATED: Final = frozenset(
     {
@@ -70,10 +70,14 @@ class UpstreamMirror:
         self._lines = LineLimit(loop.time, LOG_EVERY_S, 1)
         self._task: asyncio.Task[None] | None = None
         self._sent: dict[str, dict[tuple[str, int], tuple[int, int, str]]] = {}
-        """The offsets that the upstream has from us. They are as many as those in the groups,
-        because each round forgets some that the groups no longer have."""
+        """Group -> (topic, partition) -> the last offset, leader epoch and metadata that we sent.
+        Each round deletes some entries that the groups no longer have, so that they do not
+        accumulate.
+        """
         self._noted: list[Mapping[str, Group]] = []
-        """The shards whose groups were all noted. A shard that is loaded is a new one."""
+        """The shards whose groups ``_note_loaded`` has seen. A shard that is loaded again is a new
+        object.
+        """
         self.refused = 0
         """Offsets that the upstream refused since the start."""
 
@@ -92,7 +96,7 @@ class UpstreamMirror:
 
     @property
     def waiting_groups(self) -> int:
-        """Groups with offsets that are not sent yet."""
+        """The number of groups with offsets that are not sent yet."""
         return len(self._changed)
 
     @property
@@ -114,9 +118,11 @@ class UpstreamMirror:
             await asyncio.sleep(INTERVAL_S)
 
     async def _note_loaded(self) -> None:
-        """Remember every group that has offsets, of each shard that was loaded since the last call.
+        """Mark all groups with offsets as changed, in the shards that were loaded since the last
+        call.
 
-        Such a shard may have a commit that nobody heard of: its append failed, but was durable.
+        Such a shard may have a commit that was not reported, because its append failed although the
+        commit was durable.
         """
         before = self._noted
         self._noted = [*self._live_groups()]
@@ -189,7 +195,9 @@ class UpstreamMirror:
         ]
 
     def _forget_deleted(self) -> None:
-        """Forget deleted groups and offsets, among the groups that were checked longest ago."""
+        """Delete the entries of deleted groups and offsets from ``_sent``, for ``GROUPS_AT_ONCE``
+        groups. The groups that were checked longest ago come first.
+        """
         for group_id in [*islice(self._sent, GROUPS_AT_ONCE)]:
             sent = self._sent.pop(group_id)
             if not self._is_loading(group_id):

@@ -1,4 +1,4 @@
-"""Copies the list of topics from the upstream to the cluster shard.
+"""Copies the list of topics from the upstream to the cluster shard, which stores our topics.
 
 A topic counts as deleted only if two look-ups by its name, a poll apart, find nothing. The list of
 all topics cannot decide this, because it leaves out topics that our user may not see. If the name
@@ -57,7 +57,7 @@ class ObservedTopics:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self.ask: AskFrame = _not_connected
-        """Asks some broker. ``UpstreamBrokers`` sets it."""
+        """Sends a Metadata request to a broker. ``UpstreamBrokers`` sets this function."""
         self._changing = asyncio.Lock()
         self._missing: set[str] = set()
         """Topics that were unknown in the last poll."""
@@ -69,7 +69,7 @@ class ObservedTopics:
     async def refresh(self) -> None:
         """Ask for all topics, and then by name for known topics that were not among them.
 
-        Raises BrokerError.
+        Raises BrokerError if no broker answers.
         """
         seen: set[str] = set()
         found: list[ObservedTopic] = []
@@ -90,7 +90,8 @@ class ObservedTopics:
         self._missing = unknown - {*gone}
 
     async def look_up(self, keys: Collection[TopicKey]) -> None:
-        """Ask for topics that the image lacks. Returns after ``LOOK_UP_S`` at the latest.
+        """Ask the upstream for unknown topics, and store them. Returns after ``LOOK_UP_S`` at the
+        latest.
 
         A topic that was unknown less than ``LOOK_UP_S`` ago is not asked for again.
         """
@@ -103,8 +104,11 @@ class ObservedTopics:
             await asyncio.wait(tasks, timeout=LOOK_UP_S)
 
     def worth_asking(self, keys: Collection[TopicKey]) -> list[TopicKey]:
-        """Return the unknown topics, except those that the upstream did not know a moment ago, and
-        names that are too long for any topic. A client may send names of 32,767 bytes.
+        """Return the topics for which it makes sense to ask the upstream.
+
+        Left out are topics that we know, topics that the upstream did not know less than
+        ``LOOK_UP_S`` ago, and names that are too long for any topic. A client may send names of
+        32,767 bytes.
         """
         now_s = asyncio.get_running_loop().time()
         return [
@@ -151,7 +155,9 @@ class ObservedTopics:
     # --- Changes of the cluster shard -------------------------------------------------------------
 
     async def _observe(self, found: Iterable[ObservedTopic]) -> None:
-        """Add topics, grow them, and replace those that have another id."""
+        """Store topics as the upstream describes them: new topics, more partitions, and changed
+        ids.
+        """
         async with self._changing:
             create: list[NewTopic] = []
             grow: list[tuple[str, int]] = []
@@ -191,7 +197,9 @@ class ObservedTopics:
             del self._deleted_ids[old]
 
     async def _change(self, request: ChangeTopics) -> bool:
-        """Change topics. If the shard is loading or the store fails, the next poll repeats it."""
+        """Change topics. Return False if the shard is loading or the store fails. The next poll
+        then repeats the change.
+        """
         return (await self._topics.change_and_wait(request)).error is ErrorCode.NONE
 
 

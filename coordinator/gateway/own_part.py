@@ -51,7 +51,10 @@ def serve_part(
     services: Services,
     done: Callable[[bytes], None],
 ) -> None:
-    """Serve our part of a request. ``done`` gets its reply. Raises ProtocolError."""
+    """Serve our part of a request. ``done`` gets the reply to this part.
+
+    Raises ProtocolError if the part cannot be read.
+    """
     header = read_request_header(frame)
     exchange = Exchange(
         PartChannel(whole, done),

@@ -1,7 +1,8 @@
-"""The broker of a relay authenticates the relay's client (``upstream.identity = "client"``).
+"""Lets a broker authenticate the client of a relay (``upstream.identity = "client"``).
 
-The messages of the login pass to the broker as all others do. The first request after them waits
-until the broker has proved that it accepts the client (``client_login``).
+A relay is a client connection to a broker's listener, with its link to the broker (``relay``). SASL
+requests pass to the broker. The first other request waits until the broker has proved that it
+accepts the client (``client_login``).
 """
 
 from __future__ import annotations
@@ -61,7 +62,11 @@ class RelayLogin:
         return self._login.has_begun
 
     def admits(self, key: int | None) -> bool:
-        """Return True if the next request, of this API, may begin. Raises ProtocolError."""
+        """Return True if the next request may begin. Send the proof if it is due. ``key`` is the
+        API key of the request; None if it is not known yet.
+
+        Raises ProtocolError if the client is not authenticated, or its session has expired.
+        """
         if key is None:
             return True
         permit = self._login.permit(key)
@@ -71,7 +76,10 @@ class RelayLogin:
         return permit is Permit.GRANTED
 
     def pass_on(self, piece: WholeRequest) -> None:
-        """Pass a SaslHandshake or SaslAuthenticate. Raises ProtocolError if it cannot be read."""
+        """Pass a SaslHandshake or SaslAuthenticate to the broker.
+
+        Raises ProtocolError if the request cannot be read.
+        """
         frame = self._login.ask(piece.key, piece.version, piece.frame)
         self._relay.pass_whole(frame, piece, partial(self._answered, piece.version))
 

@@ -1,4 +1,4 @@
-"""The data about one relay in the memory budget of all connections."""
+"""The memory of one relay, as the memory budget of all connections sees it."""
 
 from __future__ import annotations
 

@@ -27,19 +27,20 @@ class RelayRules(NamedTuple):
     own: Callable[[str], Endpoint]
     """Returns the address of our own node for a client that connected to this host of ours."""
     change: Callable[[str, int, int], Change | None]
-    """Returns the function that rewrites the reply to a (key, version), or None. The first argument
-    is the host of ours that the client connected to."""
+    """Returns the function that rewrites the reply to a (key, version). Returns None if the reply
+    is not rewritten. The first argument is the host of ours that the client connected to.
+    """
     divide: Callable[[str, WholeRequest], Division]
     """Divides a request that is split or translated."""
     passed: Callable[[int], None]
-    """Called with the key of each passed request that was answered."""
+    """Called with the API key of each passed request that was answered."""
     offline: Routes
     """The routes of the requests that we answer if the broker cannot be reached."""
     max_passed_bytes: int
     """The longest passed request or reply."""
     window_bytes: int
-    """Bytes that may wait for one peer before the other one is not read."""
+    """If about this many bytes wait for one peer, we do not read from the other peer."""
     login: Callable[[], ClientLogin | None] = no_login
-    """Returns the object that follows the login of a new client connection. None if clients need
-    not log in.
+    """Returns a new ``ClientLogin`` for a client connection. Returns None if clients need not log
+    in.
     """

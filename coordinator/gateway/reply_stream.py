@@ -20,7 +20,9 @@ _BEGINNING: Final = Struct(">ii")
 _CORRELATION_ID_BYTES: Final = 4
 
 Change: TypeAlias = Callable[[bytes], bytes]
-"""Returns a whole reply as the client gets it. Raises ProtocolError if the bytes are invalid."""
+"""Takes a whole reply of the broker. Returns the reply for the client. Raises ProtocolError if the
+bytes are invalid.
+"""
 
 
 class ReplySlot:
@@ -39,7 +41,9 @@ class ReplySlot:
 
 
 class Piece(NamedTuple):
-    """Bytes of the reply in a slot. A reply that was gathered is one piece, not changed yet."""
+    """Bytes of the reply to the request in ``slot``. If the reply must be changed, one piece has
+    the whole reply before the change.
+    """
 
     slot: ReplySlot
     data: Bytes
@@ -68,7 +72,10 @@ class ReplyStream(FedBytes):
         return len(self._slots)
 
     def take(self) -> Piece | None:
-        """Return the next piece; None if more bytes are needed. Raises ProtocolError."""
+        """Return the next piece; None if more bytes are needed.
+
+        Raises ProtocolError if the bytes are no reply to the next request.
+        """
         data, start = self._data, self._position
         left = len(data) - start
         if not left:

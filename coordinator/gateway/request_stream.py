@@ -27,10 +27,12 @@ MAX_HEAD_BYTES: Final = 131_072
 """The longest beginning of a Produce up to its acks. A client id and a transactional id have at
 most 32,767 bytes each. The rest is room for tagged fields, of which clients send none."""
 COMMON_HEAD_BYTES: Final = 1_024
-"""Nearly all Produce requests have their acks within these. So a large one is not copied."""
+"""Nearly all Produce requests have their acks within this many bytes. So only these are copied to
+find the acks.
+"""
 _FLEXIBLE_PRODUCE: Final = API_BY_KEY[ApiKey.PRODUCE].first_flexible
 _WITH_TRANSACTIONAL_ID: Final = 3
-"""The first version of Produce that has one."""
+"""The first version of Produce that has a transactional id."""
 _VARINT_BYTES: Final = 5
 
 
@@ -94,7 +96,9 @@ class RequestStream(FedBytes):
 
     @property
     def next_key(self) -> int | None:
-        """The API key of the next request; None if it is not known yet, or one is passing."""
+        """The API key of the next request. None if it is not known yet, or if the present request
+        has not passed completely.
+        """
         if self._passing or self.untaken_bytes < PREFIX_BYTES + 2:
             return None
         key: int = _INT16.unpack_from(self._data, self._position + PREFIX_BYTES)[0]
@@ -106,7 +110,10 @@ class RequestStream(FedBytes):
         self._waiting = bytearray()
 
     def take(self) -> Piece | None:
-        """Return the next piece; None if more bytes are needed. Raises ProtocolError."""
+        """Return the next piece; None if more bytes are needed.
+
+        Raises ProtocolError if the bytes are no request that is served.
+        """
         data, start = self._data, self._position
         left = len(data) - start
         if not left:
@@ -165,8 +172,9 @@ class RequestStream(FedBytes):
 
 
 def _is_gathered(key: int, treatment: Treatment) -> bool:
-    """Return True if a request is needed whole. If no broker can be reached, a Metadata is answered
-    from our image."""
+    """Return True if a request must be read as a whole. Metadata is, because we answer it ourselves
+    if no broker can be reached.
+    """
     if treatment is Treatment.PASSED:
         return False
     return treatment is not Treatment.REWRITTEN or key == ApiKey.METADATA

@@ -14,7 +14,8 @@ tagged fields that no schema knows.
 | DescribeTopicPartitions | hidden topics are left out |
 
 A broker that has no listener here is left out of a list of brokers, so a client waits for it as for
-a broker that is down. As a coordinator it is answered with COORDINATOR_NOT_AVAILABLE.
+a broker that is down. If FindCoordinator leads to such a broker, the client gets
+COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from groupkeeper.protocol.spans import Excerpt, Shape, excerpts, read_tags, writ
 from groupkeeper.protocol.writer import Row, write_entity
 
 MAX_ELEMENTS: Final = 1_000_000
-"""Elements of all arrays that are walked over in one reply. A cluster of half a million partitions
-has fewer, and no reply blocks the loop for much longer than theirs."""
+"""The most array elements that are read in one reply. The replies of a cluster with half a million
+partitions have fewer. So no reply blocks the event loop for much longer than such a reply.
+"""
 
 NODE_ENDPOINTS: Final = 0
 """The tag of the endpoints in a Produce reply."""
@@ -58,7 +60,7 @@ class View(NamedTuple):
     hidden_topics: frozenset[str] = frozenset()
     """Topics of ours in the upstream cluster that clients do not see, and cannot change."""
     hidden_topic_ids: frozenset[str] = frozenset()
-    """The ids of those that are known, for a request that names a topic by id."""
+    """The known ids of hidden topics, for a request that names a topic by id."""
 
 
 def rewrite(key: int, version: int, reply: bytes, view: View) -> bytes:
@@ -173,7 +175,7 @@ _NOWHERE: Final = Endpoint("", -1)
 def _without_hidden_topics(reply: WireMessage, view: View) -> list[Edit]:
     """Return the edits that cut hidden topics out.
 
-    Nearly all replies name no hidden topic. Their topics are not walked.
+    Nearly all replies name no hidden topic. Then the topics are not read at all.
     """
     frame, source = reply.frame, reply.source
     names = [name.encode() for name in view.hidden_topics]
@@ -236,4 +238,4 @@ _CHANGES: Final[Mapping[int, Callable[[WireMessage, View], list[Edit]]]] = {
     60: _describe_cluster,
     75: _without_hidden_topics,
 }
-"""By API key: the function that returns what to change."""
+"""By API key: the function that returns the edits of a reply."""

@@ -44,9 +44,10 @@ def read_security(  # noqa: PLR0913 - one for each setting
     user: str = "",
     password_file: str = "",
 ) -> Security:
-    """Read the files of the settings. Raises SecurityError.
+    """Return the security of our connections, from the settings and their files.
 
-    An empty ``mechanism`` means no login. Without ``ca_file`` the authorities of the system count.
+    An empty ``mechanism`` means no login. Without ``ca_file`` the authorities of the system are
+    trusted. Raises SecurityError if a file cannot be used, or if the user of a login is missing.
     """
     login = None
     if mechanism:

@@ -30,7 +30,7 @@ class GatewaySettings:
 
     @property
     def client_security(self) -> Security:
-        """How the connections of clients to the brokers are secured. If each client authenticates
-        itself, they must not have our rights.
+        """The security of the links of client connections to brokers. They have no login of ours if
+        each client authenticates itself.
         """
         return Security(self.security.tls) if self.identity == "client" else self.security

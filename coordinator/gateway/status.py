@@ -26,7 +26,7 @@ MAX_SHOWN: Final = 100
 ANSWER_S: Final = 2.0
 """The time for the shards to answer. During an outage of the store they do not."""
 SLICE_MS: Final = 2.0
-"""The time that the pending offsets may take in one turn of the loop."""
+"""The time in one turn of the event loop in which pending offsets may be processed."""
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
@@ -69,17 +69,19 @@ class JournalStatus(msgspec.Struct, frozen=True):
     lost: dict[int, str]
     """Shard -> why a person must decide (``groupkeeper upstream resolve``)."""
     ended_transactions: int
-    """Since the start."""
+    """The number of transactions with offsets that have ended since the start."""
     open: list[WaitingTransaction]
-    """The oldest ones first."""
+    """The open transactions, the oldest first. At most ``MAX_SHOWN`` are in the list."""
     not_shown: int
-    """How many more are open."""
+    """The number of open transactions that are not in ``open``."""
     silent_shards: int
     """The number of shards that did not answer: they are loading, or the store is slow."""
 
 
 class MirrorStatus(msgspec.Struct, frozen=True):
-    """``upstream.mirror``."""
+    """The state of the mirror, which commits our offsets in the upstream
+    too (``upstream.mirror``).
+    """
 
     lag_s: float
     waiting_groups: int

@@ -78,7 +78,9 @@ def handler(journal: Callable[[], Journal | None]) -> Handle:
 
 
 def render(result: TxnOffsetCommitResult, exchange: Exchange) -> bytes:
-    """Return the reply frame. There is no error for the whole request: each partition has it."""
+    """Return the reply frame. The API has no error for a whole request, so each partition
+    gets it.
+    """
     topics = result.topics
     if topics is None:
         topics = [

@@ -89,7 +89,7 @@ class UpstreamGroups:
         return self._cluster.client(found.node_id)
 
     async def has_members(self, coordinator: AsksBroker, group_id: str) -> bool:
-        """Return True if the group has members there, of any protocol."""
+        """Return True if the group has members in the upstream, of either group protocol."""
         try:
             answer = await coordinator.ask(
                 CONSUMER_GROUP_DESCRIBE,
@@ -150,9 +150,9 @@ class UpstreamGroups:
     async def commit(
         self, coordinator: AsksBroker, group_id: str, offsets: Iterable[UpstreamOffset]
     ) -> CommitErrors:
-        """Commit as an administrator does: without a member. Return the offsets that are refused.
+        """Commit as an administrator does: without a member. Return the errors of refused offsets.
 
-        A group with members there refuses all of them.
+        A group that has members in the upstream refuses all offsets.
         """
         by_topic: dict[str, list[Row]] = {}
         for topic, partition, offset, epoch, metadata in offsets:
