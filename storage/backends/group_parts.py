@@ -19,8 +19,8 @@ Offsets: TypeAlias = dict[str, dict[int, SavedOffset]]
 
 
 def is_one_part(group: SavedGroup, part_bytes: int) -> bool:
-    """Return True if the group fits into one part. This is an estimate, and nothing is encoded for
-    it.
+    """Return True if the group fits into one part. The size is estimated without encoding the
+    group.
     """
     members = () if group.metadata is None else group.metadata.members
     left = part_bytes - _MEMBER_BYTES * len(members)

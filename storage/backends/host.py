@@ -138,11 +138,11 @@ class PersistentOffsetStorage:
         """Groups that have offsets or members, with the last record of their members."""
         self._shard_of: dict[str, ShardId] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
-        """Groups for which a call that writes has not ended. The append that made the call may have
-        failed long ago."""
+        """The writes that have not ended, by group. The append that began a write may have failed
+        long ago."""
         self._reading: dict[str, asyncio.Task[Any]] = {}
-        """Groups for which a ``fetch_all`` has not ended, even if nobody waits for its result any
-        more."""
+        """The calls of ``fetch_all`` that have not ended, by group. Maybe nobody waits for their
+        results any more."""
         self._cluster = KeyedRecords()
         self._ends: dict[ShardId, KeyedRecords] = {}
 
@@ -167,7 +167,8 @@ class PersistentOffsetStorage:
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Acquire all shards under a new epoch. Return nothing if another owner has them.
 
-        The epoch is known only to this process. So it only keeps out late appends of this process.
+        Only this process knows the epoch. So the epoch fences late appends of this process, but no
+        other process.
         """
         self._check_open()
         if self._owner not in (None, owner):
@@ -276,7 +277,9 @@ class PersistentOffsetStorage:
         return offsets
 
     async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
-        """Return the stored offset of one partition, without a coordinator."""
+        """Return the stored offset of one partition; None if there is none. The storage need not be
+        open.
+        """
         if group_id in self._writing:
             await asyncio.wait([self._writing[group_id]])
         found = await result_of(ask(self._store.fetch, group_id, topic, partition))
@@ -298,7 +301,9 @@ class PersistentOffsetStorage:
     # --- Writing ----------------------------------------------------------------------------------
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Write the last value of each offset in the append, for several groups at a time."""
+        """Write the last value of each offset, for several groups at a time. Return the fenced
+        shards.
+        """
         self._check_open()
         fenced = [item.shard for item in items if item.fence != self._epoch]
         writes: dict[str, _GroupWrite] = {}

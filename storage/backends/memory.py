@@ -41,7 +41,7 @@ MAX_STEP_BYTES = 16 * 1024 * 1024
 LOAD_SLICE_RECORDS = 500
 
 HISTORY_SLICE_EVENTS = 5_000
-"""``history`` visits so many events in one turn of the loop."""
+"""The number of events that ``history`` visits before other tasks of the loop can run."""
 
 
 class KeptEvent(NamedTuple):
@@ -55,7 +55,7 @@ class KeptEvent(NamedTuple):
 
 
 class MemoryOffsetStorage:
-    """Keeps the last value of every key. Of the events it keeps the newest ones, in a ring."""
+    """Keeps the last value of every key, and the newest events. Older events are dropped."""
 
     def __init__(
         self, *, clock: Callable[[], int] = wall_clock_ms, max_events: int = MAX_EVENTS
@@ -147,9 +147,7 @@ class MemoryOffsetStorage:
         return fenced
 
     def unfolded(self) -> int:
-        """Return 0: each append updates the last values at once, so a load reads no earlier
-        records.
-        """
+        """Return 0: a load reads only the last values, which each append updates at once."""
         return 0
 
     def stats(self) -> dict[str, float]:
@@ -202,7 +200,7 @@ class MemoryOffsetStorage:
 
 
 class MemoryRow(NamedTuple):
-    """Those events of one append that are still kept."""
+    """The events of one append, except those that were dropped."""
 
     row: int
     """The number of the row. It is the sequence number of the row's last event."""
@@ -223,8 +221,8 @@ class MemoryRow(NamedTuple):
 
 
 class MemoryRows:
-    """The kept events, as rows. One row has the events of one append. Copying the ring is atomic,
-    so any thread may read it.
+    """The kept events, as rows. One row has the events of one append. Any thread may read them,
+    because copying a deque is atomic.
     """
 
     def __init__(self, ring: deque[KeptEvent], note: LogNote) -> None:

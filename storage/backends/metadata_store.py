@@ -33,10 +33,10 @@ class OffsetAndMetadata:
     other offset. Other negative offsets are normal offsets."""
     metadata: str = ""
     commit_time_ms: int = NO_TIMESTAMP
-    """-1 means that the time is unknown. Such an offset does not expire before its next commit, or
-    before its group has had members and is Empty for as long as offsets are kept."""
+    """-1 means that the time is unknown. The retention time then counts from the next commit of the
+    offset, or from the time when its group loses its last member."""
     expire_time_ms: int = NO_TIMESTAMP
-    """When the offset expires. -1: by the coordinator's own retention."""
+    """The time when the offset expires. -1: the coordinator's retention time decides."""
     leader_epoch: int = NO_LEADER_EPOCH
 
 
@@ -53,8 +53,8 @@ class MetadataStore(Protocol):
     overwrite the result of that call.
 
     ``store`` and ``delete`` are never cancelled while the loop runs, however long they take.
-    ``fetch`` and ``fetch_all`` may be cancelled. If a ``fetch_all`` continues after that, no other
-    call is made for its group before it has ended.
+    ``fetch`` and ``fetch_all`` may be cancelled. If a cancelled ``fetch_all`` continues, the
+    coordinator waits for its end before it reads or writes the group.
 
     The results must have exactly these types: a partition is an int, not a str as in JSON, and
     metadata is never None. Otherwise the group is refused with UNKNOWN_SERVER_ERROR, which clients
@@ -94,8 +94,8 @@ _ENDS_THE_LOOP: Final = (KeyboardInterrupt, SystemExit)
 def start_call(
     calls: dict[str, asyncio.Task[_T]], group_id: str, call: Coroutine[Any, Any, _T]
 ) -> asyncio.Task[_T]:
-    """Start a call to the host's store for a group. The group is in ``calls`` until this call has
-    ended.
+    """Start a call to the host's store for a group, and return its task. The task is in ``calls``
+    until it has ended.
     """
     task = asyncio.get_running_loop().create_task(call)
     calls[group_id] = task
@@ -158,8 +158,8 @@ def checked_offset(found: Any) -> OffsetAndMetadata:
 
 
 def saved_offset(found: Any) -> SavedOffset:
-    """Return a checked offset in the form of the coordinator. Raises one of ``UNFIT`` if a value is
-    not valid.
+    """Check an offset of the host's store, and return it as the coordinator's ``SavedOffset``.
+    Raises one of ``UNFIT`` if a value is not valid.
     """
     it = checked_offset(found)
     # topics are not stored, so the next start gives them new ids

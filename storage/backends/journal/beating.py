@@ -1,4 +1,7 @@
-"""Beats for a life while its process does long work that has no beat of its own."""
+"""Shows other processes that this process is alive while it does long work.
+
+A *life* is the registration of a process with the store. A *beat* raises the counter of a life.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from groupkeeper.storage.leases.lives import beat_interval_ms
 async def beating(driver: JournalDriver, life_id: str, lease_ttl_ms: int) -> AsyncIterator[None]:
     """Beat until the end of the block, so that no other process counts the life as dead.
 
-    A beat that fails is repeated. If the life was ended, the next write in the block is refused.
+    A beat that fails is repeated. If another process has ended the life, the next write in the
+    block is refused.
     """
     task = asyncio.ensure_future(_beat(driver, life_id, lease_ttl_ms))
     try:

@@ -2,9 +2,9 @@
 
 A *life* is the registration of one process as a user of the store, from its start to its end. A
 process *beats* to show that it is alive: it raises a counter of its life. A life has a *journal* of
-*entries*, one for each append. A *fold* writes the present values of what changed, and deletes the
-entries that they replace. A *node* is the identity of a process over its restarts; each node has
-one event log.
+*entries*, one for each append. A *fold* writes the present values of the groups and records that
+changed, and deletes the entries that these values replace. A *node* is the identity of a process
+over its restarts; each node has one event log.
 
 Each call is one atomic transaction of the store. A call that writes names the life of the writer,
 and the same transaction checks that this life has not ended. If the life has ended, the call raises
@@ -120,11 +120,14 @@ class Fold(NamedTuple):
 
 
 class LogSpan(NamedTuple):
-    """The events of one log that are in the event log of the store. None is missing in between."""
+    """The range of events of one log that the event log of the store has. No event of the range is
+    missing.
+    """
 
     log_id: str
     previous_log_id: str | None
-    """The log that this one continues. None if its first event here does not name any."""
+    """The id of the log that this log continues; None if the first event of the range does not name
+    one."""
     first_seq: int
     last_seq: int
     last_ts_ms: int
@@ -144,8 +147,8 @@ class HasLeftovers(Protocol):
     """A driver whose interrupted writes may leave something behind that nobody reads."""
 
     async def leftovers(self) -> Sequence[str]:
-        """Return the rests of interrupted writes and ended lives, a line each. No other process may
-        use the store during the call.
+        """Return one line for each remainder of an interrupted write or an ended life. No other
+        process may use the store during the call.
         """
         ...
 
@@ -170,7 +173,8 @@ class JournalDriver(Protocol):
 
     async def open(self, identity: StoreIdentity) -> None:
         """Connect to the store, and create the tables or nodes that are missing. Raises
-        StoreRefused or StoreBusy.
+        StoreRefused if the store must not be used, and StoreBusy if it cannot be used at the
+        moment.
         """
         ...
 
@@ -250,7 +254,7 @@ class JournalDriver(Protocol):
         """Write the values and events of a fold, and delete its entries from the journal of the
         life ``journal_of``.
 
-        This life is our own, or an ended one whose shards are not free yet.
+        ``journal_of`` is our own life, or an ended life whose shards are not free yet.
         """
         ...
 
@@ -267,8 +271,8 @@ class JournalDriver(Protocol):
     # --- events -----------------------------------------------------------------------------------
 
     async def delete_events(self, life_id: str, before_ms: int) -> None:
-        """Delete the events of all whole days before this time. A call may leave some of them for
-        the next one.
+        """Delete the events of all whole days before this time. A call may leave some of these
+        events for the next call.
         """
         ...
 
@@ -298,15 +302,15 @@ class JournalDriver(Protocol):
         ...
 
     async def ends(self) -> Mapping[int, JournalEnd]:
-        """Return the end of the log of each node that has used the store. It stays after the events
-        are deleted.
+        """Return the end of the log of each node that has used the store. The end stays after the
+        events are deleted.
         """
         ...
 
     async def seal_notes(self) -> Mapping[int, bytes]:
-        """Return what each node has recorded about its files of events."""
+        """Return the note of each node about its files of events."""
         ...
 
     async def write_seal_note(self, life_id: str, node_id: int, note: bytes) -> None:
-        """Record something about the files of events of a node."""
+        """Write the note of a node about its files of events, in place of its last note."""
         ...

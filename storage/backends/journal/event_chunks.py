@@ -59,7 +59,9 @@ class EventChunks:
         return [*writes.items()]
 
     async def add_in_turns(self, events: Sequence[LoggedEvent]) -> list[tuple[str, bytes | None]]:
-        """Do what ``add`` does. The loop turns after each portion: to compress one takes 10 ms."""
+        """Do the same as ``add``. Other tasks of the loop can run after each portion, whose
+        compression takes 10 ms.
+        """
         writes: dict[str, bytes | None] = {}
         for portion in _portions(events):
             writes.update(self.add(portion))
@@ -67,7 +69,7 @@ class EventChunks:
         return [*writes.items()]
 
     def older_than(self, before_ms: int) -> list[str]:
-        """Return the chunks whose events are all older than a time."""
+        """Return the names of the chunks whose events are all older than a time."""
         return [name for name, next_ in pairwise(self._names) if _ts_ms(next_) < before_ms]
 
     def forget(self, names: Sequence[str]) -> None:
@@ -96,9 +98,9 @@ def _portions(events: Sequence[LoggedEvent]) -> Iterator[list[LoggedEvent]]:
 
 
 def _name(first: LoggedEvent, last_name: str) -> str:
-    """Return a name for a chunk. Names sort by time, and after ``last_name`` even if the clock was
-    set back: readers expect new events only in the last chunk. If a fold is repeated, its chunk
-    gets another name.
+    """Return a name for a new chunk. Names sort by time. The new name sorts after ``last_name``
+    even if the clock was set back: readers expect new events only in the last chunk. If a fold is
+    repeated, its chunk gets another name.
     """
     name = f"{first.ts_ms:015d}-{first.seq:020d}-{uuid.uuid4().hex[:8]}"
     if name > last_name:

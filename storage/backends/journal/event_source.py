@@ -1,4 +1,6 @@
-"""Gives sealing access to the events of an open store with a journal (``event_log.source``)."""
+"""The events of an open store with a journal, for the move of events into files: their sealing
+(``event_log.source``).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from groupkeeper.storage.event_log.store_names import StoreName
 
 
 class OwnJournal(Protocol):
-    """The part of the journal of this process that its events need."""
+    """The facts about the journal of this process that ``JournalEvents`` reads."""
 
     def life_id(self) -> str | None:
         """Return the id of our registration with the store; None if it has ended."""
@@ -41,7 +43,9 @@ class OwnJournal(Protocol):
 
 
 class JournalEvents:
-    """The events of this process in an open store. A thread of this process seals them."""
+    """The events of this process in an open store. A thread of this process moves them into files
+    (seals them).
+    """
 
     address: Address | None = None
 
@@ -55,11 +59,11 @@ class JournalEvents:
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop on which the store was opened."""
         self._note: SealNote | None = None
-        """None until it is read."""
+        """The stored note of this node; None until it is read."""
         self._sealed_seq = 0
         self._trimmed = 0, 0
-        """When nothing was left to delete: the last sealed seq, and the first seq that was in no
-        value of the event log yet."""
+        """Two seqs at the last ``trim`` that found nothing to delete: the last sealed event, and
+        the first event that was still in the journal."""
 
     def open_rows(self) -> JournalRows:
         run = LoopRunner(_running_loop(self._loop))
@@ -76,15 +80,17 @@ class JournalEvents:
         return LogHead(end.log_id, end.next_seq - 1)
 
     async def view(self) -> LogView:
-        """Return the events of this node. The entries come first: a fold moves them."""
+        """Return the events of this node. Read the entries before the event log, because a fold
+        moves events from the entries to the event log.
+        """
         entries = [*self._own.entries()]
         end = self._own.end()
         spans = await self._driver.event_logs()
         return view_of(spans, entries, end.log_id, end.next_seq)
 
     def newer(self, seq: int) -> LogView | None:
-        """Return the events, without those in the event log, if all above ``seq`` are in the
-        entries.
+        """Return only the events of the journal entries, if these are all events above ``seq``;
+        None otherwise. Raises StorageError if the store has lost the event ``seq``.
         """
         end = self._own.end()
         if seq >= end.next_seq:
@@ -115,9 +121,9 @@ class JournalEvents:
         self._sealed_seq = seq
 
     async def begin_log(self, life_id: str, end: JournalEnd, reason: LogReason) -> None:
-        """Begin the log of a life, after the last log of its node. Record the store's name, which
-        is that of the other nodes if they have one. Only one life goes on at a time, so two nodes
-        cannot choose two names.
+        """Begin the log of a life, after the last log of its node. Write the name of the store into
+        the node's note: the name that the other nodes have recorded, or a new one. Only one process
+        uses the store at a time, so two nodes cannot choose two names.
         """
         note = await self.note()
         self.clock.begin(end.log_id, end.ts_ms or None, reason, store=note.store)
@@ -131,10 +137,11 @@ class JournalEvents:
         self._note = note
 
     async def trim(self, sealed_row: int) -> int:
-        """Delete the oldest events whose segments are recorded, if the store has little room.
+        """Delete the oldest events that are in files, if the store has room for few events. Return
+        how many stored values were deleted.
 
-        Only logs that are recorded as sealed count: if the store was set back, a new log has given
-        the same seqs again, and its events may be in no file yet.
+        Only events of logs in the node's note are deleted. If the store was set back, a new log has
+        used the same seqs again, and its events may be in no file yet.
         """
         sealed_seq, entries = self._sealed_seq, self._own.entries()
         folded_to = entries[0].first_seq if entries else self._own.end().next_seq
@@ -161,7 +168,7 @@ class JournalEvents:
 
 
 class _OwnLook:
-    """Reads the events of this process, until the store loses some."""
+    """Reads the events of this process. Raises StorageError after the store has lost events."""
 
     def __init__(self, events: JournalEvents, generation: int) -> None:
         self._events = events

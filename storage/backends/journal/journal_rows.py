@@ -29,7 +29,7 @@ class SealNote(msgspec.Struct, frozen=True):
     log_ids: frozenset[str] = frozenset()
     log_dir: str | None = None
     store: str = ""
-    """The name of the store, with the node behind it (``event_log.store_names``)."""
+    """The name of the store, followed by the id of the node (``event_log.store_names``)."""
 
     def as_log_note(self) -> LogNote:
         return LogNote(self.log_ids, self.log_dir, self.store)
@@ -39,7 +39,7 @@ _decode_note: Final = msgspec.json.Decoder(SealNote).decode
 
 
 def note_of(data: bytes) -> SealNote:
-    """Decode a note. Raises StorageError."""
+    """Decode a note. Raises StorageError if it cannot be read."""
     try:
         return _decode_note(data)
     except msgspec.DecodeError as error:
@@ -63,8 +63,8 @@ class LogLook(Protocol):
         """Return the events at this moment."""
 
     async def newer(self, seq: int) -> LogView | None:
-        """Return the events if all above ``seq`` are known without a call of the store. Return None
-        otherwise. Raises StorageError if the store has lost the event ``seq``.
+        """Return events that include all above ``seq``, if this needs no call of the store. Return
+        None otherwise. Raises StorageError if the store has lost the event ``seq``.
         """
 
     async def note(self, view: LogView) -> SealNote:
@@ -72,7 +72,7 @@ class LogLook(Protocol):
 
 
 class JournalRows:
-    """The rows of one node."""
+    """The events of one node, as rows."""
 
     def __init__(
         self,

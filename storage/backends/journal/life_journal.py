@@ -1,6 +1,8 @@
-"""The journal of one life: its entries that are not folded, and the fold that writes their values.
+"""The journal of one life (the registration of a process with the store), and its folds.
 
-The entries are in the store. They are also kept in memory until a fold has replaced them.
+A *fold* writes the present values of changed groups and records, and deletes the entries that these
+values replace. The entries are in the store. They are also kept in memory until a fold has replaced
+them.
 """
 
 from __future__ import annotations
@@ -22,15 +24,16 @@ FOLD_EVERY_MS: Final = 250
 a whole four times a second, and not with every commit."""
 
 FOLD_PAUSES: Final = 10
-"""A fold that takes long begins that many times as rarely. A large group is written as a whole, so
-small commits to it would otherwise occupy the store all the time."""
+"""The time between the beginnings of two folds is at least so many times the duration of the first
+one. A large group is written as a whole, so small commits to it would otherwise occupy the store
+all the time."""
 
 MOST_FOLD_PAUSE_MS: Final = 5_000
-"""The longest time between the begins of two folds because of ``FOLD_PAUSES``."""
+"""The longest time that ``FOLD_PAUSES`` puts between the beginnings of two folds."""
 
 MAX_JOURNAL_REQUESTS: Final = 5_000
-"""Appends wait while the journal has at least so many requests. If this process dies, another
-process must fold all of them before anyone can load the shards."""
+"""Appends wait while the journal has more requests than this. If this process dies, another process
+must fold all of them before anyone can load the shards."""
 
 JOURNAL_ENTRIES: Final = 2
 """Appends also wait while the journal has as many bytes as two of the largest entries: one that
@@ -38,14 +41,15 @@ is folded, and one that is written during the fold. Large metadata would otherwi
 of ZooKeeper's servers, and that of the process that takes over."""
 
 MOST_JOURNAL_REQUESTS: Final = 100_000
-"""An append fails if the journal has so many requests. While folds fail, the journal would
-otherwise grow without an end, and so would the time of the next start, which folds it: 70 s in
+"""An append fails if the journal has more requests than this. While folds fail, the journal would
+otherwise grow without end, and so would the time of the next start, which folds it: 70 s in
 PostgreSQL and 250 s in ZooKeeper if each append has one request. A fold that takes seconds does not
-bring it here: once the journal is full, one append a second makes it longer."""
+make the journal so long: once it is full, each append waits for up to a second
+(``MOST_FULL_WAIT_MS``)."""
 
 MOST_JOURNALS: Final = 4
-"""An append also fails if the journal has as many bytes as so many full ones. They are in our own
-memory, and in ZooKeeper and Consul in that of each server."""
+"""An append also fails if the journal would have more bytes than so many full journals. The bytes
+are in the memory of this process, and in that of each server of ZooKeeper or Consul."""
 
 MOST_FULL_WAIT_MS: Final = 1_000
 """The longest time that an append waits because the journal is full. If it waited for the end of a
@@ -72,7 +76,7 @@ class LifeJournal:
         self.entries: deque[JournalEntry] = deque()
         """The entries that may still be in the journal."""
         self.bytes = 0
-        """The size of their payloads."""
+        """The size of the payloads of ``entries``."""
         self.fold_failures = 0
         """The number of folds that failed."""
         self.is_beyond_bound = False
@@ -97,8 +101,8 @@ class LifeJournal:
         return self._unfolded.requests
 
     def unfolded(self) -> int:
-        """Return how many written requests a fold could save now. 0 while a fold that failed is not
-        tried again: an idle runtime would otherwise try it thousands of times in a row.
+        """Return how many written requests a fold could save now. Return 0 while a failed fold
+        waits for its retry: an idle runtime would otherwise retry it thousands of times in a row.
         """
         is_too_early = self._failures_in_a_row and not self._is_time_to_fold()
         return 0 if is_too_early else self.requests
@@ -106,7 +110,7 @@ class LifeJournal:
     # --- appending --------------------------------------------------------------------------------
 
     def note(self, items: Sequence[ShardAppend]) -> int:
-        """Remember the changes of the next entry. Return its number."""
+        """Remember the changes of the next entry. Return the number of this entry."""
         row = self._last_row + 1
         self._unfolded.note(row, items)
         return row
@@ -150,9 +154,11 @@ class LifeJournal:
     # --- folding ----------------------------------------------------------------------------------
 
     def portion(self, items: Sequence[ShardAppend], entry: JournalEntry) -> FoldPortion | None:
-        """Encode the values that are folded with this append. Return None if a fold is in flight or
-        has just begun. A fold that failed is not tried again before its time: it renders the
-        events of a whole journal, which would be done again with each append.
+        """Choose and encode the values that are folded with this append. Return None if a fold is
+        in flight, or if the next fold is not due yet.
+
+        A failed fold is retried only after its pause. It renders the events of a whole journal, and
+        each append would otherwise do this again.
         """
         is_urgent = not self._failures_in_a_row and self._is_filled(0.5, len(entry.payload))
         is_due = is_urgent or self._is_time_to_fold()
@@ -170,7 +176,7 @@ class LifeJournal:
         await self.end_of_fold(MOST_IDLE_WAIT_MS / 1000)
 
     async def end_of_fold(self, limit_s: float | None = None) -> None:
-        """Wait until no fold is in flight, or until the time is over."""
+        """Wait until no fold is in flight, or until ``limit_s`` seconds have passed."""
         if self._folding is not None:
             await asyncio.wait([self._folding], timeout=limit_s)
 
@@ -192,8 +198,8 @@ class LifeJournal:
     def _leaving(self, trim_row: int) -> list[JournalEntry]:
         """Return the oldest entries up to a row, but not more bytes than a full journal has.
 
-        While folds fail, the journal grows beyond its limit. To move all its events in one call
-        could take longer than a call may.
+        While folds fail, the journal grows beyond its limit. Moving all its events in one call
+        could then take longer than the time limit of a call.
         """
         leaving: list[JournalEntry] = []
         size = 0

@@ -1,7 +1,8 @@
-"""The event log of one node in a shared store: the event log of the store, and the journal.
+"""The events of one node in a shared store: those in the store's event log, and those in journals.
 
-A *node* is the identity of a process over its restarts. It has one event log, which is a chain of
-logs: each names the one before. A store that several nodes have used has several such chains.
+A *node* is the identity of a process over its restarts. The events of a node are in a sequence of
+logs: each log names the log before it. A store that several nodes have used has several such
+sequences.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ class LogView(NamedTuple):
     """The events of one node at one moment."""
 
     spans: Sequence[LogSpan]
-    """Those in the event log of the store, oldest first. No seq is there twice."""
+    """The ranges of events in the event log of the store, oldest first. No seq is there twice."""
     entries: Sequence[JournalEntry]
     """The entries of the journal with later events."""
     next_seq: int
     logs: Sequence[str] = ()
-    """The ids of its logs, newest first. Of the oldest one the store may have no event any more."""
+    """The ids of the node's logs, newest first. The store may have no event of the oldest log any
+    more."""
 
     @property
     def first_seq(self) -> int:
-        """The seq of the first event, or of the next one if there is none."""
+        """The seq of the first event; ``next_seq`` if there is no event."""
         if self.spans:
             return self.spans[0].first_seq
         return self.entries[0].first_seq if self.entries else self.next_seq
 
     def log_id_at(self, seq: int) -> str | None:
-        """Return the log of an event; None if the event is not there."""
+        """Return the id of the log of an event; None if the view does not have the event."""
         for span in self.spans:
             if span.first_seq <= seq <= span.last_seq:
                 return span.log_id
@@ -82,8 +84,8 @@ def view_of(
 
 
 def without_holes(view: LogView) -> LogView:
-    """Leave out the events before the last range of seqs that the store does not have. So a reader
-    that misses the events before ``first_seq`` reports these as missing too.
+    """Return the view without the events before its last gap in the seqs. A reader reports all
+    events before ``first_seq`` as missing, and so it reports the gap too.
     """
     parts = [(each.first_seq, each.last_seq) for each in view.spans]
     parts += [(each.first_seq, each.first_seq + each.event_count - 1) for each in view.entries]
@@ -138,13 +140,13 @@ class JournalRow(NamedTuple):
 
 
 def rows_of_events(events: Iterable[LoggedEvent]) -> Iterator[JournalRow]:
-    """Yield events of one log as rows."""
+    """Yield the events of one log as rows. Successive events with the same time are one row."""
     for _, same in groupby(events, key=lambda event: event.ts_ms):
         yield JournalRow([*same])
 
 
 def rows_of_entry(entry: JournalEntry, after_seq: int) -> Iterator[JournalRow]:
-    """Yield the events of an entry above a seq as a row, if there are any."""
+    """Yield one row with the events of an entry above a seq. Yield nothing if there are none."""
     found = row_lines(entry.first_seq, entry.payload)
     logged = [
         LoggedEvent(found.log_id, seq, found.ts_ms, line)

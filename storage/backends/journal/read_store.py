@@ -1,7 +1,7 @@
-"""Reads the events of a shared store from outside, beside the processes that use it.
+"""Reads the events of a shared store while other processes use it.
 
-Each node that has used the store has a log of its own, under the id of the node. Nothing is
-written, and no life is begun.
+Each node that has used the store has a log of its own, under the id of the node. Reading writes
+nothing, and does not register this process with the store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class NodeLogs:
         self._loop = SharedLoop(self._connect, self._disconnect)
 
     def logs(self) -> Logs:
-        """Return the log of each node that has written events, also if all of them are deleted.
+        """Return the log of each node that has written events, by the id of the node. A log whose
+        events are all deleted is included.
 
         Raises StoreRefused if there is no store.
         """
@@ -68,15 +69,16 @@ class NodeLogs:
 
 
 class _NodeLook:
-    """Looks at the events of one node."""
+    """Reads the events of one node."""
 
     def __init__(self, driver: JournalDriver, node_id: int) -> None:
         self._driver = driver
         self._node_id = node_id
 
     async def view(self) -> LogView:
-        """Return the events. The end comes first: all events up to it are found then. A fold moves
-        entries into the event log, so the entries come before it.
+        """Return the events. Read the end of the log first, so that all events up to it are found.
+        Read the entries before the event log, because a fold moves events from the entries to the
+        event log.
         """
         end = (await self._driver.ends()).get(self._node_id, _NO_END)
         entries = await self._entries()

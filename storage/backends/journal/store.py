@@ -76,7 +76,7 @@ def boot_time_ms() -> int:
 
 
 class Succession(NamedTuple):
-    """A life that has begun, and folds the journals of ended lives before it writes."""
+    """A new life of this process. It must fold the journals of ended lives before it may write."""
 
     life_id: str
     end: JournalEnd
@@ -132,8 +132,8 @@ class JournalStorage:
         after an error."""
         self._epochs: dict[ShardId, LeaseEpoch] = {}
         self._losses = 0
-        """How often all leases were lost. A call of the driver that was under way at that time must
-        not count."""
+        """How often all leases were lost. If the number changes during an acquire or an append,
+        that call raises StorageError."""
         self._end = JournalEnd(None, 1, 0)
         """The last durable event."""
         self._journal = self._new_journal("")
@@ -524,7 +524,8 @@ class JournalStorage:
         """Yield the durable events of a group, oldest first, from the time ``since_ms`` on."""
         entries = [*self._journal.entries]
         seen: dict[str, int] = {}
-        """By log: another node, or a store that was set back, has used the same seqs."""
+        """The last seq that was yielded, by log. Another node, or a store that was set back, may
+        have used the same seqs."""
         async for event in self._driver.history(group_id, since_ms):
             seen[event["log_id"]] = event["seq"]
             yield event

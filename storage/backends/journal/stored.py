@@ -52,7 +52,9 @@ def identity_data(identity: StoreIdentity) -> bytes:
 
 
 def identity_of(name: str, data: bytes) -> StoreIdentity:
-    """Return the identity of the store with this name. Raises StorageError."""
+    """Decode the identity of the store ``name``. Raises StorageError if it cannot be read, and
+    StoreRefused if a newer groupkeeper wrote it.
+    """
     found = _decoded(data, _Identity, "the identity of the store")
     if found.format > FORMAT_VERSION:
         raise StoreRefused(f"{name}: was written by a newer groupkeeper")
@@ -65,7 +67,9 @@ def node_data(life: NodeLife) -> bytes:
 
 
 def life_of(life_id: str, data: bytes, counter: int) -> NodeLife:
-    """Decode a life. The store has its counter elsewhere. Raises StorageError."""
+    """Decode a life. Its counter is stored elsewhere. Raises StorageError if the life cannot be
+    read.
+    """
     found = _decoded(data, _StoredNode, f"the node of life {life_id}")
     return NodeLife(found.node_id, life_id, found.name, counter)
 
@@ -78,7 +82,7 @@ def end_data(end: JournalEnd, entry: str = "") -> bytes:
 
 
 def end_of(data: bytes) -> JournalEnd:
-    """Decode the end of a log. Raises StorageError."""
+    """Decode the end of a log. Raises StorageError if it cannot be read."""
     found = _decoded(data, _StoredEnd, "the end of the log")
     return JournalEnd(found.log_id, found.next_seq, found.ts_ms)
 
@@ -89,7 +93,7 @@ def shards_data(owners: Mapping[ShardId, OwnedShard]) -> bytes:
 
 
 def owners_of(data: bytes) -> dict[ShardId, OwnedShard]:
-    """Decode the owners of all shards. Raises StorageError."""
+    """Decode the owners of all shards. Raises StorageError if they cannot be read."""
     if not data:
         return {}
     found = _decoded(data, dict[ShardId, tuple[str | None, LeaseEpoch]], "the owners of shards")
@@ -114,7 +118,7 @@ def acquire_shards(
 def release_shards(
     owners: dict[ShardId, OwnedShard], life_id: str, shards: Iterable[ShardId]
 ) -> None:
-    """Make the shards free that a life owns. Their epochs stay."""
+    """Free those of the shards that this life owns. Their epochs stay."""
     for shard in shards:
         if owners[shard].life_id == life_id:
             owners[shard] = owners[shard]._replace(life_id=None)
@@ -129,12 +133,12 @@ def entry_parts(entry: JournalEntry, part_bytes: int) -> list[bytes]:
 
 
 def parts_of_entry(first: bytes) -> int:
-    """Return the number of values of an entry."""
+    """Return how many values an entry was split into. ``first`` is the first of them."""
     return _head_of(first).parts
 
 
 def entry_of(row: int, parts: list[bytes]) -> JournalEntry:
-    """Return the entry of the journal from its values. Raises StorageError."""
+    """Join the values of a journal entry. Raises StorageError if the first value cannot be read."""
     head = _head_of(parts[0])
     payload = b"".join([parts[0].partition(b"\n")[2], *parts[1:]])
     return JournalEntry(row, head.first_seq, head.event_count, head.log_id, head.ts_ms, payload)

@@ -1,7 +1,8 @@
 """Reads the chunks of events in a store of keys and values (``event_chunks``).
 
-It remembers which events each chunk has, and the events of the newest one. Events are only ever
-added to the newest chunk, after its other events.
+A *chunk* is a stored value with compressed events. New events are appended only to the newest
+chunk, or to a new one. ``StoredChunks`` remembers which events each chunk has, and all events of
+the chunk that was read last.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DeleteChunks = Callable[[Sequence[str]], Awaitable[None]]
 
 
 class _Head(msgspec.Struct):
-    """The fields of an event that are needed to place it."""
+    """The fields of an event that ``LoggedEvent`` and ``LogSpan`` need."""
 
     log_id: str
     seq: int
@@ -46,14 +47,14 @@ _decode_head: Final = msgspec.json.Decoder(_Head).decode
 
 
 def logged_event(line: bytes) -> LoggedEvent:
-    """Return the event of a line."""
+    """Decode one line of a chunk."""
     head = _decode_head(line)
     return LoggedEvent(head.log_id, head.seq, head.ts_ms, (head.group, line))
 
 
 @dataclass
 class _Chunk:
-    """The properties of a stored chunk."""
+    """What is known about a stored chunk."""
 
     size: int = 0
     """The number of its bytes that were read."""
@@ -68,7 +69,8 @@ class StoredChunks:
         self._read = read_chunks
         self._chunks: dict[str, _Chunk] = {}
         self._turn = asyncio.Lock()
-        """Sealing and readers share what is known of the chunks."""
+        """Held during ``logs`` and ``events``, which sealing and readers may call at the same time.
+        """
         self._kept_name = ""
         self._kept: list[LoggedEvent] = []
         """The events of the chunk that was read last."""
@@ -106,7 +108,9 @@ class StoredChunks:
         self._chunks[name] = chunk
 
     async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
-        """Return the events of a log above a seq that one chunk has."""
+        """Return the events of a log above a seq from the first chunk that has any; none if no
+        chunk has.
+        """
         async with self._turn:
             return await self._next(log_id, after_seq)
 
@@ -128,7 +132,8 @@ class StoredChunks:
     async def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
         """Yield the events of a group from a time on, each of them once."""
         last_seqs: dict[str, int] = {}
-        """By log: a fold that was repeated has stored some events twice."""
+        """The last seq that was read, by log. A fold that was repeated has stored some events
+        twice."""
         names = sorted(await self._list())
         for at in range(0, len(names), READ_AT_ONCE):
             found = await self._read(names[at : at + READ_AT_ONCE])

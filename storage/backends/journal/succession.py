@@ -1,8 +1,9 @@
 """Folds the journal of a process that has ended, before its shards become free.
 
-So a load reads only saved values, and no journal of another process. Several processes may fold the
-same journal at the same time, and each of them may stop in between. They all compute the same
-values, and the driver refuses a fold after the shards were freed.
+To fold a journal is to write the present values of the groups and records that its entries change,
+and to delete these entries. So a load reads only saved values, and no journal of another process.
+Several processes may fold the same journal at the same time, and each of them may stop in between.
+They all compute the same values, and the driver refuses a fold after the shards were freed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PORTION_ENTRIES: Final = 50
 """The most journal entries that one fold deletes. An entry may have many events."""
 
 PORTION_BYTES: Final = 4 * 1024 * 1024
-"""A fold takes no further journal entry when its entries have so many bytes. All of them are in
+"""A fold gets no further journal entry once its entries have so many bytes. All of them are in
 memory at the same time."""
 
 
@@ -74,7 +75,8 @@ async def _fold_of(driver: JournalDriver, entries: Sequence[JournalEntry]) -> Fo
 
 
 async def event_rows(entries: Sequence[JournalEntry]) -> list[LoggedEvent]:
-    """Render the events of entries that leave the journal.
+    """Return the events of entries that a fold deletes from the journal, as lines for the event
+    log.
 
     Other tasks run after each entry. A full journal has thousands of events, which would block the
     loop for 30 ms and more.

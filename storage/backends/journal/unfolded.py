@@ -133,7 +133,7 @@ class Unfolded:
         return Value(shard, True, name, None if group is None else encode_saved(group))
 
     def succeeded(self, portion: FoldPortion) -> None:
-        """Count the values of the fold as saved."""
+        """Subtract the requests of the journal entries that a successful fold has deleted."""
         while self._counts and self._counts[0][0] <= portion.trim_row:
             self.requests -= self._counts.popleft()[1]
 

@@ -26,7 +26,9 @@ async def read_events(
 async def read_messages(
     options: Mapping[str, Any], topic: str, partition: int, since_ms: int
 ) -> AsyncIterator[ConsumerRecord]:
-    """Yield the durable messages of a partition from a time on. Raises StorageError."""
+    """Yield the durable messages of a partition from a time on. Raises StorageError if they cannot
+    be read.
+    """
     place = TopicPartition(topic, partition)
     consumer = AIOKafkaConsumer(
         **options, isolation_level="read_committed", enable_auto_commit=False

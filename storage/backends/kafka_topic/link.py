@@ -1,8 +1,8 @@
 """The requests of a store in Kafka, over one client of aiokafka.
 
-A store has a transactional id for each shard. A producer of aiokafka has only one, with its own
-connections and tasks. So this module sends the requests of transactions itself, over one client
-that all shards share.
+A store has a transactional id for each shard. A producer of aiokafka has only one transactional id,
+and connections and tasks of its own. So this module sends the requests of transactions itself, over
+one client that all shards share.
 
 A request that fails for a temporary reason is sent again. That is safe: the broker knows the number
 of each batch of a producer, and refuses a batch that it has already.
@@ -39,7 +39,8 @@ BATCH_BYTES: Final = 1024 * 1024
 """The approximate size of one batch. A single larger message has a batch of its own."""
 FETCH_BYTES: Final = 4 * 1024 * 1024
 MESSAGES_A_TURN: Final = 1_000
-"""So many messages are made or unpacked in one turn of the loop. They take about 5 ms."""
+"""The number of messages that are made or unpacked before other tasks of the loop can run. They
+take about 5 ms."""
 FETCH_WAIT_MS: Final = 20
 """The time for which a broker waits for the end of a transaction before it answers a read."""
 _ALL: Final = -1
@@ -47,7 +48,8 @@ _NO_PRODUCER: Final = -1
 _RETRY_S: Final = 0.02
 _FIELDS_OF_VERSION_11: Final = 5
 _FIRST_RETRY_S: Final = 0.002
-"""The markers of the transaction before are usually written by then."""
+"""The pause before the first retry. After it the markers of the previous transaction are usually
+written."""
 _EARLIEST: Final = 0
 
 _TEMPORARY: Final = (
@@ -70,8 +72,8 @@ _NOT_DONE: Final = (
     kafka_errors.NotCoordinatorError,
     kafka_errors.NotLeaderForPartitionError,
 )
-"""The temporary errors after which nothing of the request was done. After any other one, such as a
-time-out of the replicas, it may have been done."""
+"""The temporary errors that mean that the broker did nothing. After any other temporary error, such
+as a time-out of the replicas, the broker may have executed the request."""
 _ALREADY_THERE: Final = kafka_errors.DuplicateSequenceNumber
 
 
@@ -80,7 +82,9 @@ class Fenced(StorageError):
 
 
 class Fence(NamedTuple):
-    """The right to write under a transactional id. A newer one makes the broker refuse it."""
+    """The right to write under a transactional id. The broker refuses it once there is a newer
+    fence for the same id.
+    """
 
     transactional_id: str
     producer_id: int
@@ -107,7 +111,7 @@ class KafkaLink:
         self._coordinators: dict[str, int] = {}
 
     async def connect(self, topics: Sequence[str] = ()) -> None:
-        """Connect, and learn the leaders of these topics. Raises StoreBusy."""
+        """Connect, and learn the leaders of these topics. Raises StoreBusy if this fails."""
         self._client = AIOKafkaClient(**self._options)
         try:
             await self._client.bootstrap()
@@ -130,7 +134,7 @@ class KafkaLink:
         """Yield the messages from a position to the present end of a partition, in portions. Each
         portion comes with the position after it.
 
-        Aborted transactions are left out, and open ones are waited for.
+        With ``only_committed``, leave out aborted transactions, and wait for the end of open ones.
         """
         end: int | None = None
         level = READ_COMMITTED if only_committed else READ_UNCOMMITTED
@@ -154,7 +158,9 @@ class KafkaLink:
     # --- writing ----------------------------------------------------------------------------------
 
     async def write(self, topic: str, partition: int, message: Message) -> int:
-        """Write one message without a transaction. Return its offset. It may be written twice."""
+        """Write one message without a transaction. Return its offset. A retry may write the message
+        twice.
+        """
         builder = _builder(None, 0)
         builder.append(0, None, *message, [])
         request = _request(
@@ -165,7 +171,9 @@ class KafkaLink:
         return offset
 
     async def fence(self, transactional_id: str, timeout_ms: int) -> Fence:
-        """Refuse writes of all earlier holders of this id, and abort their open transactions."""
+        """Acquire a transactional id, and return the right to write under it. The broker then
+        refuses writes of all earlier holders, and has aborted their open transactions.
+        """
         request = _request(InitProducerIdRequest, 0, (), transactional_id, timeout_ms)
         answer = await self._to_coordinator(
             "fence", transactional_id, request, lambda a: a.error_code
@@ -284,7 +292,8 @@ class KafkaLink:
 
 
 _NOT_ATTEMPTED: Final = 55
-"""The other partition of the same request was refused."""
+"""The error code of a partition that was not tried, because the other partition of the request was
+refused."""
 
 
 def _is_temporary(error: KafkaError) -> bool:
@@ -294,7 +303,7 @@ def _is_temporary(error: KafkaError) -> bool:
 def _fetched(answer: Any) -> tuple[int, Any, bytes]:
     """Return the end of a fetched partition, its aborted transactions, and its bytes.
 
-    From version 11 on, the number of a replica is between the last two.
+    From version 11 on, a replica's number is between the aborted transactions and the bytes.
     """
     _, _, highwater, *rest = answer
     aborted = rest[2] if len(rest) == _FIELDS_OF_VERSION_11 else rest[-2]

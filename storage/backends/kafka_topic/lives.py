@@ -1,4 +1,8 @@
-"""The life of this process in the log of lives: its beginning, its beats and its end."""
+"""The life of this process in the log of lives: its beginning, its beats and its end.
+
+A *life* is the registration of one process with the store. A *beat* is a message of a life which
+shows that its process is alive.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class TopicLife:
-    """Writes the messages of this process, and reads the messages of all processes."""
+    """Writes the messages of this process to the log of lives, and reads those of all processes."""
 
     def __init__(
         self,
@@ -38,7 +42,7 @@ class TopicLife:
         ttl_ms: int,
         timer_ms: Callable[[], int],
     ) -> None:
-        """``name`` is that of the store, for messages."""
+        """``name`` is the name of the store, for error messages."""
         self.log = LivesLog()
         self.life: NodeLife | None = None
         """None if the life has ended, or if no life was begun yet."""
@@ -50,15 +54,17 @@ class TopicLife:
         self._one_at_a_time = asyncio.Lock()
 
     async def check_identity(self, identity: StoreIdentity) -> None:
-        """Write the identity of a new store. Refuse a store of another identity."""
+        """Write the identity of a new store. Raises StoreRefused if the store has another
+        identity.
+        """
         await self._read()
         if self.log.identity is None:
             await self._write(*store_message(identity))
         await self.look(identity)
 
     async def look(self, identity: StoreIdentity) -> Sequence[NodeLife]:
-        """Read all messages, and return the lives that have not ended. Write nothing. Refuse a
-        store of another identity, and one that no process has begun.
+        """Read all messages, and return the lives that have not ended. Write nothing. Raises
+        StoreRefused if the store has another identity, or if no process has created the store yet.
         """
         await self._read()
         if self.log.format > FORMAT:
@@ -71,7 +77,7 @@ class TopicLife:
     async def begin(self, node_id: int, life_id: str, name: str) -> None:
         """Begin a life. Raises StoreRefused if another process uses the store.
 
-        A life whose process was killed is ended first, when it counts as dead.
+        If that process was killed, wait until its life counts as dead, and end this life first.
         """
         await self._read()
         if others := self.log.living():
@@ -88,7 +94,7 @@ class TopicLife:
             raise
 
     async def write(self, shards: Collection[int] = ()) -> int:
-        """Write a message of our life, and read up to it. Return its offset.
+        """Write a message of our life, and read all messages up to it. Return its offset.
 
         Each such message is a beat. If it names ``shards``, it also acquires them. Raises LifeOver
         if the life had ended before the message.
@@ -113,7 +119,9 @@ class TopicLife:
                 await self._write(*end_message(life.life_id, life.counter))
 
     async def _wait_until_dead(self, others: Sequence[NodeLife]) -> None:
-        """End the other lives if they do not beat. Raises StoreRefused if one beats."""
+        """Wait until the other lives count as dead, and end them. Raises StoreRefused if one of
+        them beats.
+        """
         watch = LifeWatch(self._ttl_ms)
         first = {life.life_id: life for life in others}
         _log.warning("life_goes_on", store=self._name, name=others[0].name)

@@ -1,4 +1,4 @@
-"""The lives of processes, in the order of one partition (pure).
+"""The lives of processes (their registrations with the store), in one partition (pure).
 
 Every process reads the same messages in the same order and applies the same rules, so all agree on
 which life had ended at which message. See docs/decisions/0039-kafka-topic.md.
@@ -35,15 +35,18 @@ class LifeNote(msgspec.Struct, frozen=True):
     life_id: str
     name: str
     counter: int
-    """The number of messages of this life so far. The first one begins it."""
+    """The number of messages of this life, including this one. The first message begins the life.
+    """
     read_to: int
-    """The life had not ended at any message before this offset."""
+    """The writer had read all messages before this offset, and none of them ended its life."""
     shards: tuple[ShardId, ...] = ()
-    """The shards that it acquires. Their epoch is the offset of this message."""
+    """The shards that this message acquires. Their epoch is the offset of this message."""
 
 
 class EndNote(msgspec.Struct, frozen=True):
-    """The end of a life. It counts only if the life had not written since ``counter``."""
+    """The end of a life. It counts only if the life had written nothing after its message with this
+    ``counter``.
+    """
 
     life_id: str
     counter: int
@@ -128,7 +131,7 @@ def store_message(identity: StoreIdentity) -> tuple[bytes, bytes]:
 def life_message(
     life: NodeLife, read_to: int, shards: Collection[ShardId] = ()
 ) -> tuple[bytes, bytes]:
-    """Return a message of a life. ``life.counter`` already counts it."""
+    """Return a message of a life. ``life.counter`` already counts this message."""
     note = LifeNote(*life, read_to, tuple(shards))
     return _LIFE + life.life_id.encode(), msgspec.json.encode(note)
 
@@ -136,7 +139,8 @@ def life_message(
 def end_message(life_id: str, counter: int) -> tuple[bytes, bytes]:
     """Return the message that ends a life that has written nothing since ``counter``.
 
-    Its key has the counter, so compaction never replaces an end that counts by one that does not.
+    The key contains the counter. So compaction never replaces an end that counts by an end that
+    does not count.
     """
     key = b"%b%b/%d" % (_END, life_id.encode(), counter)
     return key, msgspec.json.encode(EndNote(life_id, counter))

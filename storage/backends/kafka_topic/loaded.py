@@ -44,7 +44,8 @@ from groupkeeper.storage.keyed_consumer import KeyedConsumerGroup
 from groupkeeper.storage.turns import in_turns
 
 KEYS_A_TURN: Final = 500
-"""So many keys are read in one turn of the loop. An offset takes up to 9 us."""
+"""The number of keys that are read before other tasks of the loop can run. An offset takes up to 9
+us."""
 
 _WITH_NUMBER: Final = frozenset({0, wire.OFFSET})
 _OFFSET_TYPES: Final = _WITH_NUMBER
@@ -59,7 +60,7 @@ class _Found:
     def __init__(self) -> None:
         self.offsets: dict[str, dict[int, SavedOffset]] = {}
         self.parts: list[tuple[int, list[str], bytes]] = []
-        """The type, the names and the value of each other key."""
+        """The type, the names and the value of each key that is not the key of an offset."""
 
 
 async def load_shard(newest: Mapping[bytes, bytes], place: str) -> LoadedShard:
@@ -92,7 +93,9 @@ class LoadedShard:
             raise StoreRefused(f"{self._place}: key {key!r} cannot be read: {error}") from error
 
     def records(self) -> Iterator[Record]:
-        """Yield the records that lead to this state. Raises StoreRefused."""
+        """Yield the records that lead to this state. Raises StoreRefused if a group cannot be
+        read.
+        """
         yield from self._records
         for group_id, found in self._groups.items():
             try:
@@ -228,4 +231,5 @@ _PARTS: Final = {
     wire.CONSUMER_CURRENT: _current,
     wire.CONSUMER_PATTERN: _pattern,
 }
-"""The readers of the parts of a consumer group. Members come first."""
+"""The functions that read the parts of a consumer group, by record type. Members are applied first.
+"""

@@ -1,4 +1,4 @@
-"""Reads the event logs of a store in topics from outside, beside the process that uses it.
+"""Reads the event logs of a store in topics while another process uses the store.
 
 Each shard has a log with seqs of its own: a partition of the topic of events. Nothing is written,
 and no topic is created. Messages are read on an event loop of another thread.
@@ -34,11 +34,12 @@ from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote
 _READ_AT_ONCE: Final = 500
 _WAIT_MS: Final = 100
 _FETCH_WAIT_MS: Final = 10
-"""How long a broker holds a request if there is nothing to fetch. A read from another offset waits
-for the request before it. All partitions are paused between reads, so nothing is fetched then."""
+"""How long a broker holds a request if there is nothing to fetch. A read from another offset must
+wait until the request before it has ended. All partitions are paused between reads, so nothing is
+fetched then."""
 _FIRST_LOOK_BACK: Final = 8
-"""So many offsets before the end, the last event is looked for first. Each transaction ends with an
-offset that has no event."""
+"""The search for the last event begins so many offsets before the end, because each transaction
+ends with an offset that has no event."""
 
 
 class _Found(NamedTuple):
@@ -49,7 +50,9 @@ class _Found(NamedTuple):
 
 
 class TopicLogs:
-    """The logs of one store, over one connection. It is open as long as one of its logs is."""
+    """The logs of one store, over one connection. The connection is open as long as one of the logs
+    is open.
+    """
 
     has_files = False
     is_shared = True
@@ -93,7 +96,9 @@ class TopicLogs:
         return self._loop.kept_open()
 
     def open_rows(self, partition: int) -> ShardLogRows:
-        """Open the log of one partition. Raises StoreRefused or StoreBusy."""
+        """Open the log of one partition. Raises StoreRefused if there is no store, and StoreBusy if
+        it cannot connect.
+        """
         self._loop.enter()
         return ShardLogRows(self, partition)
 
@@ -139,8 +144,9 @@ class TopicLogs:
         return begin[place], end[place]
 
     async def read(self, partition: int, offset: int, end: int) -> tuple[list[_Found], int]:
-        """Return some events from an offset on, and the offset after them. Return no event only at
-        the end. Raises EventsMoved if retention has deleted the events.
+        """Return the next events from an offset on, and the offset after them. If no event is
+        returned, there is none before ``end``. Raises EventsMoved if retention has deleted the
+        events.
         """
         place, consumer, first = self._place(partition), self._reader(), offset
         consumer.resume(place)
@@ -203,7 +209,7 @@ class ShardLogRows:
         self._logs.leave()
 
     def note(self) -> LogNote:
-        """Return that no event is in a file."""
+        """Return an empty note, because no event of such a store is in a file."""
         return LogNote(frozenset(), None)
 
     def ends(self) -> LogEnds:
@@ -268,7 +274,7 @@ class ShardLogRows:
         return last_seq
 
     def _offset_of(self, seq: int, begin: int, end: int) -> int:
-        """Return an offset after which the next event has this seq, or a later one."""
+        """Return an offset from which the first event has this seq, or a later one."""
         known = self._logs.tails.get(self._partition)
         if known is not None and known[1] == seq - 1 and begin <= known[0] <= end:
             return known[0]

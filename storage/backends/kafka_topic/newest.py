@@ -18,7 +18,7 @@ class Newest(NamedTuple):
 
 
 async def read_newest(link: KafkaLink, topic: str, partition: int) -> Newest:
-    """Read all committed messages of a partition."""
+    """Read all committed messages of a partition. Return the newest value of each key."""
     values: dict[bytes, bytes] = {}
     count = 0
     async for _, messages in link.read(topic, partition):

@@ -1,7 +1,7 @@
-"""The keys and values of the messages that Kafka does not have (pure).
+"""The keys and values of our own record types, which Kafka does not have (pure).
 
-Their types are far above those of Kafka. Kafka's readers of ``__consumer_offsets`` skip types that
-they do not know.
+Their numbers are far above those of Kafka's types. Kafka's readers of ``__consumer_offsets`` skip
+types that they do not know.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ EMPTY_GROUP: Final = 20_003
 """A group without metadata and without offsets."""
 
 CHECKED: Final = 20_004
-"""Nothing. ``storage check`` clears it to measure a transaction."""
+"""A key that never has a value. ``storage check`` clears it to measure a transaction."""
 
 NO_PROTOCOL_TYPE: Final = b"null"
-"""Ours, behind a classic group whose protocol type is None. Kafka writes "" for it."""
+"""Our own bytes after the value of a classic group whose protocol type is None. Kafka writes "" for
+it."""
 
 _UNSIGNED: Final = 1 << 64
 
@@ -35,10 +36,10 @@ class ShardLogEnd(msgspec.Struct, frozen=True):
     """The end of the event log of one shard."""
 
     log_id: str
-    """The log of its last event."""
+    """The id of the log that has the last event."""
     next_seq: int
     ts_ms: int
-    """The time of its last event."""
+    """The time of the last event."""
     store: str = ""
     """The name that all logs of the shard share; "" if an older version wrote this."""
 
@@ -47,11 +48,11 @@ class _MoreOfOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     """The values of an offset that Kafka's schema cannot hold."""
 
     expire_time_ms: int = -1
-    """Kafka has it only in version 1, which has no leader epoch."""
+    """Kafka's schema has this field only in version 1, which has no leader epoch."""
     metadata: str | None = None
-    """Set if it is longer than Kafka's strings."""
+    """The metadata if it is longer than Kafka's strings, otherwise None."""
     topic_id: str | None = None
-    """Set if it is no UUID."""
+    """The topic id if it is no UUID, otherwise None."""
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -67,7 +68,7 @@ def record_key(name: str) -> bytes:
 
 
 def empty_group_key(group_id: str) -> bytes:
-    """Return the key of a group that has nothing else."""
+    """Return the key that shows that a group exists which has no other key."""
     return wire.key_bytes(EMPTY_GROUP, group_id)
 
 
@@ -88,7 +89,7 @@ def signed(unsigned: int) -> int:
 
 
 def unsigned(value: int) -> int:
-    """Return the hash of an int64."""
+    """Return Kafka's int64 as an unsigned hash of 64 bits."""
     return value % _UNSIGNED
 
 
@@ -112,7 +113,7 @@ class OffsetValues:
         return wire.offset_value(offset, leader_epoch, metadata, self._end)
 
     def _end_with(self, metadata: str | None) -> bytes:
-        """Return the end of a value, with what Kafka has no field for."""
+        """Return the end of a value. It also has the values for which Kafka has no field."""
         ours = b""
         if self._expire_time_ms >= 0 or metadata is not None or self._other_id is not None:
             ours = _encode(_MoreOfOffset(self._expire_time_ms, metadata, self._other_id))
@@ -126,7 +127,7 @@ def offset_value(saved: SavedOffset) -> bytes:
 
 
 def read_offset(data: bytes) -> SavedOffset:
-    """Read the value of an offset. Raises RecordError."""
+    """Read the value of an offset. Raises RecordError if it cannot be read."""
     found = wire.read_offset(data)
     more = _NOTHING_MORE
     if found.ours:

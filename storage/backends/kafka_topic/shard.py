@@ -23,13 +23,15 @@ of 400 KB."""
 
 
 class ShardLog:
-    """The event log of one shard in this life. It has its own log id and its own seqs."""
+    """The event log of one shard, as this process writes it. Each shard has its own log id and
+    seqs.
+    """
 
     def __init__(self, clock: Callable[[], int], new_log_id: Callable[[], str]) -> None:
         self.next_seq = _FIRST_SEQ
         self._clock = LogClock(clock, new_log_id)
         self._written: set[str] = set()
-        """The logs that this life has begun here."""
+        """The ids of the logs to which this object has written events."""
         self._end: own.ShardLogEnd | None = None
         self._is_loaded = False
 
@@ -87,7 +89,9 @@ class HeldShard:
         """The next sequence number of the producer in each topic."""
 
     def fenced(self, fence: Fence) -> None:
-        """Begin to write under a new fence. The numbers of its batches begin at 0."""
+        """Begin to write under a new fence, after the next load. Its sequence numbers begin at
+        0.
+        """
         self.fence = fence
         self.keys = None
         self.sequences = {}
@@ -104,7 +108,7 @@ class HeldShard:
         self, item: ShardAppend, state: Iterable[Message]
     ) -> tuple[list[Message], list[Message], own.ShardLogEnd | None]:
         """Return all messages of an append: its records, which are in ``state``, and its events.
-        Also return the end of the event log behind them; None if there are no events.
+        Also return the end of the event log after these events; None if there are no events.
 
         Other tasks of the loop run in between: a client may commit 20,000 partitions.
         """

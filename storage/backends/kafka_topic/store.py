@@ -1,9 +1,9 @@
 """A store in topics of Kafka. A shard is a partition, which compaction keeps small.
 
-An append is one transaction: the messages of its records and of its events. There is no journal,
-because compaction does the work of a fold. The transactional id of a shard is its fence: a process
-that acquires the shard also acquires the id, and the brokers refuse all writes of earlier owners.
-See docs/decisions/0039-kafka-topic.md.
+An append is one transaction: the messages of its records and of its events. There is no journal
+that must be folded into values later, because compaction keeps the newest message of each key. The
+transactional id of a shard is its fence: a process that acquires the shard also acquires the id,
+and the brokers refuse all writes of earlier owners. See docs/decisions/0039-kafka-topic.md.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TRANSACTION_TIMEOUT_MS: Final = 60_000
 """The brokers abort a transaction that its writer left open for so long."""
 
 FENCES_AT_ONCE: Final = 10
-"""So many shards are acquired at the same time."""
+"""The most shards that are acquired at the same time."""
 
 _log = structlog.get_logger(__name__)
 
@@ -118,7 +118,8 @@ class KafkaTopicStorage:
     # --- opening and closing ----------------------------------------------------------------------
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Connect, create or check the topics, and begin a life.
+        """Connect, create or check the topics, and register this process with the store (begin a
+        life).
 
         Raises StoreRefused if another process uses the store. If that process was killed, the call
         waits until its life counts as dead.
@@ -214,7 +215,8 @@ class KafkaTopicStorage:
         """Acquire the shards, and fence their earlier writers.
 
         The second beat comes after the fences. If the life had ended in between, another process
-        may have been fenced by mistake. Then we acquire nothing, and it acquires its shards again.
+        may have been fenced by mistake. Then this process acquires nothing, and the other process
+        acquires its shards again.
         """
         self._check_open()
         async with self._beginning:
@@ -345,7 +347,7 @@ class KafkaTopicStorage:
         owned.fence = fence
 
     def unfolded(self) -> int:
-        """Return 0, because compaction does the work of a fold."""
+        """Return 0: there is no journal, so no request waits to be folded."""
         return 0
 
     # --- figures ----------------------------------------------------------------------------------

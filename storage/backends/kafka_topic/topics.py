@@ -16,13 +16,13 @@ from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 
 LIVES_PARTITION: Final = 0
-"""The partition of the cluster topic with the lives."""
+"""The partition of the cluster topic with the lives (the registrations of processes)."""
 CLUSTER_PARTITION: Final = 1
 """The partition of the cluster topic with topics and configs."""
 CLUSTER_PARTITIONS: Final = 2
 
 MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""A message must be allowed to have so many bytes."""
+"""The least ``max.message.bytes`` of a topic."""
 COMPACTION_LAG_MS: Final = 3_600_000
 """Messages about lives stay for so long before they are compacted."""
 _REPLICAS: Final = 3
@@ -45,9 +45,9 @@ class TopicsLook(NamedTuple):
     missing: list[str]
     """The topics that do not exist."""
     problems: list[str]
-    """The reasons for which a start refuses a topic."""
+    """The reasons why a start refuses a topic."""
     advice: list[str]
-    """The settings with which a topic works, but may lose data with one broker."""
+    """Advice about topics that work, but may lose data if one broker fails."""
 
 
 class _Topic(NamedTuple):
@@ -55,7 +55,7 @@ class _Topic(NamedTuple):
 
     partitions: int
     replicas: int
-    """The fewest of a partition."""
+    """The smallest number of replicas of a partition."""
 
 
 class TopicAdmin:
@@ -67,15 +67,17 @@ class TopicAdmin:
         self._retention_ms = retention_ms
 
     async def prepare_cluster(self) -> None:
-        """Create or check the topic of lives."""
+        """Create or check the topic of lives. Raises StoreRefused if it cannot be used."""
         await self._prepare(self._cluster())
 
     async def prepare_shards(self, shards: int) -> None:
-        """Create or check the topics of shards and events."""
+        """Create or check the topics of shards and events. Raises StoreRefused if one cannot be
+        used.
+        """
         await self._prepare(self._of_shards(shards))
 
     async def look(self, shards: int) -> TopicsLook:
-        """Check all topics. Create and refuse none."""
+        """Return what is missing or wrong with the topics. Create no topic, and refuse none."""
         wanted = self._cluster() | self._of_shards(shards)
         look = TopicsLook([], [], [])
         async with self._connected() as admin:
@@ -197,7 +199,7 @@ def _advice(topic: str, found: _Topic, settings: Mapping[str, str]) -> Iterator[
 
 
 async def _described(admin: AIOKafkaAdminClient, topics: list[str]) -> dict[str, _Topic]:
-    """Return those topics that exist. Asking creates none."""
+    """Return those of the topics that exist. Create none."""
     there = await admin.list_topics()
     known = [topic for topic in topics if topic in there]
     described = await admin.describe_topics(known) if known else []

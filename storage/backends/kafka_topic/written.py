@@ -1,7 +1,8 @@
 """Turns records into messages of a compacted topic in the format of ``__consumer_offsets`` (pure).
 
-A message sets its key, or clears it if it has no value. ``ShardKeys`` knows which keys of a group
-are set, because the removal of a group has to clear each of them. ``loaded`` does the reverse.
+A message with a value sets its key. A message without a value clears its key. ``ShardKeys`` knows
+which keys of a group are set, because the removal of a group has to clear each of them. ``loaded``
+does the reverse.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class _GroupKeys:
 
 
 class ShardKeys:
-    """The keys of one shard that are set, and the messages that records lead to."""
+    """The keys of one shard that are set. Turns records into messages that set and clear keys."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _GroupKeys] = {}
@@ -91,8 +92,8 @@ class ShardKeys:
     # --- what an append writes --------------------------------------------------------------------
 
     def messages(self, item: ShardAppend) -> Iterator[Message]:
-        """Yield the messages of the records of an append, in order. It notes the keys that they set
-        and clear.
+        """Yield the messages of the records of an append, in order. Also record the keys that these
+        messages set and clear.
         """
         for batch in item.batches:
             for record in batch.records:
@@ -163,7 +164,7 @@ class ShardKeys:
     def _set_metadata(
         self, group_id: str, record: GroupRecord | ConsumerGroupRecord
     ) -> Iterator[Message]:
-        """Set the metadata of a group, and clear what it had before."""
+        """Yield the messages that set the metadata of a group and clear its other earlier keys."""
         written = [_classic(record)] if isinstance(record, GroupRecord) else [*_consumer(record)]
         group = self._of(group_id)
         new = {key for key, _ in written}
@@ -173,7 +174,9 @@ class ShardKeys:
         yield from written
 
     def _change(self, record: ConsumerChange) -> Iterable[Message]:
-        """Change a part of a consumer group. Without such a group, there is nothing to change."""
+        """Return the messages that change a part of a consumer group; none if there is no such
+        group.
+        """
         group_id = record.group_id
         group = self._groups.get(group_id)
         if group is None or not own.is_consumer_group(group_id, group.others):
@@ -210,8 +213,9 @@ class ShardKeys:
         yield from self._kept(record.group_id)
 
     def _adopt(self, record: OffsetsAdopted, item: ShardAppend) -> Iterator[Message]:
-        """Write the offsets with their topic id. Their other values are those after this append: a
-        later record of the same append writes the same values again.
+        """Yield messages that write the offsets with their topic id. The other values of the
+        offsets are those after this append. A later record of the append may write the same values
+        again.
         """
         saved = item.saved(record.group_id)
         if saved is None:
@@ -225,7 +229,9 @@ class ShardKeys:
                     yield key, own.offset_value(rows[partition])
 
     def _kept(self, group_id: str) -> list[Message]:
-        """Return a message that shows that the group exists, unless another message shows it."""
+        """Return the message which shows that a group without other keys exists; none if it has
+        keys.
+        """
         group = self._of(group_id)
         if group.others or any(group.offsets.values()):
             return []

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 class _Change(NamedTuple):
     since_s: float
-    """When the oldest change came that this one includes."""
+    """The time of the first change since a round of the mirror last took a value of the group."""
     data: bytes | None
 
 
 class MirrorBacklog:
-    """The groups to mirror. The groups that have waited longest come first. All times are from one
+    """The groups whose changes the mirror has not written yet, oldest change first.
+
+    A *round* of the mirror takes the newest values, and then writes them. All times are from one
     clock.
     """
 
@@ -21,7 +23,7 @@ class MirrorBacklog:
         self._waiting: dict[str, _Change] = {}
         """The newest values that no round has taken yet."""
         self._unfinished: dict[str, float] = {}
-        """The groups whose nodes may not be up to date, and since when."""
+        """The groups whose nodes on the server may be out of date, and since when."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._unfinished)
@@ -37,21 +39,23 @@ class MirrorBacklog:
         return [*self._waiting]
 
     def take(self, group_id: str) -> bytes | None:
-        """Take the newest value of a group. The group is unfinished until ``written``."""
+        """Remove and return the newest value of a group. The group is unfinished until ``written``
+        is called.
+        """
         change = self._waiting.pop(group_id)
         self._unfinished.setdefault(group_id, change.since_s)
         return change.data
 
     def unfinished(self) -> list[str]:
-        """Return the groups whose nodes may not be up to date."""
+        """Return the groups whose nodes on the server may be out of date."""
         return [*self._unfinished]
 
     def written(self, group_id: str) -> None:
-        """Note that the nodes of a group agree with the value that was taken last."""
+        """Mark a group as finished: its nodes agree with the value that was taken last."""
         del self._unfinished[group_id]
 
     def lost(self, group_ids: Iterable[str], now_s: float) -> None:
-        """Note that the nodes of these groups disappeared with a session."""
+        """Mark groups as unfinished, because their nodes disappeared with a session."""
         for group_id in group_ids:
             self._unfinished.setdefault(group_id, now_s)
 
@@ -61,8 +65,8 @@ class MirrorBacklog:
         self._unfinished.clear()
 
     def lag_s(self, now_s: float) -> float:
-        """Return the age of the oldest change that is not written; 0 if there is none. Groups are
-        added in the order of time, so the first ones are the oldest.
+        """Return the age of the oldest change that is not written; 0 if there is none. Changes are
+        added in the order of time, so the first one is the oldest.
         """
         since_s = next(iter(self._unfinished.values()), now_s)
         for change in self._waiting.values():

@@ -1,7 +1,8 @@
 """The mirror: a copy of the groups in a layout that other programs read.
 
-It is written after the folds, with only the newest values, over a session of its own. No request
-waits for it. It deletes only what it has written, and never what belongs to other programs.
+After the store has saved changed groups (a fold), the mirror writes their newest values over a
+session of its own. No request waits for the mirror. It deletes only nodes that it has written, and
+never those of other programs.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ PAUSE_S: Final = 1.0
 """The mirror is written at most once in this time, so a group that commits often costs little."""
 
 REST: Final = 3
-"""The least ratio of a pause to the round before it. So the mirror works for only a part of the
-time."""
+"""A pause lasts at least so many times as long as the round before it. So the mirror writes for at
+most a quarter of the time."""
 
 MAX_RETRY_MS: Final = 30_000
 """The longest pause after a failure. A missing permission is retried too, because an operator may
@@ -53,10 +54,10 @@ class MirrorSession(Protocol):
 
     @property
     def why_ended(self) -> str | None:
-        """The reason for which the session ended; None if it has not."""
+        """The reason why the session ended; None if it has not ended."""
 
     async def wait_ended(self) -> object:
-        """Return when the session has ended."""
+        """Wait until the session has ended."""
 
     async def write(
         self, group_id: str, wanted: MirroredGroup | None, partitions: Mapping[str, int]
@@ -95,13 +96,15 @@ class Mirror:
         self._closing: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Begin without groups, because this process has registered anew. Its groups are loaded
-        next.
+        """Start the task that writes the mirror. It has no groups yet: this process has registered
+        with the store anew, and loads its groups next.
         """
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def end(self) -> None:
-        """End the session without waiting. Its members and owners disappear; offsets stay."""
+        """Forget all groups, and end the session without waiting. Members and owners disappear from
+        the mirror; offsets stay.
+        """
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -130,7 +133,7 @@ class Mirror:
             await asyncio.wait([self._closing], timeout=CLOSE_S)
 
     def changed(self, values: Iterable[Value]) -> None:
-        """Write these values to the mirror soon."""
+        """Add these values to those that wait. The next round writes them to the mirror."""
         for value in values:
             if value.is_group and self._is_name(value.key):
                 self._backlog.changed(value.key, value.data, self._timer_s())
@@ -167,8 +170,8 @@ class Mirror:
                 self._wake.set()
 
     async def _round(self) -> None:
-        """Write the groups that have changed to the mirror. If some fail, the last of their errors
-        is raised.
+        """Write the changed groups to the mirror. If groups cannot be written, raise the last error
+        after all groups were tried, or at once if the session has ended.
         """
         session = await self._opened()
         for group_id in self._backlog.waiting():

@@ -23,8 +23,9 @@ def back_up(path: Path, copy: Path, progress: Progress | None = None) -> int:
     """Write a consistent copy of a store, and return its size in bytes. The daemon may run during
     this.
 
-    ``copy`` must not exist. It appears when it is complete and on disk. Raises StoreRefused, or
-    StorageError if a file cannot be read or written.
+    ``copy`` must not exist. It appears when it is complete and on disk. Raises StoreRefused if
+    ``path`` is not a store or ``copy`` exists. Raises StorageError if a file cannot be read or
+    written, or if the copy is damaged.
     """
     if not path.is_file():
         raise StoreRefused(f"{path}: there is no such file")

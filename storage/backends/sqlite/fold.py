@@ -88,7 +88,7 @@ class FoldWork:
         """The groups that may have parts which are no longer valid."""
         self.part: FoldedPart | None = None
         self.taken: dict[GroupKey, int] = {}
-        """For each group of this work, the row of its oldest change that was not folded before."""
+        """For each group of this work, the row of its oldest unfolded change."""
         self.least_row = 0
         """The smallest row in ``taken``."""
         self.is_retry = False

@@ -1,9 +1,9 @@
 """The table ``keyed`` of the SQLite backend, for keyed records: topics, configs and log ends.
 
 An append first writes its row of the log. A second statement then writes its keyed records into
-this table. A crash or a full disk between the two leaves only the row. So a load must write the
-records that the table lacks. A load remembers only which groups are not folded. So a later fold
-could set ``folded_row`` past that row, and the next load would not read the row.
+this table. A crash or a full disk between the two leaves only the row. So a load writes the records
+that the table lacks. Otherwise a later fold, which considers only groups, could set ``folded_row``
+past that row, and the next load would not read the row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _Changes: TypeAlias = dict[tuple[ShardId, str], Record | None]
 def keyed_changes(items: Sequence[ShardAppend]) -> list[KeyedRow]:
     """Return the last record of each key in an append, or None for a key that was cleared.
 
-    Keyed records are few. So each append writes all of its own, and no request waits for that.
+    Keyed records are few. So each append writes all of its keyed records, and no request waits for
+    that.
     """
     changes: _Changes = {}
     for item in items:

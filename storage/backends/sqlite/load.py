@@ -28,7 +28,7 @@ LOAD_CHUNK_ROWS = 256
 LOAD_CHUNK_BYTES = 128 * 1024
 """The bytes that the thread reads and decodes in one job of one or two milliseconds. The loop can
 run between two jobs. With a smaller limit, a load of 20,000 rows spent more time on starting jobs
-than on rows."""
+than on reading rows."""
 
 _T = TypeVar("_T")
 

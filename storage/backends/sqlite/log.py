@@ -1,7 +1,7 @@
-"""Gives sealing access to the events of a SQLite store.
+"""The events of a SQLite store, for the move of events into files: their sealing.
 
-It records which events are sealed (moved to files), and deletes rows that are folded and sealed.
-Both run on the writer's thread. One statement deletes at most TRIM_ROWS rows.
+This module records which events are sealed, and deletes rows that are folded and sealed. Both run
+on the writer's thread. One statement deletes at most TRIM_ROWS rows.
 """
 
 from __future__ import annotations

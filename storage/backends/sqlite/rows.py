@@ -116,7 +116,9 @@ class SqliteRows:
             at = row.row
 
     def _newest(self) -> tuple[int, int]:
-        """Return the newest row, which is never deleted, and the last seq."""
+        """Return the number of the newest row, and the last seq. The newest row is never
+        deleted.
+        """
         ((row, last_seq),) = self._fetch(
             'SELECT "row", first_seq + count - 1 FROM log ORDER BY "row" DESC LIMIT 1'
         )

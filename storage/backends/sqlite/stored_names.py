@@ -22,7 +22,7 @@ class DamagedName(StorageError):
 
 
 class _Names(NamedTuple):
-    """One table with names, and the records in it that contain the same names."""
+    """One table, with its column of names and its column of records that contain the same names."""
 
     table: str
     name: str
@@ -84,9 +84,10 @@ def _damaged(writer: sqlite3.Connection, names: _Names) -> list[tuple[int, Damag
 def _is_repaired(
     writer: sqlite3.Connection, path: Path, names: _Names, row: int, epoch: LeaseEpoch
 ) -> bool:
-    """Give a row its name. Return False if another process has the lease.
+    """Give a row the name in its record. Return False if another process has the lease.
 
-    If another row already has this name, it was written after the damage, and this row is deleted.
+    If another row already has this name, delete this row: the other row was written after the
+    damage.
     """
     table, name, record, of_record = names
     ((data,),) = writer.execute(

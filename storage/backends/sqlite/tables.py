@@ -263,8 +263,8 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def without_sync(connection: sqlite3.Connection) -> Iterator[None]:
-    """Inside the block, statements do not wait for the disk. Their writes become durable with the
-    next append.
+    """Execute the statements of the block without waiting for the disk. Their writes become durable
+    with the next append.
 
     A sync here would delay the next append. The order of writes is kept, because SQLite syncs its
     write-ahead log as a whole. So a power cut may lose these writes, but no earlier one.
