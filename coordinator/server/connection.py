@@ -396,7 +396,9 @@ class Connection:
         return self._serve(exchange, begun_s, len(frame))
 
     def _serve(self, exchange: Exchange, begun_s: float, size_bytes: int) -> int:
-        """Pass a request to its handler. Return the same as ``_begin``."""
+        """Pass a request to its handler. Return its API key if it was answered at once, else
+        NOT_ANSWERED.
+        """
         self.requests += 1
         self._owed.append(exchange)
         try:

@@ -24,8 +24,8 @@ class ServerLimits:
     wait for an earlier reply.
     """
     max_waiting_requests: int = 1_000
-    """Per connection: requests that have begun and are not answered (pipelined commits). Reading
-    stops when as many wait to begin.
+    """Per connection: requests that have begun and are not answered (pipelined commits). If as many
+    other requests wait to begin, the connection is not read.
     """
     max_buffered_bytes: int = 268_435_456
     """All connections together. See ``server/budget.py``."""

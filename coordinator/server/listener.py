@@ -15,7 +15,9 @@ class Listener(NamedTuple):
     """The rules for every client that connects to one address."""
 
     name: str
-    """Kafka's term: ``PLAINTEXT``, ``INTERNAL``... One for each address."""
+    """The listener name, as in Kafka: ``PLAINTEXT``, ``INTERNAL``... Each address has another
+    name.
+    """
     routes: Routes = ROUTES
     """The requests that are served there, and the check of permissions."""
     services: Services | None = None

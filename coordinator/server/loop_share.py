@@ -26,7 +26,7 @@ class _Later:
 
 
 class Turns:
-    """Calls that wait for a later turn, in their order."""
+    """Runs calls in a later turn of the loop, in the order in which they were added."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, read_s: Callable[[], float], max_s: float
@@ -42,7 +42,7 @@ class Turns:
         self._scheduled = False
 
     def spend(self, took_s: float) -> None:
-        """Count time that new bytes took in this turn."""
+        """Count the time in which new bytes were processed in this turn."""
         self._spent_s += took_s
         self.is_full = self._spent_s >= self._max_s
         self._schedule()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from groupkeeper.protocol.frames import FrameSplitter
 
 GRAIN_BYTES = 4_096
-"""Smaller changes in the memory of a connection are not reported. They are part of the cost of
-every connection, and a report of each would slow down every commit."""
+"""Smaller changes in the memory of a connection are not reported to the budget. Every connection
+is expected to need so much anyway, and a report of each change would slow down every commit.
+"""
 OWED_GRAIN_BYTES = 16_384
-"""Like ``GRAIN_BYTES``, for requests that wait for their answer (pipelined commits). A quarter of
-their bytes is added to it.
+"""Like ``GRAIN_BYTES``, for requests that wait for their answer (pipelined commits). A change
+is reported if it exceeds this plus a quarter of their bytes.
 """
 CALL_BYTES = 1_024
 """The memory of a waiting request without its bytes: exchange, ticket, the core's request."""
@@ -17,14 +18,14 @@ FRAME_BYTES = 64
 """The memory of a frame without its bytes."""
 DECODED_FACTOR = 16
 MAX_DECODED_BYTES = 4_194_304
-"""The most memory that a decoded request is counted with. A partition takes 18 bytes in a frame and
-up to 300 in memory. The limit on the elements of a frame (kafka.max_request_elements) limits this
+"""The most bytes that count for one decoded request. A partition takes 18 bytes in a frame and up
+to 300 in memory. The limit on the elements of a frame (kafka.max_request_elements) limits this
 too."""
 
 UNCOUNTED_BYTES = 1_024
 REQUEST_BYTES = 256
-"""Waiting requests up to this size, plus this much for each of them, are not counted. They are part
-of the cost of a connection, like ``GRAIN_BYTES``. A member's commit nearly always waits alone.
+"""The cost of a waiting request is not counted if its bytes, plus ``REQUEST_BYTES`` for each
+waiting request, are at most ``UNCOUNTED_BYTES``. A member's commit nearly always waits alone.
 """
 
 

@@ -15,7 +15,9 @@ from groupkeeper.coordinator.server.stats import UPSTREAM_BAD_REPLY, UPSTREAM_LO
 
 WINDOW_S = 10.0
 LINES_PER_WINDOW = 5
-"""Lines of one reason in one window. Further lines are counted, and the next line has the count."""
+"""The most lines for one reason in ``WINDOW_S``. Lines that are left out are counted, and the next
+line has the count.
+"""
 
 LOGGED_CHARS = 249
 """A peer's text, such as a group id, is cut to so many characters in the log. It may have

@@ -68,9 +68,9 @@ class KafkaServer:
         listener: Listener = PLAINTEXT,
         make_connection: MakeConnection | None = None,
     ) -> None:
-        """Listen on a bound socket, which the server owns from then on. Called once per
-        listener. ``make_connection`` makes its connections, if they are not the server's usual
-        ones.
+        """Listen on a bound socket, which the server owns from then on. Called once per listener.
+
+        ``make_connection`` replaces the server's own function for the connections of this listener.
         """
         make = partial(make_connection or self._make_connection, self.shared, listener)
         accepting = await self.loop.create_server(

@@ -28,8 +28,8 @@ class RequestTimes:
     def __init__(self) -> None:
         keys = range(API_KEYS + 1)  # the last entry is for NOT_ANSWERED and is not shown
         self.seconds = [0.0 for _ in keys]
-        """The total time by API key. Code that adds to it also counts the bucket of a slow
-        request.
+        """The total time by API key. Code that adds the time of a slow request here must also call
+        ``count_slow``.
         """
         self.buckets = [Histogram(REQUEST_BOUNDS_S).counts for _ in keys]
         """By API key: requests that took longer than ``FAST_S``."""
@@ -44,7 +44,7 @@ class RequestTimes:
         self.buckets[key][bisect_left(REQUEST_BOUNDS_S, took_s)] += 1
 
     def histograms(self, requests: Counter[int]) -> dict[int, Histogram]:
-        """Return the histogram of each API. ``requests`` has the number of requests of each."""
+        """Return the histogram of each API. ``requests`` has the numbers of requests."""
         found: dict[int, Histogram] = {}
         for key, count in requests.items():
             histogram = found[key] = Histogram(REQUEST_BOUNDS_S)
@@ -111,7 +111,7 @@ class ServerStats:
         """Answered requests, by (API key, version, first error of the answer)."""
         self.times = RequestTimes()
         self.closed: dict[str, int] = {reason.value: 0 for reason in CloseReason}
-        """Connections that we closed or refused, by reason. Reasons are a closed set."""
+        """Connections that we closed or refused, by reason. Only our code defines reasons."""
 
     def request_times(self) -> dict[int, Histogram]:
         """Return the times of the answered requests by API key."""

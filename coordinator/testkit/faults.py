@@ -94,8 +94,8 @@ class FailingStorage(MemoryOffsetStorage):
     """A memory storage whose appends can be made to fail, even if they have only events.
 
     While a fault lasts, an append that has only notes (``_NOTES``) succeeds, but the notes are
-    dropped. A failure itself causes such notes. If they failed too, one failure would count as
-    several.
+    dropped. After each failure the coordinator itself appends such notes. If these appends failed
+    too, one failure would count as several.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -258,7 +258,7 @@ class FaultyConnection(Connection):
 
 
 class Nobody:
-    """A ticket that ignores its result."""
+    """A ticket (the object that gets the answer to a request) that ignores the answer."""
 
     def resolve(self, result: object) -> None: ...
 

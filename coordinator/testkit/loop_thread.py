@@ -37,7 +37,7 @@ class LoopThread:
         an interrupted join, Python 3.11 regards the thread as ended.
         """
         self._failure: BaseException | None = None
-        """The error of the last end."""
+        """The error with which the thread ended, until ``end`` raises it."""
 
     @property
     def runs(self) -> bool:
@@ -59,7 +59,7 @@ class LoopThread:
     def end(self) -> None:
         """End the thread, and cancel the work that other threads wait for.
 
-        Raises the error of ``at_end``.
+        Raises the error that ``at_end`` raised in the thread.
         """
         with self._scheduling:
             if self._loop is not None:

@@ -25,8 +25,8 @@ class ServerOptions:
     initial_rebalance_delay_ms: int = 0
     """0: the first rebalance does not wait for more members. Kafka's default is 3000."""
     min_session_timeout_ms: int = number(1_000, least=2)
-    """Kafka's default is 6000. Short, so that a test of an eviction does not wait long. At least 2:
-    ``append_timeout_ms`` lies below it, and is at least 1.
+    """Kafka's default is 6000. Short, so that a test of an eviction does not wait long. At least 2,
+    because ``append_timeout_ms`` is at least 1 and must be lower than this.
     """
     max_session_timeout_ms: int = 1_800_000
     consumer_session_timeout_ms: int = number(45_000, least=2, most=INT32_MAX)

@@ -1,4 +1,4 @@
-"""The errors that a test server raises, checks of its arguments, and its name as a client."""
+"""The error that a test server raises, checks of arguments, and the client of its own requests."""
 
 from __future__ import annotations
 

@@ -154,9 +154,9 @@ class GroupkeeperServer:
     async def stop(self) -> None:
         """Stop the server, close the connections, and undo every fault.
 
-        Parked requests are answered NOT_COORDINATOR. The time of the clock is not reset, also not
-        by a ``restart``. If the call is cancelled, the stop continues, and another ``stop`` waits
-        for its end.
+        Requests that wait, such as a JoinGroup, are answered NOT_COORDINATOR. The clock stays ahead
+        by the time that a test has moved it, also after a ``restart``. If the call is cancelled,
+        the stop continues, and another ``stop`` waits for its end.
         """
         await asyncio.shield(self._turns.take(self._end))
 
@@ -280,9 +280,9 @@ class GroupkeeperServer:
     async def advance(self, ms: int, *, heartbeats: bool = False) -> None:
         """Move the clock ahead by ``ms``, at most ten years, and run everything that becomes due.
 
-        Sessions and rebalances end and offsets expire, each at its own moment. Then all this is in
-        ``events``, and durable except for evictions (see ``evict``). Requests that clients send
-        during the call wait until it returns.
+        Sessions and rebalances end and offsets expire, each at its own moment. On return all this
+        is in ``events``, and durable except for evictions (see ``evict``). Requests that clients
+        send during the call wait until it returns.
 
         With ``heartbeats=True`` all members heartbeat throughout. Without, no member does, so every
         session of at most ``ms`` ends.
@@ -337,11 +337,11 @@ class GroupkeeperServer:
         self._check_stored(failures, f"evict({group}, {member})")
 
     def fail_storage(self, appends: int | None = None) -> Fault:
-        """Make every write fail, also of events, until the fault is undone or ``appends`` writes
-        failed.
+        """Make every write fail, including writes of events, until the fault is undone or
+        ``appends`` writes have failed.
 
-        Clients see NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS for some milliseconds, and
-        for a commit only the second. No member is evicted.
+        Clients get NOT_COORDINATOR, and then COORDINATOR_LOAD_IN_PROGRESS for some milliseconds. A
+        commit gets only COORDINATOR_LOAD_IN_PROGRESS. No member is evicted.
 
             with server.fail_storage():
                 ...
@@ -359,9 +359,9 @@ class GroupkeeperServer:
         return self._delays.add(api, ms)
 
     async def _loaded(self) -> GroupCoordinator:
-        """Wait for earlier starts and stops, and until every shard is loaded.
+        """Return the coordinator, after all earlier starts and stops, when every shard is loaded.
 
-        After a storage failure this takes some milliseconds.
+        After a storage failure the load takes some milliseconds.
         """
         self._turns.check_loop()
         await self._turns.ended()

@@ -17,11 +17,13 @@ _ENDED: Final = (
 
 
 class LifeTurns:
-    """Runs the starts and stops of a server one at a time, in the loop of the first of them."""
+    """Runs the starts and stops of a server one at a time. Checks that a running server is called
+    in its own event loop.
+    """
 
     def __init__(self, runs: Callable[[], bool]) -> None:
-        """Create it without a loop. ``runs`` returns True while the server is running; a call from
-        another loop is then an error.
+        """``runs`` returns True while the server is running. A call from another loop is then an
+        error.
         """
         self._runs = runs
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -38,8 +40,9 @@ class LifeTurns:
             raise RuntimeError(_ENDED if loop.is_closed() else _ELSEWHERE)
 
     def take(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Run ``work`` in a task after all earlier work. If the caller shields the task and is
-        cancelled, the work continues.
+        """Run ``work`` in a task after all earlier work. Return the task.
+
+        If the caller shields the task and is cancelled, the work continues.
         """
         self.check_loop()
         loop = asyncio.get_running_loop()

@@ -144,7 +144,7 @@ class GatedProtocol(H11Protocol):
 
 
 def behind(gate: Gate) -> type[asyncio.Protocol]:
-    """Return the protocol class of a server whose connections are behind this gate."""
+    """Return a protocol class for uvicorn. The gate limits the connections of this class."""
     return type("GatedProtocol", (GatedProtocol,), {"gate": gate})
 
 

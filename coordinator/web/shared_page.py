@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 
 class SharedPage:
-    """Makes a page. Those who ask while it is made get the same one."""
+    """Makes a page. All callers that ask while it is being made get the same page."""
 
     def __init__(self, make: Callable[[], Awaitable[bytes]]) -> None:
-        """``make`` is not called again before it has returned."""
+        """``make`` returns a new page. It is not called again before the last call has ended."""
         self._make = make
         self._making: asyncio.Task[bytes] | None = None
 
@@ -24,7 +24,7 @@ class SharedPage:
         return await self._make()
 
     async def stop(self) -> None:
-        """End the page that is being made."""
+        """Cancel the making of a page, if one is being made."""
         if self._making is not None:
             self._making.cancel()
             await asyncio.wait([self._making])
