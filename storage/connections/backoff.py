@@ -25,5 +25,5 @@ class Backoff:
         return wait_ms / 1000 * random.uniform(0.8, 1)  # noqa: S311 - spreads load, guards nothing
 
     def succeeded(self) -> None:
-        """Make the pause after the next failure the shortest one."""
+        """Make the pause after the next failure the shortest one again."""
         self.failures = 0

@@ -63,8 +63,8 @@ class ConsulView(NamedTuple):
 
 
 def _trusted(url: str) -> ssl.SSLContext:
-    """Return a context that trusts the system's authorities. Reading them takes up to 0.1 s, so for
-    plain HTTP, which never uses the context, it trusts none.
+    """Return a TLS context that trusts the system's certificate authorities. Plain HTTP never uses
+    the context, so it then trusts none: reading the authorities takes up to 0.1 s.
     """
     if url.startswith("https:"):
         return ssl.create_default_context()
@@ -166,8 +166,8 @@ class ConsulClient:
         release: str | None = None,
     ) -> bool:
         """Write a key. With ``acquire``, that session also acquires the key's lock. With
-        ``release``, that session releases it. Return False if the key's index is not ``cas``, or if
-        another session holds the lock.
+        ``release``, that session releases the lock. Return False if the key's index is not ``cas``,
+        or if another session holds the lock.
         """
         named = {"cas": cas, "acquire": acquire, "release": release}
         params = {name: str(each) for name, each in named.items() if each is not None}
@@ -184,8 +184,9 @@ class ConsulClient:
 
     async def transact(self, *operations: Mapping[str, Any]) -> int | None:
         """Execute all operations or none. Return the index of the last change, or None if one
-        operation fails. Raises SessionGone if one of them acquires a lock for a session that has
-        ended."""
+        operation fails. Raises SessionGone if an operation acquires a lock for a session that has
+        ended.
+        """
         try:
             return max(entry.at_index for entry in await self.execute(*operations))
         except TransactionFailed as failed:

@@ -30,7 +30,7 @@ class TransactionFailed(ConsulError):
     """An operation of a transaction failed, so none was executed."""
 
     def __init__(self, errors: Mapping[int, str]) -> None:
-        """``errors`` has the reasons by the position of the operation."""
+        """``errors`` has the reason of each failure, by the position of the failed operation."""
         super().__init__("; ".join(errors.values()))
         self.positions = frozenset(errors)
 

@@ -93,7 +93,9 @@ class ConsulSession:
         self._in_doubt.set()
 
     def lose(self, reason: str) -> None:
-        """Treat the session as lost."""
+        """Treat the session as lost, and call ``on_lost`` with the reason. A second call does
+        nothing.
+        """
         if self.lost_because is None:
             self.lost_because = reason
             self._on_lost(reason)

@@ -55,8 +55,8 @@ from groupkeeper.storage.connections.zookeeper_transaction import (
 from groupkeeper.storage.connections.zookeeper_watches import Bells
 
 MAX_REQUEST_BYTES: Final = 0xFFFFF - 4096
-"""The largest request. After a larger one than jute.maxbuffer (1 MiB), headers included, a server
-closes the connection."""
+"""The largest request. A server closes the connection after a request that is larger than
+jute.maxbuffer (1 MiB), headers included."""
 BEATS: Final = 3
 """The number of requests in one session timeout that keep the session alive. Two of them may be
 lost."""
@@ -116,7 +116,9 @@ class ZooKeeperSession:
     # --- its life ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin the session. Raises ServerUnreachable, or NotAllowed for wrong credentials."""
+        """Begin the session. Raises ServerUnreachable if no server answers in time, and NotAllowed
+        if the credentials are wrong.
+        """
         await asyncio.to_thread(self._client.start_async)
         try:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
@@ -220,8 +222,8 @@ class ZooKeeperSession:
             self._stopping = self._loop.create_task(asyncio.to_thread(stop_client, self._client))
 
     async def _beat(self) -> None:
-        """Send a request regularly, so that the servers keep the session. Compute the time until
-        which the session certainly lives.
+        """Send a request regularly, so that the servers keep the session. Each answer extends the
+        time for which the session certainly lives.
         """
         while self.why_ended is None:
             pause_s = RETRY_S
@@ -244,14 +246,18 @@ class ZooKeeperSession:
         return await self._again(path, self._client.exists_async, path, watch=watch) is not None
 
     async def get(self, path: str, changed: Callable[[], None] | None = None) -> Node:
-        """Read a node. Raises NodeMissing. ``changed`` is called as by ``exists``."""
+        """Return a node. Raises NodeMissing if it does not exist. ``changed`` is called as by
+        ``exists``.
+        """
         watch = self._bells.watch("data", path, changed)
         data, stat = await self._again(path, self._client.get_async, path, watch=watch)
         return Node(data or b"", stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner or 0)
 
     async def children(self, path: str, changed: Callable[[], None] | None = None) -> Children:
-        """Return the children of a node. Raises NodeMissing. ``changed`` is called once: after a
-        child is created or deleted, after the node is deleted, or when the session ends."""
+        """Return the children of a node. Raises NodeMissing if the node does not exist. ``changed``
+        is called once: after a child is created or deleted, after the node is deleted, or when the
+        session ends.
+        """
         watch = self._bells.watch("children", path, changed)
         names, stat = await self._again(
             path, self._client.get_children_async, path, watch=watch, include_data=True
@@ -259,7 +265,7 @@ class ZooKeeperSession:
         return Children(tuple(sorted(names)), stat.pzxid)
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        """Create a node and its missing parents. Raises NodeExists."""
+        """Create a node and its missing parents. Raises NodeExists if the node exists."""
         _require_small(path, data)
         again = False
         while True:
@@ -283,7 +289,9 @@ class ZooKeeperSession:
                 await self.create(path)
 
     async def set(self, path: str, data: bytes, version: int) -> None:
-        """Replace the content of a node if it has this version. Raises NodeChanged, NodeMissing."""
+        """Replace the content of a node. Raises NodeChanged if the node has another version, and
+        NodeMissing if it does not exist.
+        """
         _require_small(path, data)
         again = False
         while True:
@@ -303,7 +311,9 @@ class ZooKeeperSession:
 
     async def delete(self, path: str, node: Node | None = None) -> None:
         """Delete a node. If ``node`` is given, delete it only if it has not changed since it was
-        read. Raises NodeChanged, NodeMissing, NodeNotEmpty."""
+        read. Raises NodeChanged if it has changed, NodeMissing if it does not exist, and
+        NodeNotEmpty if it has children.
+        """
         version = _ANY_VERSION if node is None else node.version
         again = False
         while True:
@@ -321,8 +331,8 @@ class ZooKeeperSession:
                     return
 
     async def _is_gone(self, path: str, node: Node) -> bool:
-        """Return True if the node that was read has been deleted. Its version does not show this:
-        if another client has created the node again, the new one has version 0 too.
+        """Return True if the node that was read has been deleted. The version does not show this:
+        if another client has created the node again, the version of the new node begins at 0 too.
         """
         try:
             return (await self.get(path)).created_in != node.created_in

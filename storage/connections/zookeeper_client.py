@@ -31,8 +31,8 @@ and its owner waits."""
 CONNECT_TRIES: Final = 3
 MIN_ANSWER_S: Final = 1.0
 """The shortest time limit of an attempt to connect. If a third of the session timeout is longer,
-that is the limit. A starting server may accept a connection and never answer. Without a limit,
-kazoo would then wait until the session is lost."""
+that third is the limit. A starting server may accept a connection and never answer. Without a
+limit, kazoo would then wait until the session is lost."""
 
 _KAZOO_LOG: Final = logging.getLogger("groupkeeper.kazoo")
 # without this, kazoo's log would appear on the terminal of a program that configures no logging

@@ -47,7 +47,7 @@ class TransactionRefused(ZooKeeperError):
     """An operation of a transaction failed, so none was done."""
 
     def __init__(self, position: int, error: ZooKeeperError) -> None:
-        """``position`` is that of the operation that failed, and ``error`` the reason."""
+        """``position`` is the position of the failed operation. ``error`` is the reason."""
         super().__init__(str(error))
         self.position = position
         self.error = error

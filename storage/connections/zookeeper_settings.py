@@ -94,7 +94,7 @@ class ZooKeeperSettings:
 
 
 def parse_connection_string(text: str) -> ZooKeeperAddress:
-    """Parse ``host1:2181,host2:2181/chroot``. Raises ValueError."""
+    """Parse ``host1:2181,host2:2181/chroot``. Raises ValueError if the text has another form."""
     listed, slash, rest = text.strip().partition("/")
     hosts = tuple(_host(each.strip(), text) for each in listed.split(","))
     parts = rest.rstrip("/").split("/") if slash and rest.rstrip("/") else []

@@ -54,7 +54,7 @@ class _Stand:
     counter: int
     looks: int
     since_ms: int
-    """The end of the time that ``still_ms`` counts."""
+    """The time of our clock up to which ``still_ms`` counts."""
     still_ms: int = 0
 
 
@@ -101,8 +101,8 @@ class LifeWatch:
 class ReadTime:
     """The time until which a process may answer reads without asking the store.
 
-    No observer can have ended the life within this time. It would have had to see the same counter
-    for a whole time to live after the last beat.
+    No observer can have ended the life within this time. The observer would have had to see the
+    same counter for a whole time to live after the last beat.
     """
 
     def __init__(self, ttl_ms: int) -> None:
@@ -119,7 +119,7 @@ class ReadTime:
         self._until_ms = None
 
     def left_ms(self, now_ms: int) -> int:
-        """Return the time for which reads may still be answered; 0 if they must not be."""
+        """Return the time for which reads may still be answered; 0 if reads are forbidden."""
         return 0 if self._until_ms is None else max(self._until_ms - now_ms, 0)
 
 

@@ -1,4 +1,5 @@
-"""The calls of a journal in Consul (``storage.backends.journal.driver``).
+"""A shared store in Consul: the calls of ``storage.backends.journal.driver`` as transactions on
+keys. That file explains the words life, beat, journal and fold.
 
 A life has a key until it ends. Each transaction that writes checks first that this key exists. No
 session and no TTL of Consul decides about a life.
@@ -92,15 +93,16 @@ from groupkeeper.storage.leases.lives import NodeLife
 from groupkeeper.storage.segment_lines import EventDict
 
 CALL_SHARE: Final = 0.8
-"""A call ends after this share of its caller's time limit, so before the caller gives up."""
+"""A call ends after this share of its caller's time limit. So it ends before the caller gives
+up."""
 
 FOLD_TIMEOUT_S: Final = 60.0
-"""A fold may take longer than an append: a group may have tens of megabytes. Appends do not wait
-for it unless the journal is full."""
+"""The time limit of a fold. A fold may take longer than an append: a group may have tens of
+megabytes. Appends do not wait for a fold unless the journal is full."""
 
 CHUNK_BYTES: Final = 8 * 1024
-"""No events are added to a chunk of at least this size. Each fold writes the newest chunk again,
-and Consul's log has every write until its next snapshot."""
+"""No events are added to a chunk (a value with compressed events) that is larger than this. Each
+fold writes the newest chunk again, and Consul's log has every write until its next snapshot."""
 
 MAX_CHUNKS: Final = 2_048
 """The most chunks of events that are kept: some 16 MiB, as in ZooKeeper."""
@@ -112,20 +114,21 @@ class ConsulLife:
 
     life_id: str
     index: int
-    """The index of its key, which never changes."""
+    """Consul's index of the key of this life. It never changes."""
     node_id: int
     end_index: int
     """The index of the key with the end of the log. Only appends of this life change it."""
     end: JournalEnd
     beats: int = 0
     trimmed: int = 0
-    """The last entry that a fold has deleted from the journal of this life."""
+    """The number of the last entry that a fold has deleted from the journal of this life."""
     marks: dict[str, int] = field(default_factory=dict)
-    """By journal, the index of the key that each fold changes. Empty if it has to be read."""
+    """For each journal, Consul's index of the key that each fold changes. If it is missing, it has
+    to be read."""
 
 
 class ConsulDriver:
-    """One store: all keys with one beginning."""
+    """One store: all keys with one prefix."""
 
     max_entry_bytes = 16 * 1024 * 1024
     keeps_events = False
@@ -149,7 +152,8 @@ class ConsulDriver:
         """None before the chunks are listed, and after a fold whose outcome is unknown."""
         self._stored = StoredChunks(partial(self._event_names, "events"), self._read_chunks)
         self._parts: Parts | None = None
-        """None as for the chunks."""
+        """The values that are stored in parts. None before they are listed, and after a fold whose
+        outcome is unknown."""
 
     def figures(self) -> Mapping[str, float]:
         """Return the lag of the mirror, if there is a mirror."""
@@ -192,8 +196,8 @@ class ConsulDriver:
         await asyncio.gather(*(link.close() for link in self._links))
 
     def _forget(self) -> None:
-        """Forget the keys that only this process changes, because the outcome of a call is unknown.
-        They are read again.
+        """Forget what is known of the keys that only this process changes, because the outcome of a
+        call is unknown. The next call that needs these keys reads them.
         """
         self._chunks = self._parts = None
         if self._own is not None:
@@ -239,7 +243,9 @@ class ConsulDriver:
         return [read_all(self._keys.lives), read_all(self._keys.beats)]
 
     def _lives(self, found: Mapping[str, ConsulEntry]) -> list[NodeLife]:
-        """Return the lives that have not ended. The index of a life's beat is its counter."""
+        """Return the lives that have not ended. The counter of a life is Consul's index of the key
+        that its beats change.
+        """
         lives = []
         for key, entry in found.items():
             if key.startswith(self._keys.lives):
@@ -378,7 +384,8 @@ class ConsulDriver:
     # --- records ----------------------------------------------------------------------------------
 
     async def append(self, life_id: str, entry: JournalEntry) -> None:
-        """Store an entry. Its further parts are written first: nobody reads them without it.
+        """Store an entry. If it has several parts, its first part is written last: nobody reads the
+        other parts without the first.
 
         If no answer comes, the transaction is sent again. It cannot be executed twice, because it
         compares and raises the index of the end.
@@ -487,7 +494,9 @@ class ConsulDriver:
             self._mirror.changed(values)
 
     async def _batch(self, client: ConsulClient, own: ConsulLife, journal_of: str) -> ConsulBatch:
-        """Return a batch that changes the mark of a journal."""
+        """Return a batch whose transactions change the mark of a journal (the key ``folds/LIFE``).
+        Raises LifeOver if the shards of the journal's life are already free.
+        """
         mark = self._keys.fold(journal_of)
         index = own.marks.pop(journal_of, None)
         if index is None:

@@ -40,7 +40,8 @@ for 384 KiB: its body has values in base64."""
 ROW_DIGITS: Final = 10
 
 _NAME: Final = b"name "
-"""The beginning of a value whose key has a hash. The name follows, and then a line end."""
+"""The beginning of a value whose key has a hash instead of the name. The name follows, and then a
+line end."""
 
 
 class StoreKeys(NamedTuple):
@@ -146,7 +147,7 @@ class StoreKeys(NamedTuple):
 
 
 def is_entry(key: str) -> bool:
-    """Return False for a further part of an entry."""
+    """Return True if this is the key of an entry, and not the key of a further part of it."""
     return "." not in key.rpartition("/")[2]
 
 
@@ -156,14 +157,16 @@ def row_of(key: str) -> int:
 
 
 def stored_value(key: str, name: str, data: bytes) -> bytes:
-    """Return the bytes to store for a value. They contain the name if its key does not."""
+    """Return the bytes to store for a value. They begin with the name if the key has only a hash of
+    the name.
+    """
     if is_hashed(key.rpartition("/")[2]):
         return _NAME + escaped_name(name).encode() + b"\n" + data
     return data
 
 
 def value_of(shard: ShardId, is_group: bool, key: str, stored: bytes) -> Value:
-    """Return the value from what is stored under a key."""
+    """Return the value for the bytes that are stored under a key."""
     last = key.rpartition("/")[2]
     if is_hashed(last):
         line, _, stored = stored.partition(b"\n")

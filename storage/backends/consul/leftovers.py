@@ -11,7 +11,7 @@ from groupkeeper.storage.connections.consul import ConsulClient
 
 
 class PartLeftovers(NamedTuple):
-    """The parts of one value that no write needs any more."""
+    """The parts of one value that nobody needs any more."""
 
     key: str
     """The key of the value. It may not exist."""
@@ -23,7 +23,7 @@ class PartLeftovers(NamedTuple):
 
 
 async def part_leftovers(client: ConsulClient, keys: StoreKeys) -> list[PartLeftovers]:
-    """Return the leftovers of all values. Nobody may write them at the same time."""
+    """Return the leftovers of all values. No process may write values at the same time."""
     parts = Parts(keys, await client.keys(keys.parts, consistent=True))
     found = []
     values = await read_keys(client, sorted(parts.versions))
@@ -37,7 +37,7 @@ async def part_leftovers(client: ConsulClient, keys: StoreKeys) -> list[PartLeft
 async def remove_part_leftovers(
     batch: ConsulBatch, keys: StoreKeys, leftovers: PartLeftovers
 ) -> None:
-    """Add the operations that delete leftovers."""
+    """Add to a batch the operations that delete leftovers."""
     parts = keys.parts_of(leftovers.key)
     for version in leftovers.versions:
         await batch.add(delete_all(f"{parts}{version}."))

@@ -35,7 +35,9 @@ def connect(url: ConsulUrl, tls: ssl.SSLContext | None) -> ConsulClient:
 
 
 class ConsulLink:
-    """Calls over connections of their own. Calls may overlap, and have no order."""
+    """Runs calls over connections of its own. Calls may overlap, and Consul may execute them in any
+    order.
+    """
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class ConsulLink:
         self._round_trips = round_trips
         self._connect = partial(connect, url, tls)
         self._client: ConsulClient | None = None
-        """None before the first call, and after ``close``. A store that could not be opened is
+        """None before the first call, and after ``close``. A store that could not be opened may be
         opened again later."""
 
     async def run(
@@ -64,10 +66,11 @@ class ConsulLink:
 
         The work is repeated if no agent or leader answers, or if something changed between reading
         and writing. Each of its transactions begins with checks. ``guards`` are the errors to raise
-        if these checks fail. Raises StorageError.
+        if these checks fail: one error for each check. Raises another StorageError if the work
+        fails or takes too long.
 
         A write without an answer may still be executed later. So each write must compare something
-        that its repetition changes.
+        that its repetition changes. Then the late write fails.
         """
         client = self._client = self._client or self._connect()
         self._round_trips[call] += 1

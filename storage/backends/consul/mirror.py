@@ -45,8 +45,8 @@ LONGEST_NAME: Final = 249
 """The same limit as for the name of a topic in Kafka."""
 
 MOST_KNOWN: Final = 100_000
-"""So many keys are remembered, some 40 MB. The keys of the other groups are listed before each
-write."""
+"""The most keys that are remembered, some 40 MB. Before a write of a group whose keys are not
+remembered, its keys are listed."""
 
 THREAD_OFFSETS: Final = 5_000
 """The changes of a group with more offsets are computed on a thread, not on the event loop."""
@@ -64,7 +64,9 @@ def is_key_name(name: str) -> bool:
 
 
 class _Change(NamedTuple):
-    """Operations that are executed together or not at all, and what their key is afterwards."""
+    """Operations on one key that are executed together or not at all, and the value of the key
+    after them.
+    """
 
     key: str
     value: bytes | None
@@ -73,7 +75,7 @@ class _Change(NamedTuple):
 
 
 class ConsulMirrorSession:
-    """A session that is renewed until it is closed."""
+    """Writes the mirror over one session of Consul, which is renewed until it is closed."""
 
     def __init__(self, client: ConsulClient, prefix: str) -> None:
         self._client = client
@@ -88,7 +90,7 @@ class ConsulMirrorSession:
         """By group, the keys of positions that this session has written."""
 
     async def open(self) -> None:
-        """Begin the session. Raises ConsulError."""
+        """Begin the session. Raises ConsulError if Consul refuses this or does not answer."""
         with _rights_named(self._prefix):
             await self._session.open("groupkeeper mirror", lambda _: self._ended.set())
 
@@ -155,7 +157,7 @@ class ConsulMirrorSession:
     def _locks(
         self, known: Mapping[str, ConsulEntry], locked: Mapping[str, bytes]
     ) -> Iterator[_Change]:
-        """Yield the changes of members and owners."""
+        """Yield the changes to the keys of members and owners."""
         own = self._session.id
         for key, entry in known.items():
             if entry.session == own and key not in locked:
@@ -176,7 +178,7 @@ class ConsulMirrorSession:
         wanted: Mapping[str, bytes],
         written: set[str],
     ) -> Iterator[_Change]:
-        """Yield the changes of positions. Each compares the index of its key."""
+        """Yield the changes to the keys of positions. Each change compares the index of its key."""
 
         def is_foreign(key: str) -> bool:
             owner = known.get(f"{root}live/owners/{key.removeprefix(f'{root}positions/')}")
@@ -193,7 +195,7 @@ class ConsulMirrorSession:
                 yield _Change(key, value, (replace(key, index, value),))
 
     async def _execute(self, known: dict[str, ConsulEntry], changes: list[_Change]) -> set[str]:
-        """Execute changes, and note them in ``known``. Return the keys of those that Consul
+        """Execute changes, and record them in ``known``. Return the keys of the changes that Consul
         refuses, because another program was faster.
         """
         refused: set[str] = set()
@@ -219,7 +221,7 @@ class ConsulMirrorSession:
 
 @contextmanager
 def _rights_named(prefix: str) -> Iterator[None]:
-    """Add the rights that the mirror needs to an error about a missing right."""
+    """If the block raises an error about a missing right, add the rights that the mirror needs."""
     try:
         yield
     except ConsulRefused as error:
@@ -251,7 +253,7 @@ def _locked(
 
 
 def _portions(changes: list[_Change]) -> Iterator[list[_Change]]:
-    """Divide changes into transactions."""
+    """Divide changes into portions that each fit into one transaction."""
     portion: list[_Change] = []
     count = size = 0
     for change in changes:

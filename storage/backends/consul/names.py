@@ -2,7 +2,8 @@
 
 Consul takes any key in a transaction. But its HTTP API cleans paths, so "a//b" and "." could not be
 asked for, and JSON has no lone surrogates. Ordinary names are stored unchanged, so that people can
-find them. Consul lists whole keys, so a long name is replaced by its hash. Its value has the name.
+find them. Consul lists whole keys, so a long name is replaced by its hash. The value under this key
+then contains the name.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def is_hashed(key: str) -> bool:
 
 
 def escaped_name(name: str) -> str:
-    """Write an unusual character as ``%`` and two digits for each byte."""
+    """Return a name with each unusual character as ``%`` and two digits for each byte."""
     if not name:
         return _EMPTY
     if name in (".", ".."):
@@ -45,7 +46,7 @@ def escaped_name(name: str) -> str:
 
 
 def plain_name(escaped: str) -> str:
-    """Return the name from which ``escaped_name`` made this one."""
+    """Return the original of an escaped name. This is the inverse of ``escaped_name``."""
     if escaped == _EMPTY:
         return ""
     return unquote_to_bytes(escaped).decode("utf-8", "surrogatepass")

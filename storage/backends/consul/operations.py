@@ -17,37 +17,39 @@ _AROUND_BYTES: Final = 100
 
 
 def check(key: str, index: int) -> Operation:
-    """Fail unless the key exists, and its index is this one."""
+    """Return an operation that fails unless the key exists and has this index."""
     return {"Verb": "check-index", "Key": key, "Index": index}
 
 
 def replace(key: str, index: int, value: bytes) -> Operation:
-    """Write the key. Fail unless its index is this one: 0 if it must not exist."""
+    """Return an operation that writes the key. It fails unless the key has this index. Index 0
+    means that the key must not exist.
+    """
     return {"Verb": "cas", "Key": key, "Index": index, "Value": value}
 
 
 def write(key: str, value: bytes) -> Operation:
-    """Write the key."""
+    """Return an operation that writes the key."""
     return {"Verb": "set", "Key": key, "Value": value}
 
 
 def read(key: str) -> Operation:
-    """Return the key. Fail unless it exists."""
+    """Return an operation that reads the key. It fails if the key does not exist."""
     return {"Verb": "get", "Key": key}
 
 
 def read_all(prefix: str) -> Operation:
-    """Return all keys with this beginning, perhaps none."""
+    """Return an operation that reads all keys with this prefix, perhaps none."""
     return {"Verb": "get-tree", "Key": prefix}
 
 
 def delete(key: str) -> Operation:
-    """Delete the key if it exists."""
+    """Return an operation that deletes the key if it exists."""
     return {"Verb": "delete", "Key": key}
 
 
 def delete_all(prefix: str) -> Operation:
-    """Delete all keys with this beginning, perhaps none."""
+    """Return an operation that deletes all keys with this prefix, perhaps none."""
     return {"Verb": "delete-tree", "Key": prefix}
 
 

@@ -28,7 +28,7 @@ class ConsulUrl(NamedTuple):
     address: str
     """HOST:PORT of an agent."""
     prefix: str
-    """All keys of the store begin with it and a slash."""
+    """All keys of the store begin with this prefix and a slash."""
     mirror: str | None
     """The beginning of the keys of the mirror. None: there is no mirror."""
     token: str | None
@@ -44,7 +44,9 @@ class ConsulUrl(NamedTuple):
         return f"consul://{self.address}/{self.prefix}"
 
     def tls(self) -> ssl.SSLContext | None:
-        """Read the files of TLS. Return None without TLS. Raises ValueError."""
+        """Return a context with the TLS files of the URL; None without TLS. Raises ValueError if a
+        file cannot be read.
+        """
         if not self.has_tls:
             return None
         try:

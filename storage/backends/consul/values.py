@@ -1,9 +1,9 @@
 """Values of any size in Consul, and the transactions of a fold.
 
-A large value is divided into parts, which have keys of their own. Its key names them. The parts are
-written first. The transaction that writes the key also deletes the parts of the previous value. So
-a reader finds the old value or the new one. The next write of the value deletes what an interrupted
-one has left behind.
+A large value is divided into parts, which have keys of their own. The content of the value's key
+names the parts. The parts are written first. The transaction that writes the key also deletes the
+parts of the previous value. So a reader finds the old value or the new one. The next write of the
+value deletes the parts that an interrupted write has left behind.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ _IN_PARTS: Final = b"parts "
 class ConsulBatch:
     """Collects operations, and sends them in transactions.
 
-    Each transaction checks the life of the writer, and changes the key ``mark`` from a known index.
-    So a transaction without an answer cannot be executed after a later one. Consul does not change
-    the index of a key if its value stays the same. So each transaction writes another value.
+    Each transaction checks the life of the writer, and changes the key ``mark``, whose index it
+    compares. So a transaction without an answer cannot be executed after a later one. Consul does
+    not change the index of a key if its value stays the same. So each transaction writes another
+    value.
     """
 
     def __init__(self, client: ConsulClient, life: Operation, mark: str, index: int) -> None:
@@ -59,8 +60,8 @@ class ConsulBatch:
         self._bytes = 0
 
     async def add(self, *operations: Operation) -> None:
-        """Add operations that must be in one transaction. If it is full, first send the earlier
-        ones.
+        """Add operations that must be in one transaction. If they do not fit into the present
+        transaction, first send the earlier operations.
         """
         guard = self._guard()
         count = len(guard) + len(self._operations) + len(operations)
@@ -74,7 +75,9 @@ class ConsulBatch:
         return [self._life, replace(self._mark, self.index, uuid.uuid4().hex.encode())]
 
     async def send(self) -> None:
-        """Send the operations added so far. Raises TransactionFailed or ConsulUnavailable."""
+        """Send the operations added so far. Raises TransactionFailed if one fails, and
+        ConsulUnavailable if there is no answer.
+        """
         operations, self._operations = self._operations, []
         self._bytes = 0
         if operations:
@@ -91,13 +94,15 @@ class Parts:
         """``found`` has the keys of all parts."""
         self._keys = keys
         self.versions: dict[str, set[str]] = {}
-        """By the key of the value."""
+        """The versions, by the key of the value."""
         for part in found:
             key, version = keys.whole_of(part)
             self.versions.setdefault(key, set()).add(version)
 
     async def replace(self, batch: ConsulBatch, values: Sequence[tuple[str, bytes | None]]) -> None:
-        """Add the operations that replace the values of keys, or delete them."""
+        """Add to the batch the operations that replace the values of keys. A key with None is
+        deleted.
+        """
         for key, data in values:
             parts = self._keys.parts_of(key)
             versions = await self._without_leftovers(batch, key, self.versions.pop(key, set()))
@@ -119,11 +124,12 @@ class Parts:
     async def _without_leftovers(
         self, batch: ConsulBatch, key: str, versions: set[str]
     ) -> Iterable[str]:
-        """Add the deletion of all versions except the present one, if there are several.
+        """If there are several versions, add to the batch the deletion of all except the present
+        one. Return the versions that remain.
 
-        Each interrupted write leaves one behind. Without this, they would fill the server's memory
-        if the writes of a large value are interrupted again and again, and one transaction would
-        have no room for the deletion of all of them.
+        Each interrupted write leaves a version behind. Without this, they would fill the server's
+        memory if the writes of a large value are interrupted again and again, and one transaction
+        would have no room for the deletion of all of them.
         """
         if len(versions) < 2:
             return versions
@@ -135,7 +141,7 @@ class Parts:
 
 
 def version_of(data: bytes) -> str | None:
-    """Return the version of a value that is in parts; None if it is not."""
+    """Return the version of a value that is in parts; None if the value is not in parts."""
     if not data.startswith(_IN_PARTS):
         return None
     return data.removeprefix(_IN_PARTS).decode(errors="replace").partition(" ")[0]

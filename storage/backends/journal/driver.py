@@ -153,7 +153,9 @@ class HasLeftovers(Protocol):
         ...
 
     async def remove_leftovers(self, life_id: str) -> None:
-        """Remove these leftovers under our own life. The journals of ended lives are folded."""
+        """Remove these leftovers under our own life. The caller has already folded the journals of
+        ended lives.
+        """
         ...
 
 

@@ -50,7 +50,7 @@ from groupkeeper.storage.segment_lines import EventDict, decode_line
 
 FOLD_TIMEOUT_S: Final = 60.0
 """The time limit of a fold. A fold may take longer than an append: a group may have tens of
-megabytes. No other group is folded before it, and no start ends without it."""
+megabytes. No other group is folded before it ends, and a start has to wait for it."""
 
 DELETIONS_AT_ONCE: Final = 4
 """The most portions of old events that one call deletes. The next call deletes more."""
@@ -67,9 +67,10 @@ class PostgresDriver:
     def __init__(self, url: PostgresUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
         """Create the driver without a connection.
 
-        If a statement takes longer than an append may, the server ends it; in a fold only if it
-        waits for a lock so long. If a transaction has no statement for ``lease_ttl_ms``, the server
-        ends it too. So a lock is held for a limited time.
+        The server ends a statement that takes longer than ``append_timeout_ms``. A statement of a
+        fold may take longer (``FOLD_TIMEOUT_S``), but it may not wait longer for a lock. The server
+        also ends a transaction that has no statement for ``lease_ttl_ms``. So a lock is held for a
+        limited time.
         """
         self.name = url.name
         self.round_trips: Counter[str] = Counter()
@@ -405,7 +406,9 @@ class PostgresDriver:
     # --- events -----------------------------------------------------------------------------------
 
     async def delete_events(self, life_id: str, before_ms: int) -> None:
-        """Delete some of these events. A day may have so many that no fold could wait for it."""
+        """Delete old events, at most ``DELETIONS_AT_ONCE`` portions. A day may have so many events
+        that a fold could not wait for the deletion of all of them.
+        """
 
         async def delete(connection: asyncpg.Connection) -> bool:
             done = await connection.execute(tables.DELETE_EVENTS, before_ms)

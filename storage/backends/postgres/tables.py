@@ -88,8 +88,8 @@ TABLES: Final = (
              json_array_elements(CASE json_typeof(state->'metadata'->'members')
                  WHEN 'array' THEN state->'metadata'->'members' ELSE '[]' END) AS member""",  # noqa: S608
 )
-"""The tables and views, in the order of their creation. The views do not show the changes of the
-last half second."""
+"""The tables and views, in the order of their creation. The views show folded values, so they
+usually lack the changes of the last half second."""
 
 APPEND: Final = """WITH mine AS (
         UPDATE lives SET next_seq = $2 + $3, log_id = $4, ts_ms = $5
@@ -137,7 +137,7 @@ class Page(NamedTuple):
 
     first: str
     next: str
-    """Continues after a shard and a key."""
+    """The statement that continues after a shard and a key."""
 
 
 _PAGE: Final = """SELECT shard, key, {name} AS name, state FROM {table}
@@ -156,7 +156,8 @@ GROUPS_PAGE: Final = _page("groups", "group_id")
 KEYED_PAGE: Final = _page("keyed", "name")
 
 MAY_STAGE: Final = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
-"""Nearly every role has this privilege. Without it, a large group is sent at once."""
+"""SQL that returns whether this role may create temporary tables. Nearly every role may. Otherwise
+a large group is sent as a whole, not in pieces."""
 STAGE: Final = """CREATE TEMPORARY TABLE IF NOT EXISTS pieces_of_a_state
     (number integer, piece text) ON COMMIT DELETE ROWS"""
 STAGE_PIECE: Final = "INSERT INTO pg_temp.pieces_of_a_state VALUES ($1, $2)"
@@ -169,7 +170,8 @@ OLD_LIVES: Final = """SELECT node_id, count(*) AS lives FROM lives AS old
     WHERE is_freed AND EXISTS (
         SELECT 1 FROM lives WHERE lives.node_id = old.node_id AND lives.number > old.number)
     GROUP BY node_id ORDER BY node_id"""
-"""The ended lives that no start needs. The newest life of a node has the end of its log."""
+"""SQL that counts the ended lives that no start needs. The newest life of a node is needed, because
+it has the end of the node's log."""
 
 DELETE_OLD_LIVES: Final = """DELETE FROM lives AS old
     WHERE is_freed AND EXISTS (
@@ -201,7 +203,8 @@ EVENT_LOGS: Final = """WITH RECURSIVE logs AS (
                   ORDER BY seq LIMIT 1) AS begin,
          LATERAL (SELECT seq, ts_ms FROM event_log WHERE event_log.log_id = logs.log_id
                   ORDER BY seq DESC LIMIT 1) AS last"""
-"""The logs, each found by a look into the index: nothing is scanned."""
+"""SQL that returns the logs in the event log. Each log is found by look-ups in an index, without a
+scan of the table."""
 
 EVENTS: Final = """SELECT event FROM event_log
     WHERE log_id = $1 AND seq > $2 ORDER BY seq LIMIT 500"""

@@ -15,7 +15,7 @@ from groupkeeper.storage.backends.postgres.names import escaped, key_of, unescap
 from groupkeeper.storage.base import ShardId
 
 PIECE_BYTES: Final = 1024 * 1024
-"""A group that is larger is sent in pieces of this size."""
+"""A group with more bytes is sent in pieces of this size."""
 
 
 def value_of(row: asyncpg.Record, is_group: bool) -> Value:

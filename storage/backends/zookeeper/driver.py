@@ -144,7 +144,7 @@ class ZooKeeperDriver:
         whose outcome is unknown."""
         self._stored = StoredChunks(self._chunk_names, self._read_chunks)
         self._parents: set[str] = set()
-        """Nodes that exist, so that values can be created below them."""
+        """The nodes that are known to exist, so that values can be created below them."""
 
     def figures(self) -> Mapping[str, float]:
         """Return the lag of the mirror, if there is a mirror."""
@@ -446,7 +446,7 @@ class ZooKeeperDriver:
     # --- leftovers --------------------------------------------------------------------------------
 
     async def _value_parents(self) -> list[str]:
-        """Return all nodes below which values are."""
+        """Return the paths of all nodes whose children have values."""
         root = self._nodes.root
         parents = [self._nodes.events]
         for kind in (f"{root}/groups", f"{root}/keyed"):

@@ -1,5 +1,5 @@
-"""The journal of a process in ZooKeeper: append an entry, and read and find entries. An entry has
-one append.
+"""The journal of a process in ZooKeeper: append an entry, and read and find entries. An entry
+contains one append.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from groupkeeper.storage.connections.zookeeper_transaction import DeleteNode
 
 
 class ValueLeftovers(NamedTuple):
-    """The nodes under one value that no write needs any more."""
+    """The nodes of one value that nobody needs any more."""
 
     path: str
     parts: tuple[str, ...]
-    """The parts that the value does not have."""
+    """The names of the parts that the present value does not have."""
     is_unwritten: bool
     """True if the node has no value: its first write was interrupted."""
 
@@ -26,7 +26,9 @@ class ValueLeftovers(NamedTuple):
 
 
 async def value_leftovers(session: ZooKeeperSession, parent: str) -> list[ValueLeftovers]:
-    """Return the leftovers at the values below a node. Nobody may write them at the same time."""
+    """Return the leftovers of the values below a node. No process may write values at the same
+    time.
+    """
     try:
         names = (await session.children(parent)).names
     except NodeMissing:
@@ -44,8 +46,8 @@ async def value_leftovers(session: ZooKeeperSession, parent: str) -> list[ValueL
 
 
 def _parts_of(data: bytes) -> tuple[frozenset[str] | None, bool]:
-    """Return the names of the parts of a value, and whether the node has no value. Return None if
-    the value cannot be read.
+    """Return the names of the parts of a value, and whether the node has no value. Return None
+    instead of the names if the value cannot be read.
     """
     if not data.startswith(IN_PARTS):
         return frozenset(), False
@@ -57,7 +59,7 @@ def _parts_of(data: bytes) -> tuple[frozenset[str] | None, bool]:
 
 
 async def remove_value_leftovers(batch: FencedBatch, leftovers: ValueLeftovers) -> None:
-    """Add the operations that delete leftovers."""
+    """Add to a batch the operations that delete leftovers."""
     for name in leftovers.parts:
         await batch.add(DeleteNode(f"{leftovers.path}/{name}"))
     if leftovers.is_unwritten:

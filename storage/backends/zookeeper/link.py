@@ -62,8 +62,9 @@ class ZooKeeperLink:
     ) -> _T:
         """Run some calls over the session. Return their result. Raises StorageError if they fail.
 
-        If they take too long, the session is closed, because a request of it may still arrive
-        later. A call over the next session could otherwise be executed before such a request.
+        If the calls take too long, the session is closed, because one of its requests may still
+        arrive later. A call over the next session could otherwise be executed before such a
+        request.
         """
         self._round_trips[call] += 1
         limit_s = self._timeout_s if timeout_s is None else timeout_s

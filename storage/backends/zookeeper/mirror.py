@@ -31,7 +31,9 @@ class _Written:
 
 
 class ZooKeeperMirrorSession:
-    """A session of its own. ZooKeeper deletes the nodes of members and owners when it ends."""
+    """Writes the mirror over one session. ZooKeeper deletes the nodes of members and owners when
+    the session ends.
+    """
 
     def __init__(
         self, session: ZooKeeperSession, chroot: str, clock: Callable[[], int] = wall_clock_ms

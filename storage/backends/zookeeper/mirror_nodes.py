@@ -37,8 +37,8 @@ class EphemeralNodes(Generic[_V]):
     async def replace(self, written: dict[str, _V], wanted: Mapping[str, _V]) -> bool:
         """Write the nodes that differ, and change ``written`` accordingly.
 
-        Returns False if a node belongs to another session. That node is not changed. Another
-        program may own the partition, or our previous process, whose session has not ended yet.
+        Returns False if a node belongs to another session. That node is not changed. This session
+        may belong to another program, or to an earlier process of ours and not have ended yet.
         """
         gone = [name for name in written if name not in wanted]
         await for_each(self._delete, gone)
@@ -78,8 +78,8 @@ class EphemeralNodes(Generic[_V]):
 async def replace_offsets(
     session: ZooKeeperSession, root: str, written: dict[str, int], wanted: Mapping[str, int]
 ) -> None:
-    """Write those offsets in ``wanted`` that differ from ``written``, and change ``written``
-    accordingly.
+    """Write those offsets in ``wanted`` that differ from ``written``. Delete the nodes of those
+    that are only in ``written``. Change ``written`` accordingly.
     """
     gone = [place for place in written if place not in wanted]
     await for_each(lambda place: _delete(session, f"{root}/{place}"), gone)
@@ -108,8 +108,8 @@ async def _put(session: ZooKeeperSession, path: str, data: bytes) -> None:
 
 
 async def delete_empty(session: ZooKeeperSession, root: str) -> None:
-    """Delete the nodes of a group that have no children. Delete nothing if a member of the group is
-    registered.
+    """Delete the nodes of a group that have no children. If a member of the group is registered,
+    its node and the nodes above it stay.
     """
     for kind in ("owners", "offsets"):
         with contextlib.suppress(NodeMissing):

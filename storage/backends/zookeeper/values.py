@@ -40,7 +40,7 @@ IN_PARTS: Final = b"parts "
 """The first bytes of a node whose value is in parts. No other value begins with them."""
 
 NO_VALUE: Final = IN_PARTS + b"none 0"
-"""The content of a node that is deleted as soon as its parts are."""
+"""The content of a node whose parts are being deleted. The node is deleted after them."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -67,8 +67,8 @@ class FencedBatch:
         self._free_bytes = self._room = MAX_REQUEST_BYTES - sum(map(size_of, guard))
 
     async def add(self, *operations: Operation) -> None:
-        """Add operations that must be in one transaction. If they do not fit into the present one,
-        it is sent first.
+        """Add operations that must be in one transaction. If they do not fit into the present
+        transaction, first send the earlier operations.
         """
         size = sum(map(size_of, operations))
         if size > self._free_bytes:
@@ -77,7 +77,9 @@ class FencedBatch:
         self._free_bytes -= size
 
     async def send(self) -> None:
-        """Send the operations added so far. Raises TransactionRefused or OutcomeUnknown."""
+        """Send the operations added so far. Raises TransactionRefused if one fails, and
+        OutcomeUnknown if the connection breaks.
+        """
         operations, self._operations = self._operations, []
         self._free_bytes = self._room
         if operations:
@@ -85,7 +87,9 @@ class FencedBatch:
 
 
 async def write_values(batch: FencedBatch, values: Sequence[tuple[str, bytes | None]]) -> None:
-    """Add the operations that replace the values of nodes, or delete them."""
+    """Add to the batch the operations that replace the values of nodes. A node with None is
+    deleted.
+    """
     old = await for_each(lambda each: _children(batch.session, each[0]), values)
     for (path, data), names in zip(values, old, strict=True):
         parts = [f"{path}/{name}" for name in names or ()]
@@ -104,7 +108,7 @@ async def write_values(batch: FencedBatch, values: Sequence[tuple[str, bytes | N
 
 
 async def _delete(batch: FencedBatch, paths: Iterable[str]) -> None:
-    """Add the deletion of some nodes. A transaction may have no room for all of them."""
+    """Add the deletion of some nodes to the batch. They may be deleted in several transactions."""
     for path in paths:
         await batch.add(DeleteNode(path))
 
