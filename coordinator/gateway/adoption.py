@@ -131,7 +131,9 @@ class Adoption:
         return group_id in self._settled
 
     async def settle(self, group_id: str) -> ErrorCode:
-        """Adopt the group if it is unknown here. Return an error if its clients must wait."""
+        """Adopt the group if it is unknown here. Return NONE, or an error if its clients must
+        retry.
+        """
         if self._refused.get(group_id, 0.0) > self._now_s():
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         try:

@@ -1,9 +1,9 @@
 """ApiVersions on the listener of a broker whose versions are not known yet.
 
-Its listener may be open before the broker has answered in this run, so that clients that come back
-after a restart are not refused. An answer without the broker's APIs would make them give up, so
-they wait for the versions. If these do not come in time, their connections end, as with a broker
-that cannot be reached.
+The listener may be open before the broker has answered in this run, so that clients that come back
+after a restart are not refused. An answer without the broker's APIs would make these clients give
+up, so the answer waits for the versions. If the versions do not come in time, the connections of
+the clients end, as if the broker could not be reached.
 """
 
 from __future__ import annotations

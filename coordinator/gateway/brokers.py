@@ -68,7 +68,7 @@ class UpstreamBrokers:
     ) -> None:
         """``start`` begins to poll."""
         self.cluster: UpstreamCluster | None = None
-        """None before the first answer of a broker."""
+        """The upstream as the last poll found it. None before the first answer of a broker."""
         self.observers: list[Callable[[UpstreamCluster], None]] = []
         """Called when ``cluster`` changed."""
         self.topics = topics

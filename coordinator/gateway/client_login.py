@@ -31,7 +31,7 @@ from groupkeeper.protocol.versions import ApiKey
 SASL: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
 
 NOT_AUTHENTICATED: Final = "not_authenticated"
-"""A request came before the client had authenticated itself. As in Kafka, it gets no answer."""
+"""A request came before the client had authenticated itself. As in Kafka, we do not answer it."""
 AUTHENTICATION_FAILED: Final = "authentication_failed"
 """The upstream has refused the client."""
 SESSION_EXPIRED: Final = "session_expired"
@@ -114,7 +114,7 @@ class ClientLogin:
 
     @property
     def is_proving(self) -> bool:
-        """True while the proof is not answered."""
+        """True while the broker has not answered the proof."""
         return self._asked is not None and self._asked[0] == ApiKey.METADATA
 
     def restart(self) -> None:
@@ -161,8 +161,8 @@ class ClientLogin:
         return frame[:_VERSION_AT] + sent.to_bytes(2, "big") + frame[_VERSION_AT + 2 :]
 
     def answered(self, version: int, reply: bytes) -> bytes:
-        """Process the answer of the broker. Return the answer for the client in this version, in
-        which the client asked.
+        """Process the answer of the broker. Return the answer for the client. ``version`` is the
+        version of the client's request.
 
         Raises ProtocolError if the answer cannot be read.
         """

@@ -115,7 +115,7 @@ def _reason(error: BaseException, timeout_s: float) -> str | None:
 
 
 class _LoginFailed(Exception):
-    """The broker refuses the login, or its answer is not one of a Kafka broker."""
+    """The broker refuses the login, or its answer is not valid in Kafka's protocol."""
 
 
 async def _log_in(beginning: _Beginning, login: Login) -> int:

@@ -42,7 +42,7 @@ class UpstreamEnds:
         live_groups: Callable[[], Iterator[Mapping[str, Group]]],
         is_ours: Callable[[], bool],
     ) -> None:
-        """``live_groups`` iterates over the groups of each shard."""
+        """``live_groups`` yields the groups of each shard, by group id."""
         self._cluster = cluster
         self._topics = topics
         self._live_groups = live_groups

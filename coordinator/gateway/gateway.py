@@ -119,7 +119,7 @@ class Gateway:
         broker, it moves to ``fronts``. Otherwise its listener closes.
         """
         self.missing: dict[int, str] = {}
-        """The brokers that have no listener, and why."""
+        """Broker -> the reason why it has no listener."""
         self._seen_s: dict[int, float] = {}
         """By broker: the last time, by the loop's clock, at which ``_reconcile`` knew that the
         broker was in the metadata of the upstream. Brokers not seen in this run are missing.
@@ -127,8 +127,8 @@ class Gateway:
         self._present: Collection[int] = ()
         """The brokers in the last metadata."""
         self.targets: dict[int, LinkTarget] = {}
-        """By broker: the target of its links, which has its counters. It stays if the broker leaves
-        the upstream.
+        """Broker -> its address and the counters of connections to it. The entry stays when the
+        broker leaves the upstream.
         """
         self._own_port = 0
         self._own_host = services.advertised.host if services.advertised is not None else ""

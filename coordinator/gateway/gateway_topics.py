@@ -1,4 +1,4 @@
-"""The topics of gateway mode: their ends are those of the upstream, or unknown."""
+"""The topics of gateway mode: their end offsets are those of the upstream, or unknown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from groupkeeper.coordinator.core.records import OffsetsCommitted
 
 
 class GatewayTopics(Topics):
-    """Topics whose ends the upstream reports. Commits do not imply an end."""
+    """Topics whose end offsets the upstream reports. A commit does not change a known end
+    offset.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
 """The journal of transactions: a topic in the upstream, with its reader and its writer.
 
 For each TxnOffsetCommit we write a record to this topic, as a part of the client's transaction.
-When we read the marker of the transaction, we know how it ended. See docs/design.md#journal.
+When we read the marker of the transaction, we know how it ended. Until then the offsets are
+pending: stored in the shard of the group, but not visible. See docs/design.md#journal.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ RETRY_S: Final = 0.2
 REFRESH_S: Final = 30.0
 """How often we ask for the leaders if no error shows that they have changed."""
 SWEEP_S: Final = 10.0
-"""How often we look for pending offsets of which no record is being written."""
+"""How often we look for pending offsets for which nobody writes a record."""
 GO_ON_EVERY_S: Final = 5.0
 """How often we check whether a lost shard can continue (``JournalShards.go_on``)."""
 
 LOG_EVERY_S: Final = 60.0
-"""How often the same problem is logged. It is checked much more often."""
+"""How often the same problem is logged. The problem itself is checked much more often."""
 
 FAILED: Final = "a task of the journal has failed, and begins again"
 
@@ -159,7 +160,7 @@ class Journal:
             self._leaders_changed.set()
 
     async def _run(self) -> None:
-        """Open the journal once, and then follow its leaders."""
+        """Open the journal once, and then read it from the brokers that lead its partitions."""
         if not self.opened.is_set():
             await self._open_all()
         while True:
@@ -374,7 +375,7 @@ class Journal:
 
 
 class _Pending:
-    """The ticket of a TxnOffsetCommit in its shard."""
+    """The ticket of a TxnOffsetCommit: passes the answer of the shard to ``Journal.stored``."""
 
     def __init__(
         self,

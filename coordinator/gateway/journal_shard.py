@@ -94,8 +94,9 @@ class JournalShard:
         self.is_gone = False
         """True if the shard is lost because its topic was deleted or replaced."""
         self.is_cut = False
-        """True if records were removed that we had not read. Then the stored position stays,
-        because it is the only trace of this, and no pending offsets are dropped.
+        """True if records were removed that we had not read. Then no pending offsets are dropped.
+        The stored position does not move, because nothing else shows after a restart that records
+        are missing.
         """
         self._coordinator = coordinator
         self._records: dict[str, tuple[int, asyncio.Future[bool]]] = {}

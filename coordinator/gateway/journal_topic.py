@@ -12,8 +12,9 @@ from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.writer import Row
 
 RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
-"""How long the journal keeps records. It must be longer than an outage of ours: a restart reads
-what was written in the meantime."""
+"""How long the journal keeps records. This must be longer than an outage of ours, because a restart
+reads the records that were written in the meantime.
+"""
 
 _METADATA: Final = 3, range(10, 14)
 """From version 10 on, topics have ids."""

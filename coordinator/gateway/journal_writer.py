@@ -146,7 +146,9 @@ class _Attempts:
 
 
 class JournalWriter:
-    """Writes records into one topic, for each producer and shard one at a time."""
+    """Writes records into one topic. For each producer and shard, it writes one record at a
+    time.
+    """
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from groupkeeper.coordinator.runtime.line_limit import LineLimit
 INTERVAL_S: Final = 1.0
 """The pause between two rounds. Of the commits of a partition within it, only the last is sent."""
 OFFSETS_AT_ONCE: Final = 1_000
-"""Offsets of one request, and of one turn of the event loop."""
+"""The most offsets in one request."""
 GROUPS_AT_ONCE: Final = 1_000
 """The number of groups for which each round checks whether they and their offsets still exist."""
 LOG_EVERY_S: Final = 60.0
@@ -56,9 +56,10 @@ class UpstreamMirror:
         is_ours: Callable[[], bool],
         is_loading: Callable[[str], bool],
     ) -> None:
-        """``live_groups`` iterates over the groups of each shard that answers. ``is_loading`` says
-        whether the shard of a group does not answer. Nothing is sent while ``is_ours`` returns
-        False, because another cluster may be behind us by mistake."""
+        """``live_groups`` yields the groups of each shard that answers. ``is_loading`` returns True
+        if the shard of a group does not answer. Nothing is sent while ``is_ours`` returns False,
+        because the upstream may be another cluster by mistake.
+        """
         self._groups = groups
         self._live_groups = live_groups
         self._is_ours = is_ours
@@ -155,8 +156,9 @@ class UpstreamMirror:
         self._forget_deleted()
 
     async def _send(self, group_id: str) -> bool:
-        """Send the offsets of a group that the upstream does not have. Return True if none is left
-        for a later round."""
+        """Send those offsets of a group that the upstream does not have yet. Return True if no
+        offset is left for a later round.
+        """
         if self._is_loading(group_id):
             return False
         offsets = self._unsent(group_id)

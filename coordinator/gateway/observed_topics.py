@@ -2,8 +2,8 @@
 
 A topic counts as deleted only if two look-ups by its name, a poll apart, find nothing. The list of
 all topics cannot decide this, because it leaves out topics that our user may not see. If the name
-has another id, the old topic was deleted. A broker that is behind may still return the old id, so
-the id of a deleted topic is never used again.
+has another id, the old topic was deleted. A broker with old metadata may still return the old
+id, so the id of a deleted topic is never used again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.writer import Row
 
 TOPICS_AT_ONCE: Final = 200
-"""Topics of one change, of one request by name, and of one turn of the event loop."""
+"""The most topics in one change, in one request by name, and in one turn of the event loop."""
 LOOK_UP_S: Final = 1.0
 """How long a request may wait for a look-up, and how long an unknown name is remembered."""
 MAX_REMEMBERED: Final = 10_000
-"""Unknown names, and deleted ids, that are remembered: some megabytes."""
+"""The most unknown topics, and the most deleted ids, that are remembered. They need some
+megabytes.
+"""
 
 _log = structlog.get_logger("groupkeeper.gateway")
 

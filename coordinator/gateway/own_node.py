@@ -93,7 +93,7 @@ class OwnNodeRequests:
         self._try()
 
     def admit(self, exchange: Exchange, services: Services, handle: Handle) -> None:
-        """Serve a request if the client is authenticated. If only the broker can say this, ask it
+        """Serve a request if the client is authenticated. If this is not known yet, ask the broker
         first.
 
         Raises ProtocolError if the client is not authenticated.

@@ -1,4 +1,4 @@
-"""Serves our part of a request that a broker answers too."""
+"""Serves our part of a request of which a broker answers the other part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupkeeper.protocol.last_requests import LastRequests
 
 
 class PartChannel:
-    """The channel for our part of a request. Its reply is not sent to the client yet."""
+    """The channel of our part of a request. The reply goes to ``done``, and not to the client."""
 
     def __init__(self, whole: Exchange, done: Callable[[bytes], None]) -> None:
         self._whole = whole

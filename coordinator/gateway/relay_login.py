@@ -53,7 +53,7 @@ class RelayLogin:
 
     @property
     def is_proving(self) -> bool:
-        """True while the proof is not answered."""
+        """True while the broker has not answered the proof."""
         return self._login.is_proving
 
     @property

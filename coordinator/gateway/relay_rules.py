@@ -1,4 +1,4 @@
-"""The rules of a broker's listener for its relays."""
+"""The rules of a broker's listener for its client connections (``relay``)."""
 
 from __future__ import annotations
 

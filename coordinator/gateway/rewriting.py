@@ -108,7 +108,7 @@ def _brokers(reply: WireMessage, id_name: str, view: View) -> Edit:
 
 
 def _with_addresses(brokers: Iterable[Excerpt], id_name: str, view: View) -> list[bytes]:
-    """Return the brokers that have a listener, with its address."""
+    """Return the brokers that have a listener here, each with the address of the listener."""
     kept = []
     for broker in brokers:
         endpoint = view.brokers.get(broker.int32(id_name))

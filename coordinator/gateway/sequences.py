@@ -31,7 +31,7 @@ class Sequences:
         self.is_known = True
 
     def forget(self) -> None:
-        """Drop all numbers, so that the broker is asked before the next one is used."""
+        """Drop all numbers, so that the broker is asked before the next number is used."""
         self._used.clear()
         self.is_known = False
 

@@ -34,18 +34,18 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
     id: int
     address: str
-    """At the upstream; "" if the broker is not in its metadata now."""
+    """The address of the broker; "" if the broker is not in the metadata of the upstream now."""
     port: int | None
-    """The port of its listener; None if it has never had one."""
+    """The port of our listener for the broker; None if the broker never had a listener."""
     problem: str
-    """Why it has no listener now; "" if it has one."""
+    """Why the broker has no listener now; "" if it has one."""
     is_up: bool
-    """False if the last connection to it failed."""
+    """False if the last connection to the broker failed."""
     connections: int
     sent_bytes: int
     received_bytes: int
     seen_s: float | None
-    """How long ago it was in the metadata; None if that was before this start."""
+    """How long ago the broker was in the metadata; None if that was before this start."""
 
 
 class WaitingTransaction(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class JournalStatus(msgspec.Struct, frozen=True):
     topic: str
     topic_id: str
     problem: str
-    """Why offsets in transactions have to wait; "" if they need not."""
+    """Why offsets in transactions are refused now; "" if they are accepted."""
     lag_records: int
     lost: dict[int, str]
     """Shard -> why a person must decide (``groupkeeper upstream resolve``)."""
@@ -99,7 +99,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     brokers: list[BrokerStatus]
     journal: JournalStatus
     adopted_groups: int | None
-    """None if ``upstream.adopt`` is off."""
+    """The number of groups adopted since the start; None if ``upstream.adopt`` is off."""
     mirror: MirrorStatus | None
 
 

@@ -18,7 +18,7 @@ from groupkeeper.protocol.errors import ProtocolError
 
 METADATA: Final = 3
 METADATA_VERSIONS: Final = range(4, 14)
-"""From version 4 on a request can say that it creates no topic."""
+"""From version 4 on, a request can say that no topic must be created."""
 
 
 class ObservedTopic(NamedTuple):

@@ -43,7 +43,7 @@ class AsksBroker(Protocol):
     """Our requests to one broker (``client.BrokerClient``)."""
 
     async def ask(self, api_key: int, versions: range, **values: Any) -> Any:
-        """Send a request. Return the answer. Raises BrokerError."""
+        """Send a request. Return the answer. Raises BrokerError if there is no answer."""
         ...
 
 
@@ -51,11 +51,11 @@ class AsksCluster(Protocol):
     """The upstream (``brokers.UpstreamBrokers``)."""
 
     def client(self, broker_id: int) -> AsksBroker:
-        """Return the client of a broker. Raises BrokerError."""
+        """Return the client of a broker. Raises BrokerError if the broker is not known."""
         ...
 
     async def ask(self, api_key: int, versions: range, **values: Any) -> Any:
-        """Ask some broker that is up. Raises BrokerError."""
+        """Return the answer of one broker. Raises BrokerError if no broker answers."""
         ...
 
 

@@ -12,7 +12,7 @@ Three things happen when peers hold much:
 
 1. Above three quarters of the budget (``SOFT_SHARE``), a connection that holds more than its share
 is not read. The share is the same for every connection that holds something. A member that only
-heartbeats and commits holds little and never reaches it.
+heartbeats and commits holds little and never reaches this share.
 
 2. While this lasts, a connection that has waited for its peer for ``STALLED_TICKS`` ticks (5 s) is
 closed, the longest wait first.

@@ -1,4 +1,4 @@
-"""The Kafka port: accepts connections on one or more listeners, sweeps and closes them."""
+"""The Kafka port: accepts connections on one or more listeners, and closes idle connections."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ BACKLOG = 1024
 net.core.somaxconn."""
 
 SWEEPS_AN_IDLE_TIME = 10
-"""The sweeps in one idle time. So an idle connection is closed at most a tenth of the idle time too
-late."""
+"""How many sweeps (checks for idle connections) run in one idle time. So an idle connection is
+closed at most a tenth of the idle time too late.
+"""
 
 WAIT_STEP_S = 0.01
 """How often a drain checks whether everything was answered."""

@@ -60,7 +60,7 @@ class Registered(Protocol):
         ...
 
     def abort(self, reason: CloseReason) -> None:
-        """Close at once."""
+        """Close at once, and drop the replies that are owed."""
         ...
 
     def force_close(self) -> None:

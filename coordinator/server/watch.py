@@ -21,8 +21,10 @@ SLOW_S = 0.1
 LOOK_ABOVE_S = 0.001
 """A callback that takes no longer than this is neither measured nor counted."""
 SAMPLE_S = 0.005
-"""The largest age of the earlier CPU reading with which a callback is compared. So the result may
-be too high by this much, but never too low."""
+"""The CPU time of a callback is the difference between a reading after it and an earlier reading.
+When the callback begins, the earlier reading is at most this old. So the result may be too high by
+this much, but never too low.
+"""
 
 Report: TypeAlias = Callable[[str, float, float], None]
 """Called with the name of a slow callback, its CPU time and its duration, both in seconds."""
@@ -43,8 +45,8 @@ class CallbackWatch:
         self.cpu_seconds = Histogram(CALLBACK_BOUNDS_S)
         """The CPU time of the callbacks that took longer than ``LOOK_ABOVE_S``."""
         self.look_above_s = LOOK_ABOVE_S
-        """A callback within this time needs no call of ``end``. Very frequent callbacks call only
-        ``read_s``, when they begin.
+        """A callback that takes no longer than this needs no call of ``end``. Very frequent
+        callbacks call only ``read_s``, when they begin.
         """
         self.read_s = read_s
         self._report = report

@@ -32,7 +32,7 @@ def refusals(what: str) -> Iterator[None]:
 
 
 def check(error: ErrorCode, what: str) -> None:
-    """Raise TestingError unless the error is NONE."""
+    """Raise TestingError if the error is not NONE. The message names ``what`` was refused."""
     if error is not ErrorCode.NONE:
         raise TestingError(f"{error.name}: {what}")
 
@@ -50,7 +50,7 @@ def checked_offsets(offsets: Offsets) -> Offsets:
 def member_id_of(group: str, found: GroupMetadata | None, member: str) -> str:
     """Return the id of the member with this member id, instance id or client id.
 
-    Raises TestingError unless exactly one member matches.
+    Raises TestingError if no member or several members match.
     """
     members = list(found.members.values()) if found else []
     by_id = [m for m in members if member in (m.member_id, m.group_instance_id)]

@@ -284,8 +284,8 @@ class GroupkeeperServer:
         is in ``events``, and durable except for evictions (see ``evict``). Requests that clients
         send during the call wait until it returns.
 
-        With ``heartbeats=True`` all members heartbeat throughout. Without, no member does, so every
-        session of at most ``ms`` ends.
+        With ``heartbeats=True`` all members heartbeat during the whole time. Otherwise no member
+        heartbeats, so every session with a timeout of at most ``ms`` ends.
 
         If the storage fails, the call raises TestingError at once. The clock stays at that moment,
         and the work that was due then did not happen.
@@ -319,8 +319,8 @@ class GroupkeeperServer:
 
         ``member`` is its member id, its ``group.instance.id``, or a ``client.id`` that no other
         member of the group has. On return the eviction is in ``events``, and the other members
-        rebalance. It becomes durable with the end of their rebalance. As in Kafka, a restart or a
-        storage failure before that brings the member back.
+        rebalance. The eviction becomes durable when their rebalance ends. As in Kafka, a restart or
+        a storage failure before that brings the member back.
 
         Raises TestingError if not exactly one member matches, or if the storage fails. In both
         cases nobody is evicted.

@@ -1,1 +1,1 @@
-"""The HTTP port: /metrics, /healthz, /readyz."""
+"""The HTTP port: /metrics, /healthz, /readyz, and /upstream in gateway mode."""

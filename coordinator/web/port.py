@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.web.reports import Reports
 
 RETRY_S: Final = 5.0
-"""The wait after a failure; it may be a lack of file descriptors."""
+"""The wait after a failed start. The reason may be a lack of file descriptors."""
 STOP_LIMIT_S: Final = 2.0
 """A stop waits at most so long for running scrapes."""
 
