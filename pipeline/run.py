@@ -1,7 +1,7 @@
-"""The job that brings the tables up to date, as often as you like.
+"""The job that brings the tables up to date. It can be run as often as you like.
 
-It reads new segments into bronze and publishes the changed days in silver and gold. Run it with
-``groupkeeper pipeline run``, or on a cluster with::
+The job reads new segments into bronze, and computes the changed days in silver and gold. Run it
+with ``groupkeeper pipeline run``, or on a cluster with::
 
     spark-submit --py-files groupkeeper-0.2.0.dev10-py3-none-any.whl \\
         pipeline/run.py --log-dir s3a://bucket/log --out s3a://bucket/tables
@@ -55,10 +55,12 @@ def run(  # noqa: PLR0913  the options of a command
     before_each: Callable[[], object] | None = None,
     say: Callable[[str], object],
 ) -> bool:
-    """Bring the tables up to date, once or again and again. Return True if there is no problem.
+    """Bring the tables up to date, once or, with ``continuous``, every minute. Return True if no
+    day is held back and no file has a problem.
 
-    ``saw`` is the log as it was before. With it, the next run can end before Spark starts.
-    ``before_each`` is called before the log is read again.
+    ``saw`` has the inputs of this run, from before the log was read. They are written to a file, so
+    that the next run can end before it starts Spark if nothing is new. With ``continuous``,
+    ``before_each`` is called before each round but the first.
     """
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []
@@ -112,8 +114,8 @@ def _note(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) -> None
 
 
 def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
-    """Return the problems of files that were not read, if their events are not missing. The
-    messages about gaps do not name these files.
+    """Return a message for each wrong file that the messages about gaps do not name. The events of
+    such a file are not missing.
     """
     gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
     named = {problem for gap in gaps for problem in gap.problems}
@@ -152,7 +154,9 @@ def maintenance_lines(done: Maintained) -> list[str]:
 
 
 def _held_back(done: Publication) -> list[str]:
-    """Return the days that could not be computed: each day with a gap, and all days after it."""
+    """Return the lines about the days that could not be computed: days with a gap, and all later
+    days.
+    """
     lines, after = [], []
     for day, gaps in sorted(done.held_back.items()):
         missing = [str(gap) for gap in gaps if gap.touches(day)]
@@ -174,7 +178,9 @@ def _held_back(done: Publication) -> list[str]:
 
 
 def _by_state(days: Sequence[date], stale: Collection[date]) -> Iterator[tuple[str, list[date]]]:
-    """Divide days into those that stay as they were and those that are not published."""
+    """Divide days into those whose earlier tables stay, and those that are not published. Yield the
+    text for each kind, and its days.
+    """
     for state, is_stale in (
         ("not brought up to date either", True),
         ("not published either", False),
@@ -190,14 +196,16 @@ def _days(days: Sequence[date]) -> str:
 
 
 def _literal(address: str) -> str:
-    """Refuse an address that Spark would read as a pattern. The command line refuses it too."""
+    """Return an address. Raises ArgumentTypeError if Spark would read it as a pattern."""
     if problem := pattern_problem(address):
         raise argparse.ArgumentTypeError(problem)
     return address
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run under spark-submit; returns the exit code."""
+    """Parse the arguments of spark-submit and run the job. Return the exit code: 0 if the tables
+    are up to date, 1 if there is a problem, or BUSY.
+    """
     parser = argparse.ArgumentParser(description="Bring the tables up to date.")
     parser.add_argument("--log-dir", required=True, type=_literal)
     parser.add_argument("--out", required=True, type=_literal)

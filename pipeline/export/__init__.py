@@ -1,1 +1,1 @@
-"""Copies of gold in other table formats, without Spark and Java."""
+"""Copies the tables of gold into other table formats (Delta, Iceberg), without Spark and Java."""

@@ -1,4 +1,4 @@
-"""Bring a copy of gold up to date: each day whose tables changed since the last export."""
+"""Brings a copy of gold up to date: copies the days whose tables changed since the last export."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from groupkeeper.pipeline.tables.pointer import POINTER, Pointer, from_json
 
 MEMORY: Final = "_exported.json"
-"""A file in the export's folder. For each day of each table, it names the folder that the day was
-copied from."""
+"""The name of the file with the record of earlier exports, in the export's folder."""
 
 Days = tuple[date, date]
 """The first and the last day to export."""
@@ -26,17 +25,21 @@ class NothingToExport(Exception):
 
 
 class Target(Protocol):
-    """A copy of the tables in another format. Repeating a call has the same result."""
+    """A copy of the tables in another format. A repeated call changes nothing."""
 
     def replace_day(self, table: str, day: date, rows: pa.Table) -> None:
-        """Replace the rows of a day of a table. If the table does not exist, create it."""
+        """Replace all rows of a day. If the table does not exist, create it."""
 
     def remove_day(self, table: str, day: date) -> None:
-        """Remove the rows of a day of a table that exists."""
+        """Remove all rows of a day. The table must exist."""
 
 
 def read_local_pointer(tables: Path) -> Pointer:
-    """Read which folders are valid. Raises NothingToExport, UnknownFormat."""
+    """Read the pointer, which names the valid folders of the tables.
+
+    Raises NothingToExport if there is no pointer, and UnknownFormat if another version of
+    groupkeeper wrote it.
+    """
     try:
         return from_json((tables / POINTER).read_bytes())
     except FileNotFoundError as error:
@@ -54,8 +57,8 @@ def export(
 ) -> int:
     """Copy each changed day of each table of gold. Return the number of days copied.
 
-    An interrupted export can be repeated. A day is recorded after it was copied, and copying it
-    again has the same result.
+    An interrupted export can be repeated: a day is recorded after it was copied, and a second copy
+    of the same day changes nothing.
     """
     pointer = read_local_pointer(tables)
     memory = _Memory(to / MEMORY)
@@ -76,7 +79,9 @@ def export(
 def _changes(
     pointer: Pointer, memory: _Memory, days: Days
 ) -> Iterator[tuple[str, date, str | None]]:
-    """Yield each table and day to copy, with its folder; None if the day has no rows any more."""
+    """Yield each table and day to copy, with the folder of its rows. The folder is None if the day
+    no longer has rows, so that its copy must be removed.
+    """
     names = {name for note in pointer.days.values() for name in note.tables}
     for name in sorted(names | memory.tables()):
         if not name.startswith("gold/"):
@@ -101,8 +106,8 @@ def _rows(tables: Path, folder: str, day: date) -> pa.Table:
 
 
 class _Memory:
-    """The record of the earlier exports: for each day of each table, the folder that it was copied
-    from.
+    """The record of earlier exports, in a file. For each day of each table, it has the folder from
+    which the day was copied.
     """
 
     def __init__(self, path: Path) -> None:

@@ -51,7 +51,9 @@ def _of_day(day: date) -> str:
 
 
 def _add_columns(table: Table, schema: pa.Schema) -> None:
-    """Add the columns that a newer version of groupkeeper writes."""
+    """Add the columns of ``schema`` that the table does not have: a newer version of groupkeeper
+    writes them.
+    """
     if set(schema.names) - {field.name for field in table.schema().fields}:
         with table.update_schema() as update:
             update.union_by_name(schema)

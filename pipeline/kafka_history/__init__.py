@@ -1,1 +1,1 @@
-"""Converts the content of a broker's `__consumer_offsets` into events."""
+"""Copies the topic `__consumer_offsets` of a Kafka cluster. Converts its records into events."""

@@ -4,8 +4,8 @@
                                      "is_transactional": false}
     DIR/dump.json                   a summary; written last, so a dump with this file is complete
 
-A record whose value is null is a deletion. The lines are in the order in which the records took
-effect. The records of a transaction are at the place of its commit, with the time of the commit.
+A record with the value null is a deletion. The lines are in the order in which the records took
+effect. So the records of a transaction are at the place of its commit, with the time of the commit.
 Aborted and open transactions are left out; ``dump.json`` names the open ones. Keys and values are
 not decoded here, so a later version can decode a dump again.
 """
@@ -49,7 +49,7 @@ class DumpError(Exception):
 
 
 class DumpedPartition(msgspec.Struct, frozen=True):
-    """The result for one partition of the topic."""
+    """The summary of one partition of the topic, in ``dump.json``."""
 
     partition: int
     file: str
@@ -69,7 +69,8 @@ class Dump(msgspec.Struct, frozen=True):
     format: str
     version: int
     id: str
-    """The identity of the dump, made from the time of the read. It distinguishes imports."""
+    """The id of the dump, made from the time at which the topic was read. An import uses it as the
+    id of its batch."""
     server: str
     created_ms: int
     partitions: tuple[DumpedPartition, ...]
@@ -81,8 +82,8 @@ class Dump(msgspec.Struct, frozen=True):
 
     @property
     def open(self) -> list[OpenTransaction]:
-        """Return the open transactions, which were left out: one entry for each of their
-        partitions.
+        """Return the transactions that were open, and so are not in the dump. A transaction with
+        records in several partitions has an entry for each of them.
         """
         return [each for partition in self.partitions for each in partition.open]
 
@@ -95,7 +96,8 @@ def dump(
 ) -> Dump:
     """Read the topic up to its current end, and write it into a directory that has no dump yet.
 
-    Raises DumpError. Runs its own event loop until the dump is complete.
+    Raises DumpError if the topic cannot be read, or the directory cannot be used. Runs its own
+    event loop, and returns when the dump is complete.
     """
     if (directory / HEADER).exists():
         raise DumpError(f"{directory} already holds a dump: name another directory")
@@ -114,7 +116,9 @@ def dump(
 
 
 def open_dump(directory: Path) -> Dump:
-    """Read the header of a dump. Raises DumpError."""
+    """Read ``dump.json``. Raises DumpError if the directory has no complete dump, or a dump of
+    another format.
+    """
     try:
         found = msgspec.json.decode((directory / HEADER).read_bytes(), type=Dump)
     except (FileNotFoundError, NotADirectoryError):
@@ -132,7 +136,9 @@ def open_dump(directory: Path) -> Dump:
 
 
 def read_partition(path: Path) -> Iterator[RawRecord]:
-    """Yield the records of one file, in the order in which they took effect. Raises DumpError."""
+    """Yield the records of one file, in the order in which they took effect. Raises DumpError if
+    the file cannot be read.
+    """
     decoder = msgspec.json.Decoder(RawRecord)
     try:
         with gzip.open(path) as lines:
@@ -218,10 +224,10 @@ class _Writer:
         self._transactions = Transactions()
 
     def add(self, batch: Any) -> int:
-        """Process those records of a batch that are within the limits, and write the records that
-        take effect now.
+        """Process the records of a batch that are between the start and the end of the dump. Write
+        all records that take effect with this batch.
 
-        Returns the number of offsets by which the position has advanced.
+        Return the number of offsets by which the position has advanced.
         """
         found = list(batch)
         records = [
@@ -266,7 +272,9 @@ class _Writer:
 
 
 def _is_whole(batch: Sequence[Any], position: int, next_offset: int) -> bool:
-    """Return True if a batch has every record from the end of the previous batch to its own end."""
+    """Return True if compaction has removed no record between ``position``, the end of the previous
+    batch, and ``next_offset``, the end of this batch.
+    """
     return (
         bool(batch) and batch[0].offset <= position and len(batch) == next_offset - batch[0].offset
     )
@@ -285,8 +293,8 @@ def _sync(path: Path) -> None:
 
 
 def _settings(source: ClusterEndpoint) -> dict[str, Any]:
-    """Return the settings for aiokafka. They are those for kafka-python, but with a context for
-    TLS in place of the files for TLS.
+    """Return the settings for aiokafka. They are the settings for kafka-python, but with an SSL
+    context in place of the names of the files for TLS.
 
     Raises DumpError if one of these files cannot be read.
     """

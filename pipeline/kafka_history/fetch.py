@@ -1,7 +1,7 @@
-"""Fetches the batches of a topic as a broker stores them, with aiokafka's client.
+"""Fetches the record batches of a topic as a broker stores them, with aiokafka's client.
 
-aiokafka's consumer returns only records. It hides which transaction a record belongs to, and the
-control batches that end a transaction. aiokafka's client and its reader of batches show both.
+aiokafka's consumer returns only records. It does not show the transaction of a record, and it drops
+the control batches that end transactions. aiokafka's client and its class MemoryRecords show both.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 READ_UNCOMMITTED: Final = 0
-"""An isolation level. The broker returns all records up to the high watermark, including those of
-open and aborted transactions."""
+"""The isolation level of the requests. With it, the broker returns all records up to the high
+watermark, including those of open and aborted transactions."""
 FETCH_WAIT_MS: Final = 500
 FETCH_BYTES: Final = 32 * 2**20
 PARTITION_BYTES: Final = 2**20
@@ -27,7 +27,7 @@ FETCH_VERSION: Final = 4
 """The version of the Fetch requests. It is the first one with transactions, and the last one that
 aiokafka 0.13 and later request."""
 REPLICA_ID: Final = -1
-"""The replica id in the requests: that of a consumer."""
+"""The replica id in the requests, which Kafka's protocol defines for consumers."""
 
 
 class FetchStalledError(Exception):
@@ -41,11 +41,11 @@ async def fetch_batches(
     ends: Mapping[int, int],
     stalled_s: float,
 ) -> AsyncIterator[list[tuple[int, Any]]]:
-    """Yield lists of (partition, batch) from the starts until every partition has reached its end.
+    """Yield lists of (partition, batch), from the offsets ``starts`` up to the offsets ``ends``.
 
     Each list has the batches of one round of requests. A batch that contains a start or an end is
     yielded whole. Raises FetchStalledError if nothing arrives for ``stalled_s`` seconds, and
-    KafkaError for errors that no retry can solve.
+    KafkaError for errors that are not temporary.
     """
     fetch = _Fetch(client, topic, dict(starts))
     now = asyncio.get_running_loop().time
@@ -69,7 +69,9 @@ def _request(topic: str, wanted: list[tuple[int, int, int]]) -> Any:
 
 
 class _Fetch:
-    """A fetch of several partitions: the positions reached, and the last error."""
+    """Fetches several partitions. Has the offset reached in each partition (``positions``), and the
+    last temporary error (``trouble``).
+    """
 
     def __init__(self, client: AIOKafkaClient, topic: str, positions: dict[int, int]) -> None:
         self._client = client
@@ -78,7 +80,9 @@ class _Fetch:
         self.trouble: KafkaError | None = None
 
     async def once(self, numbers: list[int]) -> list[tuple[int, Any]]:
-        """Fetch once from every leader, and advance the positions."""
+        """Send one request to every leader of these partitions, return the batches in the answers,
+        and advance ``positions``.
+        """
         by_leader: dict[int | None, list[int]] = {}
         for number in numbers:
             leader = self._client.cluster.leader_for_partition(TopicPartition(self._topic, number))
@@ -105,7 +109,7 @@ class _Fetch:
 
     async def _again(self, error: KafkaError | None) -> list[tuple[int, Any]]:
         """Wait after a temporary error, such as a moved leader or a broken connection, and return
-        no batch, so that the caller retries. Raises any other error."""
+        no batch. The caller then retries. If the error is not temporary, raise it."""
         if error is not None and not error.retriable:
             raise error
         self.trouble = error

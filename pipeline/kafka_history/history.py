@@ -1,16 +1,16 @@
 """Converts the records of ``__consumer_offsets`` into events (pure).
 
-Each partition of the topic becomes a log of its own, numbered from 1 in the order of its offsets. A
-group is in one partition.
+Each partition of the topic becomes a log of its own, whose events are numbered from 1. All records
+of a group are in one partition.
 
 An event has only what the records show. A commit has the generation of its group at that time, and
-the member that the partition was assigned to. A commit in a transaction has the API
+the member to which the partition was assigned. A commit in a transaction has the API
 ``TxnOffsetCommit``, even if its member has left since. A tombstone becomes ``offset_deleted`` or
 ``group_deleted`` with the reason ``tombstone``: Kafka writes the same record if an offset expires,
 if it is deleted, and if its topic is deleted.
 
 Records that compaction removed are missing. If an offset was committed a thousand times, the broker
-may keep only the last commit. For the first record that is left of an offset, the replaced value is
+may keep only the last commit. So the value before the first remaining record of an offset is
 unknown.
 """
 
@@ -35,7 +35,7 @@ from groupkeeper.protocol.offsets_topic import (
 )
 
 TOMBSTONE: Final = "tombstone"
-"""The reason of every imported deletion, since Kafka does not record one."""
+"""The reason of every imported deletion, because Kafka does not record the true reason."""
 
 NOT_TOLD: Final = "(not told)"
 """The member id of a commit whose member is unknown. We do not read the records of groups of the
@@ -60,16 +60,15 @@ class _Group:
     value: GroupValue | None = None
     is_classic: bool = True
     owners: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Topic and partition -> the position in ``value.members`` of the member that it was assigned
-    to."""
+    """Maps a topic and partition to its member, as an index of ``value.members``."""
 
 
 class Decoder:
     """Converts the records of one partition of ``__consumer_offsets`` into events, in order."""
 
     def __init__(self, log_id: str, shard: int, whole_until: int = 0) -> None:
-        """Start with an empty history. Compaction has removed no records below the offset
-        ``whole_until``; above it, records may be missing.
+        """Start with no known groups and offsets. Compaction has removed no records below the
+        offset ``whole_until``. From this offset on, records may be missing.
         """
         self._log_id = log_id
         self._shard = shard
@@ -81,7 +80,7 @@ class Decoder:
         """The current offset of each partition; None if it was deleted."""
 
     def events(self, record: RawRecord) -> Iterator[dict[str, Any]]:
-        """Yield the events of a record. Raises RecordError."""
+        """Yield the events of a record. Raises RecordError if the record cannot be decoded."""
         key = decode_key(record.key)
         if isinstance(key, OffsetKey):
             value = None if record.value is None else decode_offset(record.value)
@@ -160,8 +159,10 @@ class Decoder:
         )
 
     def _committer(self, key: OffsetKey) -> dict[str, Any]:
-        """Return the member and the client that committed. A group with members accepts commits
-        only from its members.
+        """Return the fields of a commit about its member and client, as far as they are known.
+
+        The member is the owner of the partition, because a group with members accepts commits only
+        from its members.
         """
         group = self._groups.get(key.group)
         if group is None or group.value is None:
@@ -225,14 +226,16 @@ def _topics(key: OffsetKey, value: _Offset, **more: int | None) -> list[dict[str
 
 
 def log_id_of(dump: Dump, partition: int) -> str:
-    """Return the id of the log that a partition of the topic becomes."""
+    """Return the id of the log with the events of a partition of the topic."""
     return f"{dump.id}-{partition}"
 
 
 def decode_file(
     directory: Path, dump: Dump, partition: int, file: str, *, skip_unreadable: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the events of one file of a dump. Raises DumpError if a record cannot be read."""
+    """Yield the events of one file of a dump. Raises DumpError if a record cannot be read; with
+    ``skip_unreadable``, leave such records out.
+    """
     whole_until = next(each.whole_until for each in dump.partitions if each.partition == partition)
     decoder = Decoder(log_id_of(dump, partition), partition, whole_until)
     for record in read_partition(directory / file):

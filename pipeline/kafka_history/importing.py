@@ -40,10 +40,11 @@ class Imported(NamedTuple):
 def import_dump(
     spark: SparkSession, directory: Path, lake: Lake, *, skip_unreadable: bool = False
 ) -> Imported:
-    """Import a dump into bronze as one batch. If the import is repeated, it replaces the batch with
-    an equal one.
+    """Import a dump into bronze as one batch. If the import is repeated, the new batch replaces the
+    old one.
 
-    Every Spark task must be able to read the directory at this path. Raises DumpError.
+    Every Spark task must be able to read the directory at this path. Raises DumpError if the dump
+    or one of its records cannot be read.
     """
     dump = open_dump(directory)
     try:
@@ -56,7 +57,7 @@ def import_dump(
 
 
 def _told(error: PythonException) -> str:
-    """Return the message of a task's error, without the trace of the job."""
+    """Return the message of the Python error in a Spark task, without Spark's stack trace."""
     said = re.findall(r"^(?:[\w.]+\.)?(\w*Error): (.*)$", str(error), re.MULTILINE)
     if not said or said[0][0] == ModuleNotFoundError.__name__:
         return why(error)

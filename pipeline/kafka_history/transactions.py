@@ -1,10 +1,10 @@
-"""Decide when records of ``__consumer_offsets`` take effect: at once, or when their transaction
+"""Decides when records of ``__consumer_offsets`` take effect: at once, or when their transaction
 commits.
 
-The offsets of a transaction are in the topic as soon as they are sent, but take effect only with
-the marker that commits it. The order is the same as in Kafka (OffsetMetadataManager, replay and
-replayEndTransactionMarker). So the resulting offsets are those that Kafka's coordinator would
-return.
+The offsets of a transaction are in the topic as soon as they are sent. They take effect only with
+the marker that commits the transaction. The order of effects is the same as in Kafka
+(OffsetMetadataManager, replay and replayEndTransactionMarker). So the resulting offsets are those
+that Kafka's coordinator would return.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from groupkeeper.protocol.offsets_topic import OffsetKey, RecordError, decode_ke
 
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-"""The type of the control record that commits a transaction (ControlRecordType)."""
+"""The type of a control record that commits a transaction (Kafka's ControlRecordType)."""
 
 
 class RawRecord(msgspec.Struct, frozen=True, gc=False):
-    """One record of the topic, as it was read."""
+    """One record of the topic, with undecoded key and value."""
 
     offset: int
     """The offset in the topic, also for a record of a transaction."""
@@ -32,8 +32,8 @@ class RawRecord(msgspec.Struct, frozen=True, gc=False):
     key: bytes
     value: bytes | None = None
     is_transactional: bool = False
-    """True if a producer sent the record in a transaction. Always False in old dumps, which lack
-    this field."""
+    """True if a producer sent the record in a transaction. Always False for old dumps, which do not
+    have this field."""
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
@@ -53,10 +53,10 @@ class Transactions:
         self._sent: dict[int, dict[bytes, RawRecord]] = {}
 
     def record(self, record: RawRecord) -> RawRecord:
-        """Return a record outside any transaction, which takes effect at once.
+        """Add a record that is in no transaction, and return it: it takes effect at once.
 
-        The record also removes older offsets of the same partition from all open transactions. In
-        Kafka these offsets have no effect when their transaction commits.
+        Older records with the same key are removed from all open transactions. As in Kafka, they
+        have no effect when their transaction commits.
         """
         self._overtake(record)
         return record

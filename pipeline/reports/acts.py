@@ -1,6 +1,4 @@
-"""The rows of the audit report, with who did each action: a member, a former member, an
-administrator.
-"""
+"""Finds who did each action in the audit report: a member, a former member or an administrator."""
 
 from __future__ import annotations
 
@@ -24,19 +22,21 @@ DONE_BY: Final = {
     "group_delete": "administrator",
     "expire": "coordinator",
 }
-"""For each action, who does it."""
+"""Maps each action to the text of the column ``done_by``."""
 
 FORMER_MINUTES: Final = 10
-"""How long after the end of its session a client's commit counts as a former member's. A client
-notices with its next poll, at the latest after ``max.poll.interval.ms`` (5 minutes)."""
+"""If a client commits at most this number of minutes after its session ended, it counts as a former
+member. A client notices the end of its session with its next poll, at the latest after
+``max.poll.interval.ms`` (5 minutes by default)."""
 
 
 def acts(scope: Scope) -> DataFrame:
     """Return ``gold.audit`` with the column ``done_by``.
 
     A client that lost its session may commit once more without a member id. An administrator's
-    commit has no member id either. If a member with the same client id and host was evicted minutes
-    before, the commit counts as the former member's. If it moves an offset back, it is a rewind.
+    commit has no member id either. If a member with the same client id and host was evicted at most
+    ``FORMER_MINUTES`` before, the commit counts as a commit of this former member. If it moves an
+    offset back, its action is ``rewind`` and not ``reset``.
     """
     audit = scope.gold("audit")
     word = F.create_map(*(F.lit(each) for pair in DONE_BY.items() for each in pair))
@@ -58,10 +58,11 @@ def acts(scope: Scope) -> DataFrame:
 
 
 def _lost_sessions(scope: Scope) -> DataFrame:
-    """Return the sessions that ended against the member's will.
+    """Return the sessions that the coordinator ended, without the members that left or were
+    replaced.
 
-    A member that leaves by itself has committed before. A later commit with its client id comes
-    from another program, such as an administrator's: many clients have the same id by default.
+    A member that leaves has committed before. A later commit with its client id comes from another
+    program, such as an administrator's: many clients have the same id by default.
     """
     ended = F.col("ended_ms").isNotNull() & ~F.col("ended_by").isin("leave", "replaced")
     return scope.silver("member_sessions").where(ended)

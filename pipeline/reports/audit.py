@@ -53,10 +53,10 @@ COUNTED: Final = {
 HOUR_MS: Final = 60 * MINUTE_MS
 
 MAX_BARS: Final = 120
-"""Bars in a row of the chart; more would be too thin to point at."""
+"""The most bars in a row of the chart. More bars would be too thin to point at."""
 
 MAX_NAMED: Final = 4
-"""Partitions that a line names."""
+"""The most partitions that a line names."""
 
 
 SEVERITY: Final = (
@@ -73,7 +73,9 @@ SEVERITY: Final = (
 
 
 def build(scope: Scope) -> Report:
-    """Compute the audit of the groups and days in ``scope``; the latest action is first."""
+    """Return the audit report of the groups and days in ``scope``. In its files, the latest action
+    is first.
+    """
     found = acts(scope).cache()
     counted = _counted(found)
     parts = _parts(found, counted) if counted else []
@@ -89,8 +91,8 @@ def build(scope: Scope) -> Report:
 
 
 def _counted(found: DataFrame) -> Rows:
-    """Return the count of each action, and the times of the first and the last one. The most severe
-    action is first.
+    """Return a row for each action: its count, and the times of its first and last row. The most
+    severe action is first.
     """
     counted = found.groupBy("action").agg(
         F.sum("count").alias("count"), F.min("ts_ms").alias("first"), F.max("ts_ms").alias("last")
@@ -164,7 +166,9 @@ _CLIENT: Final = ("client_id", "client_host", "principal", "done_by")
 
 
 def _by_hour(found: DataFrame) -> DataFrame:
-    """Return the sum of what each client did to a group in each hour."""
+    """Return one row for each action of a client on a group in an hour: the counts and the largest
+    change.
+    """
     hour_ms = time_bucket(F.col("ts_ms"), HOUR_MS).alias("hour_ms")
     back, forward = _messages()
     weight = F.coalesce(back, F.lit(0)) + F.coalesce(forward, F.lit(0))
@@ -181,8 +185,8 @@ def _by_hour(found: DataFrame) -> DataFrame:
 
 
 def _messages() -> tuple[Column, Column]:
-    """Return two columns: the messages that an act moved back, and those that it moved forward.
-    Days that an older version computed have only the difference.
+    """Return two columns: the messages by which an action moved offsets back, and forward. In days
+    that an older version computed, they are taken from ``messages``, forward minus back.
     """
     total = F.col("messages")
     back = F.coalesce("messages_back", F.greatest(-total, F.lit(0)))
@@ -208,7 +212,9 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _what(row: dict[str, Any]) -> str:
-    """Describe the change in a few words."""
+    """Return a text about an action: its detail, and the offsets of some partitions before and
+    after.
+    """
     changes = row["changes"] or []
     named = [
         f"{c['topic']}-{c['partition']}: {_offset(c['from'])} to {_offset(c['to'])}"

@@ -1,5 +1,5 @@
-"""The bounds of the rules that find incidents: their defaults, their reasons, and a file that
-changes them.
+"""The bounds of the rules that find incidents: their defaults with reasons, and the TOML file with
+which a user changes them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _STRICT: Final = ConfigDict(extra="forbid", frozen=True)
 
 
 class GroupBounds(BaseModel):
-    """Other bounds for some groups. If a bound is None, the bound of all groups applies."""
+    """Bounds for the groups that ``match``. If a bound is None, the bound of all groups applies."""
 
     model_config = _STRICT
 
@@ -104,7 +104,9 @@ class IncidentBounds(BaseModel):
     )
 
     def exceptions(self, name: str) -> list[tuple[str, int]]:
-        """Return the other values of a bound, in order: a regular expression and a number."""
+        """Return the values of a bound for some groups: pairs of a regular expression for the names
+        of groups, and the value. The first match applies.
+        """
         return [
             (f"^{fnmatch.translate(each.match)}", value)
             for each in self.groups
@@ -117,7 +119,9 @@ class BadBounds(Exception):
 
 
 def read_bounds(path: Path | None) -> IncidentBounds:
-    """Read the bounds of a TOML file; without one, return the defaults. Raises BadBounds."""
+    """Return the bounds in a TOML file; without a file, the defaults. Raises BadBounds if the file
+    cannot be read or has an invalid value.
+    """
     if path is None:
         return IncidentBounds()
     try:

@@ -1,7 +1,7 @@
-"""Charts as inline SVG: no script, no server, colours from the page's style sheet.
+"""Draws charts as inline SVG, without scripts. The page's style sheet has the colours.
 
-Each chart is drawn twice, for a wide window and for a telephone, since scaled text is hard to read.
-The style sheet shows one of the two.
+Each chart is drawn twice, for a wide window and for a telephone, because scaled text is hard to
+read. The style sheet shows one of the two.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from html import escape
 from typing import Final
 
 MAX_SERIES: Final = 8
-"""The number of colours that can be distinguished."""
+"""The most series in a chart: the number of colours that a reader can distinguish."""
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _MONTHS_MS: Final = 91 * _DAY_MS
-"""From this step on, two neighbouring moments are always in different months. So their labels are
-months."""
+"""If the step of a time axis is at least this long, the labels are months: two neighbouring moments
+are always in different months."""
 _TIME_STEPS_MS: Final = (
     *(n * 1000 for n in (1, 2, 5, 10, 15, 30)),
     *(n * 60_000 for n in (1, 2, 5, 10, 15, 30)),
@@ -29,7 +29,9 @@ _TIME_STEPS_MS: Final = (
 
 
 def time_step_ms(least_ms: float) -> int:
-    """Return the next usual length of time, such as 15 s, 2 min or 6 h."""
+    """Return the shortest step for a time axis, such as 15 s, 2 min or 6 h, that is at least
+    ``least_ms``. The longest step is 365 days.
+    """
     return next((step for step in _TIME_STEPS_MS if step >= least_ms), _TIME_STEPS_MS[-1])
 
 
@@ -41,8 +43,8 @@ class Span:
     until_ms: int
 
     def ticks(self, most: int) -> list[tuple[int, str]]:
-        """Return about ``most`` round moments with their labels. Neighbours always have different
-        labels.
+        """Return about ``most`` round moments (ms) with their labels. Neighbouring labels always
+        differ.
         """
         length = max(self.until_ms - self.since_ms, 1)
         step_ms = time_step_ms(length / most)
@@ -72,7 +74,7 @@ def short_number(value: float) -> str:
 
 
 MAX_STEPS: Final = 6
-"""The most steps of an axis of values. There are at least three, unless a step is one."""
+"""The most steps of an axis of values."""
 
 
 def value_ticks(largest: float, least_step: float = 0.0) -> list[float]:
@@ -90,7 +92,7 @@ def value_ticks(largest: float, least_step: float = 0.0) -> list[float]:
 
 @dataclass(frozen=True)
 class _Frame:
-    """The position of a chart's axes."""
+    """The size of a chart and the scales of its axes. Converts values to positions in the chart."""
 
     width: int
     height: int
@@ -114,7 +116,7 @@ class _Frame:
         return self.height - self.LOWER - value / self.ticks[-1] * inner
 
     def axes(self) -> str:
-        """Draw the grid, its numbers with their unit, and its times."""
+        """Return SVG of the grid, of its numbers with their unit, and of the time axis."""
         parts = [f'<text class="unit" x="0" y="11">{escape(self.unit)}</text>']
         right = self.width - self.right
         for value in self.ticks:
@@ -131,7 +133,7 @@ class _Frame:
         return "".join(parts)
 
     def times(self) -> list[str]:
-        """Draw only the time axis."""
+        """Return SVG of the labels of the time axis."""
         parts = []
         inner = self.width - self.left - self.right
         for at_ms, label in self.span.ticks(max(1, inner // 80)):
@@ -150,7 +152,9 @@ class _Frame:
 
 
 def both_widths(draw: Callable[[int, int], str]) -> str:
-    """Draw for a wide and for a narrow window."""
+    """Return HTML with two drawings, for a wide and for a narrow window. ``draw`` is called with
+    the width and the height in pixels.
+    """
     return f'<div class="wide">{draw(1180, 280)}</div><div class="narrow">{draw(360, 220)}</div>'
 
 
@@ -165,10 +169,10 @@ def line_chart(
     holds_ms: int | None = None,
     partial_ms: int = 0,
 ) -> str:
-    """Draw one line for each name.
+    """Return HTML of a chart with one line for each name.
 
-    A value is valid until the next one, but at most for ``holds_ms``. After that the line has a
-    gap. A line on top of another one is dashed, so that both are visible. The last ``partial_ms``
+    A value is valid until the next value, but at most for ``holds_ms``. After that the line has a
+    gap. A line on top of another line is dashed, so that both are visible. The last ``partial_ms``
     are pale: this time has not ended yet, so its values may change.
     """
     dashes = _dashes(series)
@@ -187,7 +191,9 @@ def line_chart(
 
 
 def _shade(frame: _Frame, partial_ms: int) -> str:
-    """Draw the last part of a chart pale, because this time has not ended yet."""
+    """Return SVG that makes the last ``partial_ms`` of a chart pale, because this time has not
+    ended yet.
+    """
     if not partial_ms:
         return ""
     x = frame.x(frame.span.until_ms - partial_ms)
@@ -206,8 +212,8 @@ _DASH: Final = 6
 def _dashes(series: Mapping[str, Points]) -> dict[str, str]:
     """Return the SVG dash attribute of each line.
 
-    It is empty unless at least a tenth of the line's points lie on a line drawn before it. The
-    dashes keep both visible.
+    A line is dashed if at least a tenth of its points lie on a line that was drawn before it, so
+    that both lines are visible. Otherwise the attribute is empty.
     """
     drawn: list[set[tuple[int, float]]] = []
     depths = {}
@@ -243,7 +249,9 @@ def _line(
 
 
 def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: str) -> str:
-    """Draw one stacked bar for each moment, with one piece for each name."""
+    """Return HTML of a chart with one stacked bar for each moment, and one piece of it for each
+    name.
+    """
     heights: dict[int, float] = {}
     for points in series.values():
         for at_ms, value in points:
@@ -273,10 +281,10 @@ def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: st
 
 
 def density_chart(series: Mapping[str, Points], span: Span, bucket_ms: int) -> str:
-    """Draw a row for each name, with a bar for each interval. A higher bar means that more
-    happened.
+    """Return HTML of a chart with a row for each name, and a bar in it for each interval. A higher
+    bar means that more happened.
 
-    Each row has a scale of its own. The number at its end is its sum.
+    Each row has a scale of its own. The number at the end of a row is the sum of its values.
     """
 
     def draw(width: int, _: int) -> str:
@@ -325,7 +333,7 @@ def legend(series: Mapping[str, Sequence[object]]) -> str:
 
 
 def moment(at_ms: int | None) -> str:
-    """Format a moment in UTC, to the second."""
+    """Format a moment (ms since the epoch) in UTC, to the second. None is formatted as ""."""
     if at_ms is None:
         return ""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

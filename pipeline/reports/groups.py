@@ -18,17 +18,18 @@ from groupkeeper.pipeline.tables.lake import DAY
 TITLE = "Groups"
 
 MAX_GROUPS: Final = 10_000
-"""Groups on the page, those with the largest lag. With their small charts they take 3 MB."""
+"""The most groups on the page. The groups with the largest lag are shown. With their small charts,
+this number of groups takes 3 MB."""
 
 POINTS: Final = 32
-"""Moments in the charts of one group."""
+"""The number of moments in the charts of one group."""
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NOTHING: Final = "."
 
 
 def build(scope: Scope) -> Report:
-    """Compute one row for each group of the days in ``scope``."""
+    """Return the report on groups, with one row for each group in ``scope``."""
     found = _by_group(scope).cache()
     shown = collect(found.limit(MAX_GROUPS))
     return Report(
@@ -42,7 +43,9 @@ def build(scope: Scope) -> Report:
 
 
 def _by_group(scope: Scope) -> DataFrame:
-    """Return the sums of each group, the largest lag first."""
+    """Return one row for each group: sums over all days, and the lag at the end. The group with the
+    largest lag is first.
+    """
     daily = (
         scope.gold("group_daily")
         .groupBy("name")
@@ -85,8 +88,8 @@ def _parts(scope: Scope, shown: Rows, total: int) -> list[str]:
 
 
 def _one_group(scope: Scope, names: Sequence[str]) -> str:
-    """Return the element in which the script shows one group, with the data of every group's
-    lines.
+    """Return HTML of the element in which the page's script shows one group. It has the data of the
+    lines of every group.
     """
     lag, rate = scope.gold("lag_1m"), scope.gold("commit_rate_1m")
     found_edges = edges(lag, rate)
@@ -115,7 +118,8 @@ def _one_group(scope: Scope, names: Sequence[str]) -> str:
 def drawn(line: dict[int, float], moments: Sequence[int]) -> tuple[float, str]:
     """Return the largest value of a line, and the line as text: one character for each moment.
 
-    A character is the share of the largest value, in 35 steps.
+    A digit or letter is the value as a share of the largest value, in 35 steps (``0`` to ``z``). A
+    dot means that there is no value.
     """
     most = max(line.values(), default=0)
     signs = (

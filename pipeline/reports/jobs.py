@@ -76,7 +76,7 @@ def write_reports(
 ) -> list[Path]:
     """Write some reports and the index. Return the pages that have content.
 
-    Raises NoTables, and changes nothing in the folder, if the pipeline never ran.
+    Raises NoTables if the pipeline never ran. Then nothing is written.
     """
     scope.require_tables()
     for warning in scope.warnings():
@@ -103,7 +103,7 @@ def write_reports(
 def _write_index(
     scope: Scope, folder: Path, pages: Mapping[str, str], said: Mapping[str, str]
 ) -> None:
-    """Write the page that links to the others."""
+    """Write the index page, with a link to the page of each report."""
     cards = [
         page.linked_card(
             f"{name}.html",

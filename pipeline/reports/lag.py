@@ -23,15 +23,15 @@ from groupkeeper.pipeline.reports.row_files import Rows
 TITLE = "Lag and commit rate"
 
 MAX_FILE_ROWS: Final = 250_000
-"""The files for programs have about so many rows at most. With more groups, each row covers a
-longer time. The table ``lag_1m`` has every minute."""
+"""About the most rows in the files for programs. With more groups, each row covers a longer time.
+The table ``lag_1m`` has every minute."""
 
 MIN_FILE_POINTS: Final = 24
-"""Each group has at least so many moments in these files."""
+"""The time of the report is divided into at least this number of rows for each group."""
 
 
 def build(scope: Scope) -> Report:
-    """Compute the report on lag and commit rate of the groups and days in ``scope``."""
+    """Return the report on lag and commit rate of the groups and days in ``scope``."""
     lag, rate = scope.gold("lag_1m"), scope.gold("commit_rate_1m")
     found_edges = edges(lag, rate)
     names = lag.select("name").union(rate.select("name")).distinct()
@@ -110,8 +110,8 @@ Lines = dict[str, list[tuple[int, float]]]
 
 
 def _lines(scope: Scope, span: charts.Span, bucket_ms: int) -> tuple[list[str], Lines, Lines]:
-    """Return the groups with the largest lag, and the values of their lines. Both charts show the
-    same groups in the same colours.
+    """Return the groups with the largest lag, and the points of their lines in two charts: of lag
+    and of rate. Both charts show the same groups in the same colours.
     """
     lag, rate = scope.gold("lag_1m"), scope.gold("commit_rate_1m")
     most = lag.groupBy("name").agg(F.max("lag").alias("lag"))
@@ -155,14 +155,15 @@ def _stands(row: dict[str, Any]) -> dict[str, Any]:
 
 def _days(scope: Scope) -> tuple[Rows, int]:
     """Return the rows that a page lists, one for each group and day, and the number of all rows.
-    The last day comes first. Within a day the busiest groups come first, since many may be idle.
+
+    The last day is first. Within a day, the groups with the most commits are first.
     """
     return top_rows(scope.gold("group_daily"), F.desc("dt"), F.desc("commits"), "name")
 
 
 def _commits(scope: Scope) -> int:
-    """Return the number of commit requests. ``commit_rate_1m`` does not have it: it counts a
-    request once for each topic.
+    """Return the number of commit requests. It is read from ``group_daily``, because
+    ``commit_rate_1m`` counts a request once for each topic.
     """
     ((commits,),) = scope.gold("group_daily").agg(F.sum("commits")).collect()
     return int(commits or 0)

@@ -1,4 +1,4 @@
-"""The lag and the rate of each group over time, and its lag now (aggregates)."""
+"""Computes the lag and the commit rate of each group over time, and its lag at the end."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _DAY_MS: Final = 24 * 60 * MINUTE_MS
 
 
 def edges(lag: DataFrame, rate: DataFrame) -> tuple[int, int] | None:
-    """Return the first and the last minute with a row, or None."""
+    """Return the first and the last minute with a row of lag or rate; None if there is no row."""
     minutes = lag.select("minute_ms").union(rate.select("minute_ms"))
     ((first, last),) = minutes.agg(F.min("minute_ms"), F.max("minute_ms")).collect()
     return None if first is None else (first, last)
 
 
 def day_end_ms(scope: Scope) -> Column:
-    """Return the moment until which a day's values are valid: the beginning of the next day with
-    values.
+    """Return a column with the moment (ms) until which a row of a day is valid: the end of its day.
 
-    A day without events has no values. A day that is held back has none either.
+    If days without events follow, they have no rows. Then the row is valid until the next day with
+    events.
     """
     end_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
     if not scope.quiet:
@@ -38,8 +38,8 @@ def day_end_ms(scope: Scope) -> Column:
 def by_bucket(
     lag: DataFrame, rate: DataFrame, span: Span, bucket_ms: int, end_ms: Column
 ) -> DataFrame:
-    """Return each group's values for each moment of the charts at which it had an offset or
-    committed."""
+    """Return the lag and the rate of each group for each moment of a chart. Moments at which a
+    group had no offset and no commit are left out."""
 
     def bucket(at_ms: Column) -> Column:
         return time_bucket(at_ms, bucket_ms)
@@ -74,10 +74,10 @@ def by_bucket(
 
 
 def standing(scope: Scope) -> tuple[str, DataFrame]:
-    """Return the newest values of a scope: their time, and the lag of each group and topic at that
-    time. Partitions without an offset do not count.
+    """Return the time of the newest row in a scope as text, and the lag of each group and topic at
+    that time. Partitions without an offset do not count.
 
-    The rows of the last day are enough: they contain every offset, including unchanged ones.
+    Only the last day is read, because it has a row for every offset, also for unchanged offsets.
     """
     lag = scope.gold("lag_1m").where(F.col(DAY) == scope.days[-1])
     last = lag.groupBy("name", "topic", "partition").agg(

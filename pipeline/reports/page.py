@@ -1,4 +1,4 @@
-"""A report as one HTML file with its style, script, charts and tables."""
+"""Makes the HTML of a report: one file that contains its style, script, charts and tables."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def page(title: str, says: str, parts: Iterable[str], pages: Mapping[str, str] = _NONE) -> str:
-    """Return a whole HTML page. ``title`` and ``says`` are text, ``parts`` are HTML.
+    """Return a whole HTML page. ``title`` and ``says`` (the line below the title) are text, and
+    ``parts`` are HTML.
 
-    ``pages`` are the titles of the pages to link to, by file.
+    ``pages`` has the titles of the pages to link to, by file.
     """
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -54,15 +55,15 @@ def linked_card(file: str, title: str, question: str, found: str) -> str:
 
 
 def section(title: str, says: str, content: str) -> str:
-    """Return a card with a heading; ``content`` is HTML."""
+    """Return a card with a heading, a line of text (``says``), and ``content``, which is HTML."""
     return (
         f'<section><h2>{escape(title)}</h2><p class="faint">{_prose(says)}</p>{content}</section>'
     )
 
 
 def card(title: str, name: str, facts: Mapping[str, str], *, evidence: str, link: str) -> str:
-    """Return a card for one thing: its facts, a link to the page with more, and the SQL query of
-    its rows.
+    """Return a card for one incident: its facts, a link to the page with more details, and an SQL
+    query that returns its rows (``evidence``).
     """
     rows = "".join(
         f"<dt>{escape(key)}</dt><dd>{_prose(value)}</dd>" for key, value in facts.items() if value
@@ -86,7 +87,7 @@ def note(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escape a text; text between backticks becomes code."""
+    """Return a text as HTML. Text between backticks becomes code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
@@ -103,7 +104,7 @@ def tiles(figures: Mapping[str, object]) -> str:
 
 
 SHOWN: Final = 12
-"""The rows of a table that are visible without the script. A telephone shows three of them."""
+"""The number of rows of a table that are visible without the script. A telephone shows three."""
 
 
 def table(
@@ -114,12 +115,12 @@ def table(
     whole: str = "",
     links: Mapping[str, str] = _NONE,
 ) -> str:
-    """Return a table of dicts with the same keys. Numbers are aligned right. A telephone shows a
-    card for each row.
+    """Return a table as HTML. ``rows`` are dicts with the same keys. Without rows, return the text
+    ``empty``.
 
-    A script adds a search, sorting, and the rows after the first ones. If the table has fewer rows
-    than ``total``, its last line names ``whole``, the file with all rows. ``links`` has the page to
-    which the values of a column lead.
+    The page's script adds a search, sorting, and the rows after the first SHOWN. If there are fewer
+    rows than ``total``, the last line names ``whole``, the file with all rows. ``links`` maps
+    columns to the page to which their values link.
     """
     if not rows:
         return f'<p class="faint">{escape(empty)}</p>'
@@ -151,14 +152,14 @@ def _td(name: str, kind: str, value: object, links: Mapping[str, str]) -> str:
 
 
 def embedded(data: object, name: str = "") -> str:
-    """Return data for the page's script, as HTML."""
+    """Return data for the page's script, as a JSON element in HTML. ``name`` is its class."""
     text = json.dumps(data, separators=(",", ":"), default=str)
     text = text.replace("<", "\\u003c").replace("&", "\\u0026")
     return f'<script type="application/json" class="{name or "rows"}">{text}</script>'
 
 
 LONG_WORD: Final = 40
-"""The longest word that fits into a column. Longer words are broken."""
+"""The most characters of a word that fits into a column. Longer words are broken."""
 
 
 def _kind(name: str, values: Sequence[object]) -> str:

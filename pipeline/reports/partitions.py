@@ -24,7 +24,9 @@ _LINKS: Final = {"group": "groups.html"}
 
 
 def build(scope: Scope) -> Report:
-    """Compute one row for each committed offset at the end of the last day in ``scope``."""
+    """Return the report on partitions, with one row for each committed offset at the end of the
+    last day in ``scope``.
+    """
     found = _found(scope).cache()
     return Report(
         "partitions",
@@ -53,7 +55,9 @@ def _found(scope: Scope) -> DataFrame:
 
 
 def _stands(scope: Scope) -> DataFrame:
-    """Return the last row of each offset that still exists. The last day has a row for each."""
+    """Return the last row of each offset that exists at the end of the last day. This day has a row
+    for each of them.
+    """
     lag = scope.gold("lag_1m").where(F.col(DAY).isin(*scope.days[-1:]))
     values = ("minute_ms", "offset", "end_offset", "lag")
     last = lag.groupBy(*OFFSET_KEY, "name").agg(
@@ -63,10 +67,10 @@ def _stands(scope: Scope) -> DataFrame:
 
 
 def _behind_since(scope: Scope, stands: DataFrame) -> DataFrame:
-    """Return for each offset the time since which it is behind, as far as the samples show it.
+    """Return for each offset the time since which it is behind, as the samples of ends show it.
 
-    It is the first sample with a larger end, after the last sample in which the offset was the end.
-    The true moment is earlier by less than the time between two samples.
+    This is the time of the first sample with an end above the offset, after the last sample with an
+    end that is not above it. The true moment lies between these two samples.
     """
     samples = scope.silver("end_offsets").where(F.col("store") == DATA_STORE)
     samples = samples.select("topic", "partition", "ts_ms", F.col("offset").alias("end"))
@@ -103,7 +107,9 @@ def _exploded(numbers: str) -> Column:
 
 
 def _members(scope: Scope) -> DataFrame:
-    """Return the members at the end of the last day, by static name or member id."""
+    """Return the members at the end of the last day. ``owner`` is the instance id of a static
+    member, or the member id; ``name`` is the client.
+    """
     sessions = scope.silver("member_sessions").where(F.col(DAY).isin(*scope.days[-1:]))
     name = F.concat("client_id", F.lit(" ("), "client_host", F.lit(")"))
     there = sessions.where("ended_ms is null").select(

@@ -26,7 +26,7 @@ from groupkeeper.pipeline.tables.lake import DAY
 TITLE = "Rebalances"
 
 OTHER: Final = "other"
-"""The text for a cause that this version does not know."""
+"""The key for causes and ends that this version does not know."""
 
 CAUSES: Final = {
     "join": "a member joined",
@@ -56,11 +56,11 @@ ENDS: Final = {
 
 
 MAX_BARS: Final = 60
-"""Bars in a chart; more would be too thin to point at."""
+"""The most bars in a chart. More bars would be too thin to point at."""
 
 
 def build(scope: Scope) -> Report:
-    """Compute the report on rebalances of the groups and days in ``scope``."""
+    """Return the report on rebalances of the groups and days in ``scope``."""
     found = with_text_day(_each_once(scope.gold("rebalances").drop("moves"))).cache()
     churn = _churn(scope)
     ((count, first, last, in_all_ms, longest_ms, moved),) = found.agg(
@@ -154,8 +154,8 @@ def _chart(found: DataFrame, edges: list[int]) -> str:
 def _each_once(rows: DataFrame) -> DataFrame:
     """Return every rebalance once, with its first known moment ``begun_ms``.
 
-    A rebalance over midnight is in the tables of both days. The row of the last day is returned,
-    with the partitions of both.
+    A rebalance over midnight has a row on both days. The row of the last day is returned, with the
+    sums of ``assigned`` and ``moved`` of both days.
     """
     begun_ms = F.coalesce("started_ms", "completed_ms", "assigned_ms")
     rows = rows.withColumn("begun_ms", begun_ms)
@@ -183,8 +183,9 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _churn(scope: Scope) -> tuple[Rows, int]:
-    """Count joins and ends by group, and compute the median stay. A session has a row on every day
-    that it extends into."""
+    """Return the rows of the table about churn, and the number of all groups. A row has the joins
+    and ends of a group's sessions, and the median length of a session.
+    """
     sessions = scope.silver("member_sessions")
     names = scope.gold("group_daily").select("dt", "store", "group", "name")
     rows = sessions.join(names, ["dt", "store", "group"])

@@ -1,4 +1,5 @@
-"""The common parts of the reports: their days, the names of groups, the files they write.
+"""The common parts of the reports: the tables, groups and days that a report covers, and the files
+that it writes.
 
 A report is one HTML file for people, and its rows as Parquet, CSV and JSON for programs.
 """
@@ -35,16 +36,16 @@ CHART_POINTS: Final = 240
 """The most moments in a chart. In a chart of a longer time, the moments are farther apart."""
 
 MAX_ROWS: Final = 500
-"""Rows that a page lists. The files next to the page have all rows."""
+"""The most rows that a page lists. The files next to the page have all rows."""
 
 MAX_WARNINGS: Final = 5
-"""A page names at most so many days with missing events."""
+"""The most days with missing events that a page names."""
 
 UNDER_WAY: Final = (
     "`groupkeeper pipeline run` began to compute this and has not finished; if none is at work, it "
     "was interrupted, and is to be run again"
 )
-"""The ``missing`` text before 0.2.0.dev5 for a day that a run had not finished."""
+"""The ``missing`` text of a day that a run has not finished, in tables from before 0.2.0.dev5."""
 
 _NO_PAGES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -99,7 +100,9 @@ class Scope:
         return rows.where(F.col("group") == self.group)
 
     def carried_events(self) -> DataFrame:
-        """Return the events that still matter after the last day of the report."""
+        """Return the events that are carried from the last day of the report to the next day. They
+        have the current members and assignments.
+        """
         last = self.days[-1:]
         return read_valid(
             self.spark, self.lake, self._pointer, "_carried/events", CARRIED_EVENTS_SCHEMA, last
@@ -107,7 +110,8 @@ class Scope:
 
     @cached_property
     def sampled_ms(self) -> int | None:
-        """When the true ends of partitions were last sampled. None if they never were."""
+        """When the true ends of partitions were last sampled in these days (ms). None if they were
+        not."""
         samples = self.silver("end_offsets").where(F.col("store") == DATA_STORE)
         ((last,),) = samples.agg(F.max("ts_ms")).collect()
         return None if last is None else int(last)
@@ -122,9 +126,7 @@ class Scope:
 
     @cached_property
     def _pointer(self) -> Pointer:
-        """Return the pointer that the first call read. So a whole report uses one version of the
-        tables.
-        """
+        """Read the pointer at the first use. So a whole report uses one version of the tables."""
         return read_pointer(self.spark, self.lake)
 
     @property
@@ -134,8 +136,8 @@ class Scope:
 
     @cached_property
     def _put_backs(self) -> list[str]:
-        """Return lines for people: when an older copy replaced a store. Only the last such moments
-        are included.
+        """Return a line for each replacement of a store by an older copy, but at most the last
+        MAX_WARNINGS.
         """
         put_backs = read_coverage(self.spark, self.lake).put_backs()
         return [f"{text[:1].upper()}{text[1:]}." for text in map(str, put_backs[-MAX_WARNINGS:])]
@@ -157,14 +159,14 @@ class Scope:
 
     @property
     def quiet(self) -> dict[date, date]:
-        """Days that are followed by days without events, each with the next day that has events.
+        """Maps each day that is followed by days without events to the next day with events.
 
-        No events are missing between the two days, so nothing changed there.
+        No events are missing between these two days, so no offset changed between them.
         """
         return {day: then for day, then in pairwise(self._notes) if then - day > timedelta(days=1)}
 
     def require_tables(self) -> None:
-        """Raise NoTables if the pipeline never wrote to this folder. The path may be wrong."""
+        """Raise NoTables if the pipeline never wrote to this folder."""
         if not self._notes:
             raise NoTables(
                 f"there are no tables in {self.lake.root}: is that the --out of `groupkeeper "
@@ -174,8 +176,8 @@ class Scope:
     def warnings(self) -> list[str]:
         """Return the warnings for the head of the report.
 
-        They name the days that are left out or lack events, with the reasons, and the stores that
-        an older copy replaced. If there are many such days, only the last ones are named.
+        They name the days that are left out, the days with missing events, and the stores that an
+        older copy replaced. If there are more than MAX_WARNINGS such days, only the last are named.
         """
         waiting = [day for day, note in self._notes.items() if _is_waiting(note)]
         lines = [
@@ -198,8 +200,8 @@ class Scope:
         return f"{groups}, {_from_to(self.days)}" if self.days else groups
 
     def why_nothing(self, otherwise: str) -> str:
-        """Return the reason why a report is empty. ``otherwise`` is the text if there was simply
-        nothing to report.
+        """Return the reason why a report is empty: no day is published, or the group does not
+        exist. If neither is the reason, return ``otherwise``.
         """
         published = self._published_days
         if not published:
@@ -226,7 +228,7 @@ _ABOUT: Final = {
     HELD_BACK: "is not in this report:",
     STALE: "is shown as it was published earlier, and is not up to date:",
 }
-"""The text of a warning about a day with missing events, by the state of the day."""
+"""The text of a warning between the day and the missing events, by the state of the day."""
 
 
 def _is_waiting(note: DayNote) -> bool:
@@ -247,7 +249,7 @@ class Report:
     parts: Sequence[str]
     """The parts of the page, as HTML; empty if there is nothing to report."""
     rows: DataFrame | Rows
-    """The rows of the files for programs. If they are a frame, the driver reads them in parts."""
+    """The rows of the files for programs. Rows of a Spark frame are read in parts."""
     schema: pa.Schema
     """The schema of the rows."""
     says_nothing: str
@@ -279,9 +281,9 @@ def head_line(scope: Scope) -> str:
 
 
 def lag_note(sampled_ms: int | None) -> str:
-    """Return the first line of a page with lag. It says which end of a partition counts.
+    """Return the first line of a page with lag. It says from which end the lag is measured.
 
-    ``sampled_ms`` is when the true ends were last sampled.
+    ``sampled_ms`` is the time when the true ends were last sampled; None if they never were.
     """
     if sampled_ms is None:
         return page.note(
@@ -296,7 +298,7 @@ def lag_note(sampled_ms: int | None) -> str:
 
 
 def with_text_day(rows: DataFrame) -> DataFrame:
-    """Convert the column of the day to text, as all formats of files have it."""
+    """Convert the column of the day to text, so that the day is the same text in all files."""
     return rows.withColumn(DAY, F.col(DAY).cast("string"))
 
 
@@ -306,7 +308,7 @@ def collect(rows: DataFrame) -> Rows:
 
 
 def top_rows(rows: DataFrame, *order: Column | str) -> tuple[Rows, int]:
-    """Return the first rows in an order, as many as a page lists, and the number of all rows."""
+    """Return the first MAX_ROWS rows in an order, and the number of all rows."""
     counted = rows.count()
     return collect(rows.orderBy(*order).limit(MAX_ROWS)), counted
 

@@ -1,4 +1,6 @@
-"""Writes the rows of a report as Parquet, CSV and JSON, part by part, because there may be many."""
+"""Writes the rows of a report as Parquet, CSV and JSON. There may be many, so they are written in
+parts.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ from pyspark.sql import DataFrame
 Rows = list[dict[str, Any]]
 
 PART_ROWS: Final = 10_000
-"""Rows that the driver holds at a time, about 10 MB."""
+"""The most rows that this process holds at a time, about 10 MB."""
 
 
 def write_rows(rows: DataFrame | Rows, schema: pa.Schema, path: Path) -> int:
-    """Write ``path`` with the endings ``.parquet``, ``.csv`` and ``.json``; return the number of
-    rows.
+    """Write three files: ``path`` with the endings ``.parquet``, ``.csv`` and ``.json``. Return the
+    number of rows.
     """
     names = schema.names
     count = 0

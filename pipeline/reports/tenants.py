@@ -1,4 +1,7 @@
-"""The report on tenants: the cost that each principal and client id causes for the coordinator."""
+"""The report on tenants: how much load each principal and client id causes for the coordinator.
+
+A tenant is a pair of a principal and a client id.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from groupkeeper.pipeline.tables.lake import DAY
 TITLE: Final = "Tenants"
 
 FIXED_BYTES: Final = 32
-"""The bytes of a committed partition besides its names: its number, offset, leader epoch, times."""
+"""The bytes that a committed offset counts for, besides the group, the topic and the metadata: for
+the partition, the offset, the leader epoch and the times.
+"""
 
 _TENANT: Final = ("principal", "client_id")
 _COUNTS: Final = (
@@ -31,7 +36,7 @@ _COUNTS: Final = (
 
 
 def build(scope: Scope) -> Report:
-    """Compute the cost of each tenant on each day in ``scope``."""
+    """Return the report on tenants. Its files have one row for each tenant and day in ``scope``."""
     found = with_text_day(_by_day(scope)).cache()
     sums = found.groupBy(*_TENANT).agg(*(F.sum(name).alias(name) for name in _COUNTS))
     rows, total = top_rows(sums, F.desc("commits"), F.desc("rebalance_ms"), *_TENANT)
@@ -72,7 +77,7 @@ def _by_day(scope: Scope) -> DataFrame:
 
 
 def _rebalances(scope: Scope, sessions: DataFrame) -> DataFrame:
-    """Return the rebalances that each tenant caused, and the time that they took."""
+    """Return the number and the duration (ms) of the rebalances that each tenant caused, by day."""
     of_member = ("store", "group", "member_id")
     principals = sessions.groupBy(*of_member).agg(F.max("principal").alias("principal"))
     begun = F.to_date(F.timestamp_millis("started_ms")) == F.col(DAY)

@@ -1,1 +1,1 @@
-"""Spark: its JVM, its session, and its errors."""
+"""Starts Spark's JVM, makes the Spark session of a job, and describes errors of Spark."""

@@ -1,7 +1,8 @@
-"""An archive of the classes that Spark's JVM has loaded. The next JVM maps it into memory.
+"""An archive of the Java classes that Spark's JVM has loaded (class data sharing, CDS).
 
-Without an archive, each JVM reads ten thousand classes from 300 jars, parses them and verifies
-them. This takes a third of the time of a run over a few events.
+The next JVM maps the archive into memory. Without an archive, each JVM reads ten thousand classes
+from 300 jars, parses them and verifies them. This takes a third of the time of a run over a few
+events.
 """
 
 from __future__ import annotations
@@ -22,42 +23,44 @@ _LONGEST_S: Final = 300
 """How long to wait for a JVM that writes its archive."""
 _LEFT_BEHIND_S: Final = 3600
 _UNUSED_S: Final = 30 * 86_400
-"""An archive that no JVM has used for so long is of a Java or a Spark that is gone."""
+"""An archive that no JVM has used for this time is deleted. It is probably of a version of Java or
+Spark that is no longer installed."""
 
 STARTS_BEFORE: Final = 5
-"""JVMs that start before one writes an archive that nobody asked for. Writing costs as much as five
-starts save, so it pays on a machine whose scheduler starts one every few minutes. It does not pay
-in a container that is used once."""
+"""The number of JVMs that start without an archive before a JVM writes one, if the user did not ask
+for an archive. To write it costs as much time as five starts save. This pays on a machine that
+starts a JVM every few minutes, but not in a container that is used once."""
 _ARCHIVE_BYTES: Final = 1024**3
-"""The free space of the disk before such an archive is written. It takes 200 MB."""
+"""The free space that the disk must have before such an archive is written. It takes 200 MB."""
 
 # a class that no archive can hold is no news, and an archive that does not fit is not used
 _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 class ClassArchive:
-    """The archive in a folder, for this version of Java and these jars.
+    """The archive in a folder for the installed Java and Spark.
 
-    The JVM checks the archive itself: it runs without one that does not fit to it.
+    The JVM checks whether the archive matches its version and its jars. If not, it ignores the
+    archive.
     """
 
     def __init__(self, folder: Path, starts_before: int = 0) -> None:
-        """``starts_before`` is how many JVMs start before one writes the archive. Raises OSError if
-        the folder cannot be made."""
+        """``starts_before`` is the number of JVMs that start without an archive before a JVM writes
+        it. Raises OSError if the folder cannot be created."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = folder.resolve()
         self.file = folder / f"spark-{_fingerprint()}.jsa"
         self._new = folder / f"{self.file.name}.{os.getpid()}.new"
         self._starts = self.file.with_suffix(".starts")
-        """As many bytes as JVMs started without an archive."""
+        """A file with one byte for each JVM that started without an archive."""
         self.is_missing = not self.file.exists()
         starts = self._starts.stat().st_size if self._starts.exists() else 0
         self.is_written = self.is_missing and starts >= starts_before
-        """This JVM writes the archive at its end."""
+        """True if the JVM of this process writes the archive at its end."""
 
     def jvm_options(self) -> str:
-        """Return the options of a JVM that uses the archive, or writes it. Count the JVM if it does
-        neither.
+        """Return the options with which a JVM uses the archive or writes it. If it will do neither,
+        return "", and count this start.
         """
         if self.is_written:
             with suppress(OSError):
@@ -72,9 +75,9 @@ class ClassArchive:
         return f'"-XX:SharedArchiveFile={self.file}" {_QUIET}'
 
     def keep(self, jvm: subprocess.Popen[bytes]) -> None:
-        """End the JVM, which then writes the archive. Wait for this, and rename the file.
+        """End the JVM, wait until it has written the archive, and rename the file.
 
-        The file gets its name when it is complete, so no other JVM reads a part of it.
+        The file gets its name when it is complete, so no other JVM reads an incomplete archive.
         """
         assert jvm.stdin is not None
         jvm.stdin.close()  # at its end Spark's JVM ends
@@ -87,7 +90,7 @@ class ClassArchive:
         self._remove_left_behind()
 
     def _remove_left_behind(self) -> None:
-        """Remove what a killed run has written, and what no JVM uses any more."""
+        """Delete unfinished archives of killed runs, and archives that no JVM uses any more."""
         now = time.time()
         for pattern, age_s in (("spark-*.new", _LEFT_BEHIND_S), ("spark-*", _UNUSED_S)):
             for path in self.file.parent.glob(pattern):
@@ -96,9 +99,11 @@ class ClassArchive:
 
 
 def usual_archive() -> ClassArchive | None:
-    """Return the archive in the user's own cache folder, or None if none can be there.
+    """Return the archive in the cache folder of the user.
 
-    A JVM runs the code in its archive, so nobody else may write into the folder.
+    Return None if the folder cannot be used, if the disk is nearly full, or if Java cannot write
+    archives. Return None as well if others may write to the folder, because a JVM runs the code in
+    its archive.
     """
     try:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -114,7 +119,9 @@ def usual_archive() -> ClassArchive | None:
 
 
 def end_spark(archive: ClassArchive) -> None:
-    """If its JVM writes the archive, stop Spark, and keep the classes that the JVM has loaded."""
+    """Stop Spark and wait for the archive, if the JVM is the one that writes it. Otherwise do
+    nothing.
+    """
     spark = SparkContext._active_spark_context
     gateway: Any = SparkContext._gateway
     if spark is None or gateway is None or gateway.proc is None or not archive.is_written:

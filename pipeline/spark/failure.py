@@ -1,4 +1,4 @@
-"""Describe each failure of Spark in one line, because Spark's own message is a page long (pure)."""
+"""Describes failures of Spark in one line, because Spark's own messages are a page long (pure)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _NOTHING_NEW: Final = re.compile(r"WARN|WARNING|^Using Spark's default|^\s+at |^
 
 
 def damaged_file(error: BaseException) -> str | None:
-    """Return the path of the file that could not be read, if that was the cause of the failure."""
+    """Return the path of the file that Spark could not read. Return None if the error has another
+    cause.
+    """
     found = _FILE.search(f"{error}\n")
     return None if found is None else found[1]
 
 
 def why(error: BaseException) -> str:
-    """Return the cause of one of ``SPARK_ERRORS``, and the remedy if there is one."""
+    """Return one line with the cause of an error of Spark, and the remedy if one is known."""
     text = f"{error}\n"
     if damaged := _FILE.search(text):
         return (

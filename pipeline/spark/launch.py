@@ -30,8 +30,8 @@ class SparkNotStarted(Exception):
 def start(make: Callable[[], Started], *, passes_on: bool) -> Started:
     """Call ``make``, which starts Spark's JVM. Raises SparkNotStarted if the JVM ended at once.
 
-    Output of the JVM during the start is dropped, unless ``passes_on`` is True. Later output is
-    written to standard error.
+    The output of the JVM until ``make`` returns is dropped or, with ``passes_on``, written to
+    standard error. Later output is always written to standard error.
     """
     if SparkContext._gateway is not None:
         return make()
@@ -48,8 +48,8 @@ def start(make: Callable[[], Started], *, passes_on: bool) -> Started:
 
 
 class _Said:
-    """A pipe for the output of new processes. Their output is first kept, and later written to
-    standard error.
+    """A pipe for the standard error of new processes. Their output is kept until ``pass_on`` is
+    called, and written to standard error from then on.
     """
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class _Said:
 
     @contextmanager
     def in_place_of_stderr(self) -> Iterator[None]:
-        """Make the pipe the standard error of all processes that start inside the block. They keep
-        it until they end.
+        """Make the pipe the standard error of all processes that start inside the block, until they
+        end.
         """
         sys.stderr.flush()
         before = os.dup(STDERR)
@@ -78,7 +78,7 @@ class _Said:
             os.close(before)
 
     def all(self) -> str:
-        """Return the whole output, after the last writer has ended."""
+        """Wait until all processes that write to the pipe have ended, and return their output."""
         self._reader.join()
         return b"".join(self._kept).decode(errors="replace")
 
@@ -104,7 +104,9 @@ class _Said:
                     self._pipe.close()
 
     def _take(self) -> bool:
-        """Read the present output, under the lock. Return True if more may come."""
+        """Read the output that is there now. Return False if all writers have ended. The caller
+        must hold the lock.
+        """
         while text := self._pipe.read(65_536):
             if self._passes_on:
                 os.write(STDERR, text)

@@ -1,4 +1,4 @@
-"""The Spark session of all jobs. Its settings are the same in a shell, in a test and under a
+"""Makes the Spark session of every job. The settings are the same in a shell, in a test and under a
 scheduler.
 """
 
@@ -18,7 +18,7 @@ from groupkeeper.pipeline.spark.launch import start
 from groupkeeper.pipeline.spark.user_settings import user_settings
 
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
-"""The errors of a failing job: Spark's own, and Java's for which Spark has none."""
+"""The errors of a failing job: PySpark's own, and errors of Java that PySpark does not convert."""
 
 DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"
@@ -26,8 +26,8 @@ DEFAULT_DRIVER_MEMORY: Final = "2g"
 (docs/operate/pipeline.md)."""
 
 SMALL_BYTES: Final = 8 * 1024 * 1024
-"""An input below this size is small: compiling code would cost more time than the compiled code
-saves (docs/operate/pipeline.md#memory-and-size)."""
+"""An input below this size is small. To compile the code of its queries would cost more time than
+the compiled code saves (docs/operate/pipeline.md#memory-and-size)."""
 
 SMALL: Final = "spark.groupkeeper.small"
 """The setting of a session for small data. Its tables have one partition, and this process writes
@@ -87,13 +87,15 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     archive: ClassArchive | None = None,
 ) -> SparkSession:
-    """Return the session, and create it if there is none.
+    """Return the Spark session. If there is none, create it.
 
-    Without ``master``, ``spark-submit`` chooses it. If there is no ``spark-submit``, all cores of
-    this machine are used. ``driver_memory`` is used only if this call starts the JVM.
-    ``input_bytes`` is the size of the input, if it is known. ``settings`` are settings of Spark.
-    They override ours, and so do those of ``spark-submit`` and of ``spark-defaults.conf``.
-    ``archive`` has the classes of a JVM on this machine.
+    - ``master``: if it is None, the master of ``spark-submit`` is used. Without ``spark-submit``,
+      all cores of this machine are used.
+    - ``driver_memory``: is used only if this call starts the JVM.
+    - ``input_bytes``: the size of the input, if it is known. A small input gets other settings.
+    - ``settings``: settings of Spark, which override ours. The settings of ``spark-submit`` and of
+      ``spark-defaults.conf`` override ours too.
+    - ``archive``: the archive of Java classes. It is used only if Spark runs on this machine.
 
     Raises SparkNotStarted if there is no Java, or the JVM cannot start.
     """
@@ -137,11 +139,13 @@ _LOOKED_UP: Final = (
     *("functions", "PythonUtils", "PythonSQLUtils", "PythonRDD", "SerDeUtil"),
     *("java", "org", "py4j", "org.apache.hadoop.fs.Path"),
 )
-"""Names that PySpark and we look up in the JVM many times for each query."""
+"""The names that PySpark and the pipeline look up in the JVM many times for each query."""
 
 
 def _keep_classes(jvm: Any) -> None:
-    """Keep classes that are looked up by name, because each look-up searches all jars of Spark."""
+    """Cache the classes of ``_LOOKED_UP`` in ``jvm``, because each look-up by name searches all
+    jars of Spark.
+    """
     for name in _LOOKED_UP:
         setattr(jvm, name, getattr(jvm, name))
     setattr(jvm, _FUNCTIONS, jvm.functions)
@@ -151,7 +155,9 @@ def _keep_classes(jvm: Any) -> None:
 
 
 def our_settings(*, is_here: bool, is_small: bool) -> dict[str, str]:
-    """Return our settings of Spark. A setting of the user overrides the same one of ours."""
+    """Return the settings of Spark that the pipeline chooses. The caller lets the user's settings
+    override them.
+    """
     chosen = {**_SETTINGS, **(_SMALL if is_small else _LARGE)}
     if is_here:
         chosen |= _LOCAL

@@ -1,4 +1,4 @@
-"""The user's own settings of Spark. Our settings must not override them."""
+"""Reads the settings of Spark that the user has chosen. Our settings must not override them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ _OPTIONS = {
     "--driver-memory": "spark.driver.memory",
     "--driver-java-options": "spark.driver.extraJavaOptions",
 }
-"""The options of ``spark-submit`` that stand for settings of which we have our own."""
+"""Options of ``spark-submit`` that set something for which the pipeline has a setting of its own.
+"""
 
 
 def _arguments(text: str) -> Iterator[tuple[str, str]]:
-    """Return the settings among the arguments of ``spark-submit``."""
+    """Yield the name and the value of each setting in the arguments of ``spark-submit``."""
     words = iter(shlex.split(text))
     for word in words:
         option, has_value, value = word.partition("=")

@@ -1,1 +1,3 @@
-"""Incidents: what an operator should look at, found in the tables by rules."""
+"""Finds incidents in the tables by rules, and reports them. An incident is a problem that an
+operator should look at.
+"""

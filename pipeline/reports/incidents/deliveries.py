@@ -18,7 +18,7 @@ ENDED: Final = "ended"
 
 @dataclass(frozen=True)
 class Told:
-    """The incidents that the webhook has accepted. A file keeps them between runs."""
+    """The open incidents that the webhook has accepted. A file keeps them between runs."""
 
     as_of_ms: int | None = None
     """The end of the tables at the last post; None if nothing was ever posted."""
@@ -29,17 +29,17 @@ class Told:
 
     @classmethod
     def of_json(cls, kept: dict[str, Any]) -> Told:
-        """Raises ValueError for a format that this version does not know."""
+        """Parse the content of the file. Raises ValueError if its format is not known."""
         if kept.get("format") != 1:
             raise ValueError(f"format {kept.get('format')} is not known")
         return cls(kept["as_of_ms"], kept["open"])
 
 
 def news(told: Told, found: FoundIncidents) -> list[Incident]:
-    """Return the incidents to post, each with ``event``: ``began`` or ``ended``.
+    """Return the incidents to post, each with the field ``event``: ``began`` or ``ended``.
 
-    An incident that began and ended between two runs is posted once, as ended. The first time, only
-    open incidents are posted.
+    An incident that began and ended between two posts is posted once, as ended. The first post has
+    only open incidents.
     """
     before = {each["id"]: each for each in told.open}
     now = {each["id"]: each for each in found.open}
@@ -61,7 +61,5 @@ def _is_new(incident: Incident, told: Told, before: dict[str, Incident]) -> bool
 
 
 def after(found: FoundIncidents) -> Told:
-    """Return the incidents that the webhook knows after it has accepted the messages about
-    ``found``.
-    """
+    """Return what to keep after the webhook has accepted the messages about ``found``."""
     return Told(found.as_of_ms, found.open)

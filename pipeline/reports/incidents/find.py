@@ -1,5 +1,5 @@
-"""Finds the incidents in the tables, with everything that an operator needs to know about each
-one.
+"""Finds the incidents in the tables. Each incident has what an operator needs to know: its time,
+its amount, the clients, and what to do.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from groupkeeper.pipeline.reports.report import Scope, collect
 from groupkeeper.pipeline.tables.gold import MINUTE_MS
 
 MAX_INCIDENTS: Final = 10_000
-"""A search returns at most so many incidents, about 10 MB of JSON. The most severe and the newest
-are kept."""
+"""The most incidents that a search returns, about 10 MB of JSON. Open, severe and new incidents are
+preferred, in this order."""
 
 MAX_NAMED: Final = 4
-"""Clients and details that an incident names; all are counted."""
+"""The most clients, and the most details, that an incident names."""
 
 _BY_NAME: Final = {rule.name: rule for rule in RULES}
 _NO_END_MS: Final = 2**62
@@ -36,7 +36,7 @@ class FoundIncidents:
     as_of_ms: int | None
     """The end of the tables; None if they have no rows."""
     incidents: list[dict[str, Any]]
-    """Open ones first, then by severity, then the newest."""
+    """Open incidents are first, then the most severe, then the newest."""
     left_out: int = 0
     """The number of incidents beyond ``MAX_INCIDENTS``."""
     sampled_ms: int | None = None
@@ -49,7 +49,7 @@ class FoundIncidents:
 
 
 def find(scope: Scope) -> FoundIncidents:
-    """Apply every rule to the days of ``scope``."""
+    """Return the incidents that the rules find in the days of ``scope``."""
     as_of_ms = _as_of_ms(scope)
     if as_of_ms is None:
         return FoundIncidents(None, [])
@@ -83,8 +83,8 @@ def _as_of_ms(scope: Scope) -> int | None:
 
 
 def _of_rule(rule: Rule, facts: Facts) -> DataFrame:
-    """Join the findings of a rule that are close in time, and drop incidents that do not reach the
-    rule's bounds.
+    """Return the incidents of a rule. Findings about the same subject that are close in time are
+    one incident. Incidents that do not reach the bounds of the rule are left out.
     """
     quiet_ms = MINUTE_MS if rule.is_lasting else facts.bounds.quiet_minutes * MINUTE_MS
     key = (*GROUP, "subject")
@@ -134,7 +134,7 @@ def _reaches(rule: Rule, facts: Facts) -> Column:
 
 
 def _described(row: dict[str, Any], as_of_ms: int) -> dict[str, Any]:
-    """Return the fields of an incident that reports and webhooks get."""
+    """Return an incident with the fields for reports and webhooks."""
     rule = _BY_NAME[row["rule"]]
     is_open = row["ended_ms"] is None
     return {
@@ -162,8 +162,8 @@ def _described(row: dict[str, Any], as_of_ms: int) -> dict[str, Any]:
 
 
 def incident_id(rule: str, store: str, group: str, subject: str) -> str:
-    """Return the identity of an incident. If the same problem comes back later, its incident has
-    the same identity.
+    """Return the id of an incident. If the same problem comes back later, the new incident has the
+    same id.
     """
     text = "\0".join((rule, store, group, subject))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -176,7 +176,9 @@ def _listed(values: Iterable[str], count: int) -> str:
 
 
 def evidence(rule: Rule, row: dict[str, Any], as_of_ms: int) -> str:
-    """Return the SQL query of the rows that show an incident (``views/duckdb.sql``)."""
+    """Return an SQL query for the rows that show an incident. It needs the views in
+    ``views/duckdb.sql``.
+    """
     last_ms = as_of_ms if row["ended_ms"] is None else row["last_ms"]
     tests = [f'"group" = {_quoted(row["group"])}']
     if rule.subject:
@@ -192,8 +194,8 @@ def _quoted(text: str) -> str:
 
 
 def _members(facts: Facts, incidents: Iterable[dict[str, Any]]) -> dict[tuple[str, str], str]:
-    """Return the members that the groups had on the last day, for groups whose incidents name no
-    member.
+    """Return a text about the members at the end of the last day, by store and group. Only groups
+    with an incident that names no client are included.
     """
     groups = sorted({each["group"] for each in incidents if not each["who"]})
     if not groups:

@@ -1,7 +1,7 @@
-"""Findings: the times in which something was wrong. There is one query of the tables for each rule.
+"""The queries of the rules. Each query finds the times at which something was wrong: its findings.
 
-A finding has its group, its subject (a topic or a client), its time and an amount. ``find`` joins
-the findings of one subject that are close in time.
+A finding has a group, a subject (a topic or a client), a time and an amount. ``find`` makes one
+incident of the findings about a subject that are close in time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Facts:
     scope: Scope
     bounds: IncidentBounds
     as_of_ms: int
-    """The end of the tables. An incident that lasts until then is open."""
+    """The time of the newest row of the tables. An incident that lasts until this time is open."""
 
     def bound(self, name: str, group: str = "group") -> Column:
-        """Return the bound with this name, for each row. It depends on the group, in the column
-        ``group``.
+        """Return a column with the value of a bound for the group of each row. ``group`` is the
+        column with the group.
         """
         value = F.lit(getattr(self.bounds, name))
         for pattern, other in reversed(self.bounds.exceptions(name)):
@@ -106,7 +106,7 @@ def stalled(facts: Facts) -> DataFrame:
 
 
 def _committers(facts: Facts) -> DataFrame:
-    """Return the client that last committed each offset."""
+    """Return for each partition and offset the client that last committed this offset."""
     commits = facts.scope.silver("commit_deltas")
     return commits.groupBy("store", "group", "topic", "partition", "offset").agg(
         F.max_by(_client(), "ts_ms").alias("who")
@@ -118,8 +118,8 @@ def _client() -> Column:
 
 
 def storms(facts: Facts) -> DataFrame:
-    """Find the rebalances of each group that are part of a storm: at least ``storm_rebalances``
-    within ``storm_minutes``.
+    """Find the rebalances that are part of a storm: at least ``storm_rebalances`` of a group within
+    ``storm_minutes``.
     """
     most = facts.bounds.storm_rebalances
     begun_ms = F.coalesce("started_ms", "completed_ms", "assigned_ms")
@@ -149,8 +149,8 @@ def storms(facts: Facts) -> DataFrame:
 
 
 def rewound(facts: Facts) -> DataFrame:
-    """Find moves of an offset back, by members and by others. Restores do not count, because an
-    operator repairs with them.
+    """Find commits that move an offset back, by members and by others. Restores do not count,
+    because an operator uses them for repairs.
     """
     rows = acts(facts.scope).where("messages_back > 0 AND action IN ('rewind', 'reset')")
     return finding(
@@ -173,7 +173,9 @@ def rewound(facts: Facts) -> DataFrame:
 
 
 def skipped(facts: Facts) -> DataFrame:
-    """Find moves of an offset forward over messages that nobody consumed."""
+    """Find commits that move an offset forward over messages that the group did not consume.
+    Restores do not count.
+    """
     rows = facts.scope.named(facts.scope.silver("commit_deltas")).where("is_skip")
     rows = rows.where(F.col("cause") != "restore")
     cause = F.when(F.col("cause") == "member", F.lit("a member")).otherwise(
@@ -191,7 +193,7 @@ def skipped(facts: Facts) -> DataFrame:
 
 
 def refused(facts: Facts) -> DataFrame:
-    """Find refused commits, by member."""
+    """Find refused commits. The subject is the client."""
     rows = facts.scope.gold("audit").where("action = 'rejected'")
     return finding(
         rows,

@@ -1,4 +1,6 @@
-"""The page of incidents: the open ones first, each with its evidence and what to do."""
+"""The report on incidents. Open incidents are first, with an SQL query for their rows, and with
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ SCHEMA: Final = pa.schema(
     [(name, pa.string()) for name in (*_TEXT, *_MORE_TEXT)]
     + [(name, pa.int64()) for name in _NUMBERS]
 )
-"""The columns of the files for programs."""
+"""The columns of the Parquet, CSV and JSON files."""
 
 
 _LINKS: Final = {"group": "groups.html"}
@@ -110,8 +112,8 @@ def _cards(incidents: Rows, empty: str) -> str:
 
 
 MAX_CARDS: Final = 5
-"""The number of open incidents that get a card with every detail. The others are rows of a table,
-because a card fills half a telephone's screen."""
+"""The most open incidents with a card that shows all details. Further incidents are rows of a
+table, because a card fills half of a telephone's screen."""
 
 
 def _shown(each: dict[str, Any]) -> dict[str, Any]:

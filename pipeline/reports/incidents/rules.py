@@ -1,4 +1,4 @@
-"""The rules: what counts as an incident, and what to do about it."""
+"""The rules that define what counts as an incident, and what to do about it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from groupkeeper.pipeline.reports.incidents.findings import (
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
 SEVERITIES: Final = (CRITICAL, WARNING)
-"""The severities, the worst first."""
+"""The severities. The most severe is first."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A kind of incident."""
+    """A kind of incident: how to find its incidents, and how to describe them."""
 
     name: str
     severity: str
@@ -36,25 +36,26 @@ class Rule:
     unit: str
     """The unit of the amount."""
     view: str
-    """The table with the evidence, as SQL knows it."""
+    """The SQL view with the rows that show an incident."""
     at: str
-    """The column of that table with the time."""
+    """The column of ``view`` with the time (ms)."""
     subject: str
-    """The column of that table with the subject; empty if the group is the subject."""
+    """The SQL expression for the subject in ``view``; empty if the group is the subject."""
     more: str
-    """One more SQL condition for the evidence; may be empty."""
+    """One more SQL condition for the rows of ``view``; may be empty."""
     page: str
     """The report with more details."""
     what_to_do: str
     adds_up: bool = True
     """True if an incident's amount is the sum of its findings, False if it is the largest."""
     is_lasting: bool = False
-    """True if a finding lasts for some time. Its incident ends with it. False if it happens at one
-    moment. Its incident then stays open for ``quiet_minutes``."""
+    """True if a finding lasts for some time: an incident ends with its last finding. False if a
+    finding happens at one moment: an incident stays open for ``quiet_minutes`` after its last
+    finding."""
     least: str = ""
-    """The name of the bound that the amount must reach."""
+    """The name of the bound that the amount of an incident must reach; "" if there is none."""
     least_minutes: str = ""
-    """The name of the bound that the length must reach."""
+    """The name of the bound that the length of an incident must reach; "" if there is none."""
 
 
 RULES: Final[tuple[Rule, ...]] = (

@@ -1,4 +1,4 @@
-"""Open incidents as a file for the textfile collector of Prometheus' node exporter."""
+"""Writes the open incidents to a file for the textfile collector of Prometheus' node exporter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from groupkeeper.pipeline.reports.incidents.find import FoundIncidents
 from groupkeeper.pipeline.reports.incidents.rules import RULES
 
 MAX_SERIES: Final = 1000
-"""At most so many incidents have a time series of their own. ``groupkeeper_incidents_open`` counts
-all."""
+"""The most incidents with a time series of their own. ``groupkeeper_incidents_open`` counts all
+open incidents."""
 
 
 def textfile(found: FoundIncidents) -> str:
-    """Return the metrics. A rule without open incidents has the value 0."""
+    """Return the content of the file. The count of a rule without open incidents is 0."""
     counted = Counter(each["rule"] for each in found.open)
     lines = [
         "# HELP groupkeeper_incidents_open Open incidents, by rule.",
@@ -53,7 +53,7 @@ def _escaped(value: str) -> str:
 
 
 def write_textfile(found: FoundIncidents, path: Path) -> None:
-    """Replace the file at one moment, so that the collector never reads a part of it."""
+    """Write or replace the file atomically, so that the collector never reads a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.new")  # the collector reads only *.prom
     beside.write_text(textfile(found))

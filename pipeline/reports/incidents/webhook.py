@@ -1,4 +1,6 @@
-"""Posts incidents to a webhook: signed, retried, and each of them only once."""
+"""Posts incidents to a webhook. Requests are signed and retried. An incident that the webhook has
+accepted is not posted again.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +22,23 @@ from groupkeeper.pipeline.reports.incidents.find import FoundIncidents
 from groupkeeper.pipeline.tables.files import replace_local
 
 TRIES: Final = 5
-"""How often a request is sent before it has failed. With the pauses, this takes at least 15
-seconds."""
+"""The most times that a request is sent. With the pauses, this takes at least 15 seconds."""
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 """The pause after the first failure. Each later pause is twice as long as the one before."""
 
 TIMEOUT_SECONDS: Final = 10.0
-"""How long one try waits for an answer."""
+"""How long to wait for the answer to one request."""
 
 MAX_PER_REQUEST: Final = 100
-"""The most incidents in one request: about 100 kB. If there are more, several requests are sent."""
+"""The most incidents in one request, about 100 kB. If there are more incidents, several requests
+are sent."""
 
 SIGNATURE: Final = "X-Groupkeeper-Signature"
 TIMESTAMP: Final = "X-Groupkeeper-Timestamp"
 DELIVERY: Final = "X-Groupkeeper-Delivery"
-"""The header with the id of a request. It is the same in each retry, so that a receiver can ignore
-repetitions."""
+"""The header with the id of a request. A retry has the same id, so that the receiver can ignore
+repeated requests."""
 
 _AGAIN: Final = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
@@ -47,7 +49,7 @@ class NotDelivered(Exception):
 
 @dataclass(frozen=True)
 class Webhook:
-    """The address that incidents are posted to."""
+    """The address to which incidents are posted, and the key of the signature."""
 
     url: str
     secret: bytes | None = None
@@ -60,7 +62,9 @@ class Webhook:
             raise ValueError(f"{self.url} is not the address of a webhook: http:// or https://")
 
     def post(self, incidents: Sequence[Incident], as_of_ms: int | None) -> None:
-        """Post incidents in one request. Raises NotDelivered."""
+        """Post incidents in one request, with retries. Raises NotDelivered if the webhook does not
+        accept the request.
+        """
         text = json.dumps({"format": 1, "as_of_ms": as_of_ms, "incidents": list(incidents)})
         body = text.encode()
         delivery = hashlib.sha256(body).hexdigest()[:32]
@@ -77,12 +81,12 @@ class Webhook:
 
     @property
     def _place(self) -> str:
-        """Return the host for messages. The path is left out, because it is often a secret."""
+        """Return the host of the URL, for messages. The path may be secret, so it is left out."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     def _try(self, body: bytes, delivery: str) -> tuple[str | None, bool]:
-        """Send a request once. Return the problem (None: there is none), and True if a retry cannot
-        help.
+        """Send a request once. Return the problem, or None if the request was accepted. Also return
+        True if a retry cannot help.
         """
         headers = {"Content-Type": "application/json", DELIVERY: delivery}
         if self.secret is not None:
@@ -101,16 +105,17 @@ class Webhook:
 
 
 def signature(secret: bytes, at: str, body: bytes) -> str:
-    """Return the signature of a request: HMAC-SHA256 of its time, a dot, and its body."""
+    """Return the signature of a request: the HMAC-SHA256 of its time, a dot, and its body."""
     return "sha256=" + hmac.new(secret, at.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
 def tell(webhook: Webhook, found: FoundIncidents, memory: Path) -> int:
-    """Post the news since the last call. Return the number of incidents posted.
+    """Post the incidents that began or ended since the last call. Return the number of incidents
+    posted.
 
-    The file ``memory`` keeps the incidents that the webhook knows. It changes only when every
-    request was accepted. So after a failure, the next call posts the same incidents again. Raises
-    NotDelivered.
+    The file ``memory`` has the open incidents that the webhook has accepted. It is written only
+    after every request was accepted. So after a failure, the next call posts the same incidents
+    again. Raises NotDelivered if the webhook does not accept a request, or the file is damaged.
     """
     told = _read(memory)
     incidents = news(told, found)
