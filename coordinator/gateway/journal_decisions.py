@@ -32,8 +32,8 @@ class LostShard(NamedTuple):
 
 
 async def lost_shards(journal: Journal, coordinator: JournalCoordinator) -> list[LostShard]:
-    """Wait until the journal has decided about all transactions whose ends it has. Return the
-    shards in which a person must decide about the rest.
+    """Wait until the journal has decided about all transactions whose markers it has. Return the
+    shards with pending offsets about which a person must decide.
     """
     await journal.settle()
     found: list[LostShard] = []

@@ -29,7 +29,7 @@ class TransactionEntry(NamedTuple):
     offset: int
     producer_id: int
     pending_id: str
-    """"" for a marker, and for a record that is not ours."""
+    """The id of the pending offsets. Empty for a marker, and for a record that is not ours."""
     is_commit: bool | None = None
     """For a marker: whether the transaction committed. None for a record."""
 

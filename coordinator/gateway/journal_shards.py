@@ -98,7 +98,7 @@ class JournalShards:
         return False
 
     async def _begin(self, shard_id: int) -> None:
-        """Begin a shard's journal at the end of the topic."""
+        """Begin to read the partition of a shard at its present end, and store this position."""
         topic_id = self.topic_id
         end = await self._writer.end(self._shard(shard_id, topic_id, 0))
         if topic_id != self.topic_id:

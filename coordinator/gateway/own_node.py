@@ -109,8 +109,8 @@ class OwnNodeRequests:
         self.ask(exchange, services, login.proof(exchange.correlation_id), login.proved)
 
     def log_in(self, exchange: Exchange, services: Services) -> None:
-        """Pass a SaslHandshake or SaslAuthenticate to the broker. Raises ProtocolError if it
-        cannot be read.
+        """Pass a SaslHandshake or SaslAuthenticate to the broker. Raises ProtocolError if the
+        request cannot be read.
         """
         login, version = self._login, exchange.version
         assert login is not None, "clients are not asked who they are"

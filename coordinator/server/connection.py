@@ -1,8 +1,9 @@
 """One connection of the Kafka port: requests begin in order, and replies are written in order.
 
 Nothing is awaited here. A request that needs no wait is answered within its ``data_received``, and
-all replies of one turn leave in one write. A request that waits is an ``Exchange`` in ``_owed``.
-Replies leave in the order of that queue, whatever the order in which they become ready.
+all replies of one turn of the event loop leave in one write. A request that waits is an
+``Exchange`` in ``_owed``. Replies leave in the order of that queue, whatever the order in which
+they become ready.
 
 Later frames stay in ``_backlog`` in three cases: a request that *blocks* is unanswered (JoinGroup,
 SyncGroup, Fetch...), a limit on waiting requests is reached, or the peer does not read its replies.

@@ -28,7 +28,7 @@ class ServerLimits:
     other requests wait to begin, the connection is not read.
     """
     max_buffered_bytes: int = 268_435_456
-    """All connections together. See ``server/budget.py``."""
+    """The bytes that all connections together may hold. See ``server/budget.py``."""
     max_turn_bytes: int = 65_536
     """Per connection: the bytes of requests that begin in one turn of the loop, together with their
     immediate replies. ``max_turn_requests`` limits their number. The rest begins in the next turn,

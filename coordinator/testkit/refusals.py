@@ -38,7 +38,10 @@ def check(error: ErrorCode, what: str) -> None:
 
 
 def checked_offsets(offsets: Offsets) -> Offsets:
-    """Return the argument if its keys are (topic, partition). The values are not checked."""
+    """Return the argument. Raises TypeError if it is no mapping with keys (topic, partition).
+
+    The values are not checked.
+    """
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets must be {{(topic, partition): offset}}, not {offsets!r}")
     for key in offsets:
