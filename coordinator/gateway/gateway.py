@@ -127,8 +127,8 @@ class Gateway:
         self._present: Collection[int] = ()
         """The brokers in the last metadata."""
         self.targets: dict[int, LinkTarget] = {}
-        """Broker -> its address and the counters of connections to it. The entry stays when the
-        broker leaves the upstream.
+        """Broker -> its address and the counters of connections to it. An entry stays if its broker
+        leaves the upstream during this run.
         """
         self._own_port = 0
         self._own_host = services.advertised.host if services.advertised is not None else ""
