@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 
 MAX_NAME_CHARS: Final = 512
 """A longer name is replaced by its hash. Consul 1.8 takes 200,000 characters, but a list of keys
-would have them all."""
+would then contain such names as a whole."""
 
 _EMPTY: Final = "%"
 _HASHED: Final = "%-"

@@ -89,8 +89,8 @@ class JournalEvents:
         return view_of(spans, entries, end.log_id, end.next_seq)
 
     def newer(self, seq: int) -> LogView | None:
-        """Return only the events of the journal entries, if these are all events above ``seq``;
-        None otherwise. Raises StorageError if the store has lost the event ``seq``.
+        """Return only the events of the journal entries, if they include all events above ``seq``.
+        Return None otherwise. Raises StorageError if the store has lost the event ``seq``.
         """
         end = self._own.end()
         if seq >= end.next_seq:
@@ -168,7 +168,9 @@ class JournalEvents:
 
 
 class _OwnLook:
-    """Reads the events of this process. Raises StorageError after the store has lost events."""
+    """Reads the events of this process. ``view`` and ``newer`` raise StorageError after the store
+    has lost events.
+    """
 
     def __init__(self, events: JournalEvents, generation: int) -> None:
         self._events = events

@@ -117,7 +117,7 @@ class LifeJournal:
 
     async def wait_for_room(self, entry: JournalEntry) -> None:
         """If the journal is full, wait for the fold that is in flight, but not for long. Raises
-        StorageError if the journal is too large to grow.
+        StorageError if the journal then still exceeds its absolute limit.
 
         After that error the runtime drops the shards, and the next ``acquire`` begins a new life,
         which folds the journal. Until that has succeeded, the shards answer as in an outage.
@@ -249,8 +249,8 @@ class LifeJournal:
 
 
 def is_told(failures: int) -> bool:
-    """Return True if the failure is logged: the 1st, 2nd, 4th, 8th ... in a row. An outage of two
-    minutes would otherwise write hundreds of lines.
+    """Return True if this failure must be logged: if it is the 1st, 2nd, 4th, 8th ... in a row. An
+    outage of two minutes would otherwise write hundreds of lines.
     """
     return failures & (failures - 1) == 0
 

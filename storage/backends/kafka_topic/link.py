@@ -252,7 +252,8 @@ class KafkaLink:
     ) -> Any:
         """Send a request until it is answered without a temporary error.
 
-        The caller limits the time. Raises Fenced only if no earlier attempt may have succeeded.
+        The caller limits the time. Raises Fenced if another process has acquired the id and no
+        attempt can have been executed. Raises StorageError after any other permanent error.
         """
         pause_s, is_in_doubt = _FIRST_RETRY_S, False
         while True:

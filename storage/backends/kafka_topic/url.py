@@ -20,7 +20,7 @@ _HAS_PORT: Final = re.compile(r":[^\]]*$")
 _SERVER: Final = re.compile(r"[^:\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}")
 _MOST_PORT: Final = 65_535
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,240}")
-"""A name that Kafka accepts, also with the longest of our suffixes."""
+"""A topic name that Kafka also accepts after the longest of our suffixes is added."""
 
 
 class KafkaTopicUrl(NamedTuple):

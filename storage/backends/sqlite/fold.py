@@ -37,8 +37,8 @@ MAX_SLICE_GROUPS = 1_000
 group needs three."""
 
 IDLE_SLICE_GROUPS = 64
-"""The fewest groups in an append that only folds. No request waits for such an append, but encoding
-the groups blocks the loop."""
+"""The most groups that an append folds if it writes no records. No request waits for such an
+append, but encoding the groups blocks the loop."""
 
 MIN_RETRY_SLICES = 8
 MAX_RETRY_SLICES = 1_024
@@ -229,9 +229,10 @@ class FoldMap:
         """Add the row of an append. Choose and encode the groups that this append folds, oldest
         change first.
 
-        The append folds at least as many groups as it changes, so the number of unfolded groups
-        falls. Call this in the same turn of the loop in which the append is encoded. The states of
-        the groups then contain exactly this append and all earlier ones.
+        While the log has too many unfolded requests, the append may fold at least as many groups as
+        it changes. So the number of unfolded groups falls. Call this in the same turn of the loop
+        in which the append is encoded. The states of the groups then contain exactly this append
+        and all earlier ones.
         """
         made_dirty = self.note(row, changes)
         work = FoldWork(row, has_keyed or self._keyed_row is not None)

@@ -37,8 +37,9 @@ class EphemeralNodes(Generic[_V]):
     async def replace(self, written: dict[str, _V], wanted: Mapping[str, _V]) -> bool:
         """Write the nodes that differ, and change ``written`` accordingly.
 
-        Returns False if a node belongs to another session. That node is not changed. This session
-        may belong to another program, or to an earlier process of ours and not have ended yet.
+        Returns False if a node belongs to another session. That node is not changed. The other
+        session belongs to another program, or to an earlier process of ours. The latter session has
+        not ended yet.
         """
         gone = [name for name in written if name not in wanted]
         await for_each(self._delete, gone)
