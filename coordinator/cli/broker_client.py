@@ -30,7 +30,7 @@ AGAIN: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Temporary errors. The request is retried."""
+"""Temporary errors, after which the same request is sent again."""
 
 
 class ServerError(Exception):
@@ -53,8 +53,8 @@ def error_name(code: int) -> str:
 
 
 class BrokerConnection:
-    """A connection to one broker. The constructor connects. It and ``ask`` raise ServerError if the
-    broker does not answer.
+    """A connection to one broker, which the constructor opens. The constructor and ``ask`` raise
+    ServerError if the broker does not answer.
     """
 
     def __init__(self, address: HostPort, timeout_s: float) -> None:

@@ -13,7 +13,7 @@ FAILED: Final = 1
 USAGE: Final = 2
 """Wrong options or settings."""
 OPEN_INCIDENTS: Final = 3
-"""The command did its work, and found what ``--fail-on`` names."""
+"""The command did its work, and an incident of the severity of ``--fail-on`` or worse is open."""
 NOTHING_MATCHED: Final = 4
 """The command did its work, but nothing matched."""
 

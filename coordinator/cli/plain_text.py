@@ -1,8 +1,8 @@
-"""Make foreign text, such as ids, names, hosts and reasons, safe to print.
+"""Makes text from clients, such as ids, names, hosts and reasons, safe to print.
 
-Kafka's protocol allows any text as a group id. A line break in it would break a table, and an
-escape sequence could colour, move or retitle the reader's terminal. JSON has its own escapes and
-does not need this.
+Kafka's protocol allows any text as a group id. A line break in an id would break a table, and an
+escape sequence could change the colours or the title of the reader's terminal. JSON has its own
+escapes and does not need this.
 """
 
 from __future__ import annotations

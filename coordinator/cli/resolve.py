@@ -39,7 +39,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The options of the command."""
+    """The options of ``groupkeeper upstream resolve``."""
 
     groups: Sequence[str]
     producers: Sequence[int]

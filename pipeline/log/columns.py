@@ -200,14 +200,16 @@ PUBLICATION_SCHEMA: Final = struct_of(
     (LONG, "events"),
     (STRING, "missing"),
 )
-"""The state of bronze from which a day was last computed. ``missing`` is a text about the missing
-events of this day and of earlier days; empty if no event is missing."""
+"""One row for each day: whether it is published (``state``), and from which events it was computed.
+
+``missing`` is a text about the missing events of this day and of earlier days; empty if no event is
+missing."""
 
 NOTE_SCHEMA: Final = extended(
     PUBLICATION_SCHEMA,
     (ArrayType(struct_of((STRING, "store"), (LONG, "first_seq last_seq"))), "accepted"),
     (INT, "version"),
 )
-"""A row of ``PUBLICATION_SCHEMA`` as it is stored: also with the gaps with which the day was
-published (``accepted``), and with the version of the computation.
+"""A row of ``PUBLICATION_SCHEMA`` as versions before 0.2.0.dev5 stored it. It also has the gaps
+with which the day was published (``accepted``), and the version of the computation.
 """

@@ -47,7 +47,7 @@ NAMED_FILES: Final = 3
 
 
 class HeldSegment(NamedTuple):
-    """The part of one segment and day that bronze has: the columns of ``SEGMENT_SCHEMA``."""
+    """The events that bronze has of one segment and one day: a row of ``SEGMENT_SCHEMA``."""
 
     log_id: str
     segment: str
@@ -557,7 +557,7 @@ def _merged(held: Iterable[HeldSegment]) -> list[tuple[int, int]]:
 
 
 def _uncovered(first: int, last: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts between two seqs, both included, that no span contains."""
+    """Return the runs of seqs from ``first`` to ``last``, both included, that no span contains."""
     found = []
     for begin, end in spans[max(bisect_right(spans, (first, first)) - 1, 0) :]:
         if begin > last:

@@ -1,4 +1,4 @@
-"""Check files of a log against their names and the manifests (pure).
+"""Checks files of a log against their names and the manifests (pure).
 
 Three sources describe a segment. Its name has the log and the seqs, its folder has the day, and the
 manifest of the log's folder has the size and the checksum. If a file does not match them, none of
@@ -193,7 +193,7 @@ class ManifestLines:
 
 
 def problem_of_file(ticket: ChangeTicket, file_bytes: int, sha256: str) -> str:
-    """Return the problem of a file before it is read. Return "" if there is none."""
+    """Return the problem with the name, the size or the checksum of a file; "" if there is none."""
     listed = ticket.listed
     if parse_name(ticket.file) is None:
         return "does not have the name of a segment"

@@ -131,7 +131,7 @@ class Scope:
 
     @property
     def _notes(self) -> Mapping[date, DayNote]:
-        """Return the note of each day, in order."""
+        """Return for each day, in order, its state and the folders of its tables."""
         return self._pointer.days
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Apply a plan group by group: check, write, read back.
+"""Applies a plan group by group. For each group, the offsets are checked, written and read back.
 
 If a group is refused, none of its offsets is changed. The committed offsets at the coordinator show
 which changes are done, so an interrupted run can be repeated. A second run after a complete run
@@ -80,8 +80,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 Removes: TypeAlias = Callable[[Partition], bool]
-"""Called with a partition that has a committed offset but no wanted one. If it returns True, the
-plan deletes the offset."""
+"""Called with a partition that has a committed offset but no wanted offset. If the result is True,
+the plan deletes the committed offset."""
 
 
 class Purpose(NamedTuple):

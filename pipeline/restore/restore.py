@@ -164,7 +164,7 @@ def _is_cut_off() -> Column:
 
 
 def _all_changes(events: DataFrame) -> KnownChanges:
-    """Return the known changes of a group, at any time."""
+    """Return facts about all known changes of a group, for the message of an error."""
     changes = offset_changes(events)
     first = changes.agg(F.min("ts_ms").alias("at")).collect()[0]["at"]
     horizon = events.where(F.col("kind") == SNAPSHOT_KIND).agg(F.min("ts_ms").alias("at"))

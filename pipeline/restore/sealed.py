@@ -25,8 +25,8 @@ NONE_LACKING: Final[Mapping[str, str]] = {}
 
 
 def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) -> Coverage:
-    """Return which events a local folder has, and which are missing. The names of the segments have
-    their seqs.
+    """Return which events a local folder has, and which are missing, from the names of its
+    segments.
 
     ``lacking`` has the problem of each missing or damaged segment, by path.
     """

@@ -44,7 +44,7 @@ class Standing(NamedTuple):
 
     offsets: dict[Partition, Committed]
     store: str
-    """The store that has them, by the id of its first log."""
+    """The store with these offsets, named by the id of its first log."""
     last_ts_ms: int
     """The time of the newest event read from that store. Offsets after this time are unknown."""
     unknown: frozenset[Partition] = frozenset()
@@ -58,14 +58,14 @@ class Standing(NamedTuple):
 
 
 class KnownChanges(NamedTuple):
-    """The known changes of a group, at any time."""
+    """Facts about the known changes of a group, from which ``why_nothing`` makes a message."""
 
     first_ts_ms: int | None
     """The time of the first change; None if no change is known."""
     horizon_ms: int | None
     """The time of the first snapshot of the group, if there is one."""
     are_cut_off: bool
-    """True if changes before the first known ones may be missing, as in an import from Kafka."""
+    """True if changes before the first known change may be missing, as in an import from Kafka."""
     are_deleted: bool = False
     """True if earlier events are deleted."""
 

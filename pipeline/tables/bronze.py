@@ -84,8 +84,8 @@ def read_segments(spark: SparkSession, *paths: str) -> DataFrame:
 
 
 def _columns_of(line: str) -> list[Column]:
-    """Return the columns of an event from its parsed line, the column ``line``. Partitions have
-    named fields, whether the line has ``rows`` or ``partitions``.
+    """Return the columns of an event from its parsed line. ``line`` is the name of the column with
+    the line. The partitions have named fields, whether the line has ``rows`` or ``partitions``.
     """
     topics = F.transform(f"{line}.topics", _named).alias("topics")
     return [topics if name == "topics" else F.col(f"{line}.{name}") for name in EVENT_SCHEMA.names]
@@ -227,7 +227,7 @@ def read_judged(
 
 
 def read_verdicts(spark: SparkSession, lake: Lake) -> dict[str, Verdict]:
-    """Read the last verdict of each file."""
+    """Read the last result of checking each file of the log, its verdict."""
     rows = read_small(spark, lake.verdicts, VERDICT_SCHEMA)
     return newest_verdicts(Verdict(**row) for row in rows)
 
@@ -267,7 +267,7 @@ def read_events(
     """Read every event of the given days once, and set its ``store``. None means all days.
 
     ``after`` maps a day to a batch number: of this day, only later batches are read. ``contents``
-    is what bronze has, if the caller has read that already.
+    is the result of ``read_contents``, if the caller already has it.
 
     All other tables are computed from these events. If a store was replaced by an older copy of
     itself, the events that the copy does not have are left out; only bronze keeps them.
@@ -330,7 +330,7 @@ def read_parts(
 
 
 def folder_of_part(part: HeldSegment) -> str:
-    """Return the folder with the rows of a part, relative to the root of the tables."""
+    """Return the folder with the events of ``part``, relative to the root of the tables."""
     return f"bronze/events/{DAY}={part.dt}/batch_id={part.batch_id}"
 
 

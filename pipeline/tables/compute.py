@@ -70,7 +70,7 @@ class Computation:
     valid: Pointer
     """The pointer before the computation."""
     contents: Contents
-    """What bronze has."""
+    """The segments that bronze has, and the missing events."""
     days: Sequence[date]
     before: date | None
     """The last earlier day with events, whose carried rows are read. None if there is none."""

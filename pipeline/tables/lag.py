@@ -105,7 +105,9 @@ def _ends_of(keys: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _last_end(so_far: WindowSpec) -> Column:
-    """Return the last true end as a column. If ``least_end`` is not older and larger, return it."""
+    """Return a column with the last true end. If there is none, or if ``least_end`` is newer or of
+    the same time and larger, it has ``least_end``.
+    """
     true, least = (
         F.last(name, ignorenulls=True).over(so_far) for name in ("true_end", "least_end")
     )

@@ -54,7 +54,7 @@ class Lake:
 
     @property
     def verdicts(self) -> str:
-        """Bronze: the verdicts on the files of the log's folder, by batch."""
+        """Bronze: the result (verdict) of checking each file of the log's folder, by batch."""
         return f"{self.root}/bronze/verdicts"
 
     @property

@@ -22,7 +22,7 @@ FORMAT: Final = 1
 PUBLISHED: Final = "published"
 ACCEPTED: Final = "published with a gap"
 STALE: Final = "published earlier"
-"""The day was published before a gap was known. It stays as it was."""
+"""The day was published before a gap was known. Its tables stay as they were."""
 HELD_BACK: Final = "held back"
 """A gap was known before the day was ever published. The day has no tables."""
 
@@ -34,7 +34,7 @@ CARRIED: Final = "_carried"
 HOUR_MS: Final = 3_600_000
 
 Span = tuple[str, int, int]
-"""A gap: a store, and the first and last missing seq."""
+"""A gap: the first log of a chain (``Coverage.chains``), and the first and last missing seq."""
 
 
 class UnknownFormat(Exception):

@@ -1,4 +1,4 @@
-"""Start Spark for a command, and report its failures in one line."""
+"""Starts Spark for a command, and reports failures of Spark in one line."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def keep_classes(archive: ClassArchive | None) -> None:
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """Inside the block: if a Spark job fails, a file cannot be read or written, or a newer version
-    wrote the tables, exit with one line.
+    """Inside the block, exit with FAILED and one line if a Spark job fails, if a file cannot be
+    read or written, or if another version of groupkeeper wrote the tables.
     """
     from groupkeeper.pipeline.spark.failure import why
     from groupkeeper.pipeline.spark.session import SPARK_ERRORS

@@ -21,7 +21,7 @@ class Told:
     """The open incidents that the webhook has accepted. A file keeps them between runs."""
 
     as_of_ms: int | None = None
-    """The end of the tables at the last post; None if nothing was ever posted."""
+    """The time of the newest row of the tables at the last post; None if there was no post."""
     open: Sequence[Incident] = ()
 
     def to_json(self) -> dict[str, Any]:

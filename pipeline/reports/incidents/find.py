@@ -34,7 +34,7 @@ class FoundIncidents:
     """The incidents that the rules found in some days, at most ``MAX_INCIDENTS``."""
 
     as_of_ms: int | None
-    """The end of the tables; None if they have no rows."""
+    """The time of the newest row of the tables; None if they have no rows."""
     incidents: list[dict[str, Any]]
     """Open incidents are first, then the most severe, then the newest."""
     left_out: int = 0
