@@ -52,7 +52,7 @@ def event_order() -> Column:
 
 
 def order_columns(order: str) -> tuple[Column, Column]:
-    """Return ``lease_epoch`` and ``seq`` as columns, from the column ``order`` (``event_order``)."""
+    """Return ``lease_epoch`` and ``seq`` as columns, from the column ``order`` (event_order)."""
     lease_epoch = F.shiftright(order, 40).alias("lease_epoch")
     return lease_epoch, (F.col(order) % F.lit(1 << 40)).alias("seq")
 
