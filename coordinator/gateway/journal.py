@@ -1,8 +1,8 @@
 """The journal of transactions: a topic in the upstream, with its reader and its writer.
 
-For each TxnOffsetCommit we write a record to this topic, as a part of the client's transaction.
-When we read the marker of the transaction, we know how it ended. Until then the offsets are
-pending: stored in the shard of the group, but not visible. See docs/design.md#journal.
+We write each TxnOffsetCommit to it, as a part of the client's transaction. The marker of the
+transaction says how it ended. Until we read it, the offsets are pending: stored in the shard of the
+group, but not visible. See docs/design.md#journal.
 """
 
 from __future__ import annotations
@@ -124,9 +124,7 @@ class Journal:
             self._spawn(self._again("leaders", self._run))
 
     async def stop(self) -> None:
-        """Stop all tasks and close the connections. After the next start, the journal is read again
-        and decides about the open transactions.
-        """
+        """Stop all tasks and close the connections. The next start reads the journal again."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -185,9 +183,7 @@ class Journal:
         self._spawn(self._again("lost", self._let_go_on))
 
     async def _open_shards(self, found: FoundTopic) -> int | None:
-        """Open all shards. Return how many of them begin a new journal. Return None if the topic
-        was deleted or replaced during this.
-        """
+        """Open all shards. Return how many begin a new journal; None if the topic was replaced."""
         opening = self._spawn(self.shards.open(range(self.topic.partitions)))
         try:
             while not opening.done():
@@ -255,9 +251,7 @@ class Journal:
             await asyncio.sleep(SWEEP_S)
 
     async def _let_go_on(self) -> None:
-        """Let lost shards continue if they can, every
-        ``GO_ON_EVERY_S`` (``JournalShards.go_on``).
-        """
+        """Let lost shards continue if they can, every ``GO_ON_EVERY_S``."""
         while True:
             await asyncio.sleep(GO_ON_EVERY_S)
             if self.shards.lost():
@@ -271,9 +265,7 @@ class Journal:
             self._failed.discard("lost")
 
     async def settle(self) -> None:
-        """Wait until the entries that the journal has now are read. Then ``lost`` names every lost
-        shard.
-        """
+        """Read the entries that the journal has now. Then ``lost`` names every lost shard."""
         await self.opened.wait()
         await asyncio.gather(*map(self.shards.settle, range(self.topic.partitions)))
 

@@ -218,7 +218,7 @@ class Scope:
         if self.group is not None and self.gold("group_daily").isEmpty():
             return (
                 f"There is no group {self.group} on these days. Is its name spelled as "
-                "`groupkeeper groups` lists it?"
+                "`groupkeeper group list` shows it?"
             )
         return otherwise
 
