@@ -83,10 +83,9 @@ class StorageLimits(msgspec.Struct, frozen=True):
     False: an append writes one shard, and each shard has a queue of its own. Of the backends here,
     only topics of Kafka do this."""
     fold_after_requests: int = 0
-    """The number of requests up to which nothing is folded. If more written requests than this are
-    not folded yet, the caller passes all shards to an append, and the append also writes the
-    present state of some groups. Otherwise the caller passes only the shards that have something to
-    write."""
+    """Folding begins when more written requests than this are not folded yet. Then the caller
+    passes all shards to an append, and the append also writes the present state of some groups.
+    Otherwise the caller passes only the shards that have something to write."""
     sole_owner: bool = False
     """True: a lock keeps every other process out while the store is open (SQLite). If such a store
     fences an append, a second process must have circumvented the lock. The runtime then stops for
@@ -100,8 +99,8 @@ class StorageLimits(msgspec.Struct, frozen=True):
     exceed it. None: the backend has no limit of its own."""
     shared: bool = False
     """True: several processes may use the store at the same time, each with shards of its own. The
-    runtime then loads some shards while it appends others. It drops only the shards that an append
-    names as fenced. The store must accept these calls in any order."""
+    runtime then loads some shards while it appends to others. It drops only the shards that an
+    append names as fenced. The store must accept these calls in any order."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -236,7 +235,7 @@ class OffsetStorage(LeaseStore, Protocol):
 
 
 def check_storage(storage: object) -> None:
-    """Raise TypeError if an argument is not an OffsetStorage, or is a class and no object."""
+    """Raise TypeError if an argument is not an OffsetStorage, or is a class and not an object."""
     if not isinstance(storage, OffsetStorage) or isinstance(storage, type):
         raise TypeError(
             "storage must be an OffsetStorage, such as SqliteOffsetStorage(path) or "

@@ -63,8 +63,8 @@ class BlockingLoop:
 
 
 class SharedLoop:
-    """A connection of several readers, on the loop of one thread. It is open as long as one of them
-    uses it.
+    """A connection that several readers share, on the event loop of one thread. The connection is
+    open as long as a reader uses it.
     """
 
     def __init__(

@@ -125,9 +125,10 @@ class FileLock:
 def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> LockedFile:
     """Lock a file for a store.
 
-    Raises StoreRefused if the lock is held. Raises StorageError if the file cannot be opened or
-    locked, and its subclass StoreBusy if a retry may help. ``whose`` is called with the text in the
-    locked file. It returns the part of the message that names the other process.
+    Raises StoreRefused if the lock is held, or if the file system has no locks. Raises StorageError
+    if the file cannot be opened or locked, and its subclass StoreBusy if a retry may help.
+    ``whose`` is called with the text in the locked file. It returns the part of the message that
+    names the other process.
     """
     try:
         return LockedFile(path)
@@ -141,8 +142,8 @@ def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> Lock
 
 
 def cannot_open(path: Path, error: OSError) -> StorageError:
-    """Return the error for a file that cannot be opened or locked. It is StoreBusy if a retry may
-    help.
+    """Return the error for a file that cannot be opened or locked: StoreBusy if a retry may help,
+    StoreRefused if the file system has no locks, otherwise StorageError.
     """
     if error.errno in FULL:
         return StoreBusy(f"{path}: cannot be made ({error.strerror}); make room")

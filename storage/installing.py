@@ -16,7 +16,7 @@ class _Source(NamedTuple):
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra from where this distribution came from."""
+    """Return the command that installs an extra from the checkout of this distribution."""
     import shlex  # imported here: a daemon that lacks nothing does not wait for it
 
     source = _source()

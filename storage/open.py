@@ -41,7 +41,7 @@ point is the scheme of its URLs. Its object is called with the URL, ``append_tim
 ``clock``, and returns an OffsetStorage."""
 
 MEMORY: Final = "memory:"
-"""The URL of a store that ends with its process."""
+"""The URL of a store in memory. Its content is lost when the process ends."""
 SQLITE: Final = "sqlite:///"
 """The beginning of the URL of a SQLite file."""
 _POSTGRES = ("postgresql", "postgres")
@@ -250,7 +250,11 @@ def _process_name() -> str:
 def _added_store(
     added: EntryPoint, url: str, append_timeout_ms: int, clock: Callable[[], int]
 ) -> OffsetStorage:
-    """Call the function of another package. Raises StoreRefused if it does not return a store."""
+    """Call the function of another package, and return its store.
+
+    Raises StoreRefused if the function returns no store, or raises an error that is no
+    StorageError. A StorageError is raised unchanged.
+    """
     try:
         store = added.load()(url, append_timeout_ms=append_timeout_ms, clock=clock)
     except StorageError:
@@ -270,8 +274,10 @@ def _added_store(
 def log_store(
     store: str | Path, password: str | None = None, group_id: str | None = None
 ) -> LogStore:
-    """Return the logs of a store. It works even while other processes use the store. No call is
-    made yet. With ``group_id`` only the logs that may have events of this group.
+    """Return an object that reads the logs of a store, without a connection to the store yet.
+
+    Other processes may use the store. With ``group_id``, a store in topics returns only the log
+    that may have events of this group.
 
     ``store`` is a path, or a URL as in ``storage.url``. ``password`` belongs to the user in the
     URL, as for ``open_storage``. Raises StoreRefused for a URL whose events no other process can
@@ -295,8 +301,8 @@ def log_store(
 
 
 def rows_of(store: str | Path, password: str | None = None) -> OpenRows:
-    """Return a function that opens the event log of a store with one log, as rows: of a SQLite
-    file. ``store`` and ``password`` are as for ``log_store``, and so are the errors.
+    """Return a function that opens the event log of a SQLite file, as rows. ``store`` and
+    ``password`` are as for ``log_store``. Raises StoreRefused for any other store.
     """
     url = f"{SQLITE}{store}" if isinstance(store, Path) or ":" not in store else store
     if problem := url_error(url):

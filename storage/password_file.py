@@ -10,8 +10,8 @@ from groupkeeper.storage.base import StoreRefused
 def read_password(path: str, setting: str = "storage.password_file") -> str | None:
     """Return the first line of a file; None if ``path`` is empty.
 
-    ``setting`` is its name in messages. Raises StoreRefused if the file cannot be read, or if the
-    line is empty.
+    ``setting`` is the name of the setting in messages. Raises StoreRefused if the file cannot be
+    read, or if the line is empty.
     """
     if not path:
         return None

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def in_turns(items: Iterable[T], a_turn: int) -> AsyncIterator[T]:
-    """Yield the items. After each ``a_turn`` of them, the next turn of the loop begins."""
+    """Yield the items. After every ``a_turn`` items, let the other tasks of the loop run."""
     for number, item in enumerate(items, 1):
         yield item
         if number % a_turn == 0:

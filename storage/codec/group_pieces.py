@@ -13,7 +13,7 @@ from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 from groupkeeper.storage.codec.records import encode_saved
 
 PIECE_BYTES: Final = 512 * 1024
-"""The approximate size of a piece. One takes up to 5 ms to encode."""
+"""The approximate size of a piece. Encoding a piece takes up to 5 ms."""
 
 _NO_OFFSETS: Final = b"}}"
 """The end of a saved group without offsets."""
@@ -28,8 +28,8 @@ def snapshot_of(group: SavedGroup) -> SavedGroup:
 
 
 async def encode_in_pieces(group: SavedGroup, piece_bytes: int = PIECE_BYTES) -> bytes:
-    """Do the same as ``encode_saved``. The event loop runs after each piece, so the group must
-    be a snapshot.
+    """Return the same bytes as ``encode_saved``. Other tasks run after each piece, so pass a copy
+    that does not change (``snapshot_of``).
     """
     pieces = []
     for piece in _pieces(group, piece_bytes):
@@ -59,7 +59,7 @@ def _pieces(group: SavedGroup, piece_bytes: int) -> Iterator[bytes]:
 def _portions(
     topic: str, partitions: dict[int, SavedOffset], piece_bytes: int
 ) -> Iterator[dict[int, SavedOffset]]:
-    """Cut the offsets of a topic into portions of about ``piece_bytes``. None of them is empty."""
+    """Yield the offsets of a topic in portions of about ``piece_bytes``. No portion is empty."""
     portion: dict[int, SavedOffset] = {}
     size = topic_bytes(topic)
     for number, stored in partitions.items():

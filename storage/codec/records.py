@@ -161,7 +161,7 @@ def encode_saved(group: SavedGroup) -> bytes:
 
 
 def decode_saved(data: bytes) -> SavedGroup:
-    """Decode the folded state of a group. Raises StorageError."""
+    """Decode the folded state of a group. Raises StorageError if it cannot be read."""
     try:
         return _saved_decoder.decode(data)
     except UNREADABLE as error:
@@ -174,7 +174,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """Decode one record. Raises StorageError."""
+    """Decode one record. Raises StorageError if it cannot be read."""
     try:
         return _record_decoder.decode(data)
     except UNREADABLE as error:

@@ -1,9 +1,8 @@
-"""The logs of a store as a chain: each log names the log before it, and the last sequence number
-(seq) of that log (pure).
+"""The logs of a store as a chain: each log names the log before it, its predecessor, and the last
+sequence number (seq) of the predecessor (pure).
 
-So each log shows where the log before it ended. If the last events of a log are missing, no gap in
-its own seqs shows this, but the next log does. If two logs name the same predecessor, the store was
-replaced by an older copy of itself.
+If the last events of a log are missing, its own seqs have no gap. Only the next log shows that the
+events existed. If two logs name the same predecessor, an older copy replaced the store.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from groupkeeper.storage.event_log.snapshot_logs import parse_snapshot_log
 
 
 class MissingEnd(NamedTuple):
-    """Reports that the last events of a log are in no file."""
+    """A range of seqs at the end of a log whose events are in no file."""
 
     log_id: str
     first_seq: int
@@ -25,8 +24,8 @@ class MissingEnd(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """Reports that an older copy replaced the store. ``log_id`` is the log that shows it: its
-    predecessor has later events, or another successor too.
+    """The sign that an older copy replaced the store: the predecessor of ``log_id`` has events
+    after ``previous_seq``, or it has another successor.
     """
 
     log_id: str
@@ -50,8 +49,8 @@ class Chain:
     """The first seq of each log that has no file left but is still in the manifest."""
 
     def missing_ends(self) -> Iterator[MissingEnd]:
-        """Yield the events that are missing at the end of a log: the next log says that they
-        existed, but no file has them.
+        """Yield the events that are missing at the end of each log. The next log says that they
+        existed, but no file has them and no snapshot covers them.
         """
         expected: dict[str, int] = {}
         for begin in self.begins.values():
@@ -81,7 +80,7 @@ class Chain:
                 yield Fork(log_ids[-1], before, newest.previous_seq, ", ".join(others))
 
     def _store(self, log_id: str) -> set[str]:
-        """Return the logs that are linked to a log, on every branch."""
+        """Return a log and all its predecessors and successors, with their other branches."""
         neighbours: dict[str, list[str]] = {}
         for one, begin in self.begins.items():
             if begin.previous_log_id is not None:

@@ -1,4 +1,4 @@
-"""The true ends of partitions, as the brokers with the records know them, in a log of their own.
+"""A log of the true ends of partitions, as the brokers that hold the records report them.
 
 The coordinator has no records. It knows only the largest committed offset of each partition, so its
 own samples of ends are too low. This log has the true ends. The pipeline reads it like the

@@ -72,7 +72,8 @@ a backslash before it."""
 _TOPICS_END: Final = b"]}"
 """The end of a commit of a classic group: no field follows its topics."""
 _TXN_END: Final = b',"api":"%b"}' % TXN_COMMIT_API.encode()
-"""The end of a commit with a transaction. It is decoded: the common fields have another API."""
+"""The end of a commit by a transaction. Such a commit is decoded, because its API is not the one in
+the common fields."""
 
 
 def row_lines(first_seq: int, data: bytes) -> RowLines:
@@ -124,7 +125,7 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
 
 
 def _name(written: bytes) -> tuple[str, bytes]:
-    """Decode the id of a group from JSON. Also return the fields of a line that name the group.
+    """Return a group id, decoded from JSON, and the fields of a line that name the group.
 
     The record of a commit has the type of its group only if the group is not classic.
     """

@@ -213,7 +213,7 @@ def reconcile(directory: Path, log_ids: Iterable[str], store: str = "") -> Manif
 
 
 def remove_orphans(directory: Path, log_ids: Iterable[str], manifest: Manifest) -> None:
-    """Delete lists of groups whose segments do not exist. Each segment has such a list beside it.
+    """Delete each list of groups whose segment does not exist. Every segment has such a list.
 
     A list that is left would keep the directory of its day from being deleted. Lists of damaged
     segments stay, because nothing else is left of those segments.

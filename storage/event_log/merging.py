@@ -15,8 +15,8 @@ from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND
 from groupkeeper.storage.segment_lines import EventDict
 
 CLOCKS_DIFFER_MS: Final = 60_000
-"""The clocks of two nodes are never further apart than this, as far as ``by_times`` knows. It holds
-the events of so long a time in memory where a shard changes its owner."""
+"""The largest difference between the clocks of two nodes that ``by_times`` allows for. When a shard
+changes its owner, ``by_times`` has the events of this time in memory."""
 
 
 def by_epochs(streams: Sequence[Iterator[EventDict]]) -> Iterator[EventDict]:
@@ -25,13 +25,13 @@ def by_epochs(streams: Sequence[Iterator[EventDict]]) -> Iterator[EventDict]:
 
 
 def by_times(streams: Sequence[Iterator[EventDict]]) -> Iterator[EventDict]:
-    """Merge events of many groups by their times, and those of each shard by epochs."""
+    """Merge events of many groups by their times, but those of each shard by their lease epochs."""
     if len(streams) == 1:
         yield from streams[0]
         return
     ahead = [each for each in map(_Ahead, streams) if each.head() is not None]
     reached: dict[int, int] = {}
-    """For each shard an epoch; no stream has an event of the shard with a lower one."""
+    """For each shard an epoch. No stream has an event of the shard with a lower epoch."""
     while ahead:
         stream = min(ahead, key=_Ahead.ts_ms)
         seen = [stream]
@@ -47,8 +47,10 @@ def by_times(streams: Sequence[Iterator[EventDict]]) -> Iterator[EventDict]:
 def _with_earlier(
     stream: _Ahead, others: Sequence[_Ahead], reached: dict[int, int]
 ) -> _Ahead | None:
-    """Return another stream that has an event of an earlier lease of the shard of the first event
-    of ``stream``; None if there is none.
+    """Return another stream that must be read before ``stream``. Return None if there is none.
+
+    The next event of ``stream`` belongs to a shard. The other stream has an event of the same shard
+    with a lower lease epoch.
     """
     event = stream.first()
     shard, epoch = event["shard"], event["lease_epoch"]
@@ -75,7 +77,7 @@ class _Ahead:
         return self._read[0] if self._read else None
 
     def first(self) -> EventDict:
-        """Return the next event, which exists."""
+        """Return the next event. The caller has checked with ``head`` that there is one."""
         return self._read[0]
 
     def ts_ms(self) -> int:
@@ -87,7 +89,9 @@ class _Ahead:
         return self._read.popleft()
 
     def has_earlier(self, shard: int, epoch: int, ts_ms: int) -> bool:
-        """Return True if an event of the shard has a lower epoch, as far as clocks may differ."""
+        """Return True if this stream has an event of the shard with a lower epoch. Read ahead up to
+        ``CLOCKS_DIFFER_MS`` after ``ts_ms``.
+        """
         while self._read[-1]["ts_ms"] <= ts_ms + CLOCKS_DIFFER_MS:
             more = _next_of(self._events)
             if not more:

@@ -80,12 +80,12 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     - ``group_id`` and ``since_ms`` select the events of one group, and events from this time on
       (``ts_ms``). A file without such events is not opened.
     - ``on_gap`` is called for each range of events that is neither in rows nor in files, at its
-      place in the order. A store without files has one if its retention deleted events.
+      place in the order. If a store has no files, the events that retention deleted are a gap.
     - ``passes_absent`` reports the events of a missing file as a gap.
     - ``on_damage`` is called for a damaged file, after its readable events were yielded.
 
-    Raises SegmentError if a listed file is missing, or differs from its line in the manifest,
-    unless the last two arguments handle it. Raises StoreRefused if there is no store.
+    Raises SegmentError for a missing file without ``passes_absent``, and for a damaged file without
+    ``on_damage``. Raises StoreRefused if there is no store.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
     lost = _Lost(on_gap, passes_absent, on_damage)
@@ -158,7 +158,7 @@ class _Wanted:
 
 
 class _Lost(NamedTuple):
-    """The caller's wishes about events that cannot be read."""
+    """What the caller of ``read_events`` wants for events that cannot be read."""
 
     on_gap: OnGap
     passes_absent: bool
@@ -191,8 +191,8 @@ class _Files:
         """Yield the wanted events of the files.
 
         If retention deletes a file during the call, the manifest is read again: it then has a
-        snapshot that covers the file. Raises SegmentError if a file is still missing after that,
-        unless missing files are passed over.
+        snapshot that covers the file. If a file is still missing after that, its events become a
+        gap with ``passes_absent``. Without it, raises SegmentError.
         """
         missing = ""
         while True:

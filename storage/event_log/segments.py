@@ -33,8 +33,8 @@ from groupkeeper.storage.event_log.segment_digest import digest_holds, must_carr
 from groupkeeper.storage.segment_lines import EventDict, decode_line, is_line_of_version_1
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""The JSON in one segment. Gzip cannot be split, so one task of a reader reads the whole
-segment."""
+"""The default size of the JSON in one segment. A larger segment would be slow to read: gzip cannot
+be split, so one task of a reader reads the whole segment."""
 
 _NAME = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
 _GROUPS = re.compile(r"_events-(?P<log_id>.+)-\d+-\d+\.groups\.gz")
@@ -219,7 +219,7 @@ def file_problem(directory: Path, listed: Segment) -> str:
 
 
 def read_segment(path: Path, containing: bytes = b"") -> Iterator[EventDict]:
-    """Yield the events of a segment whose lines contain the bytes ``containing``.
+    """Yield those events of a segment whose line contains the bytes ``containing``.
 
     Raises SegmentError if the file is cut off or damaged.
     """

@@ -21,7 +21,7 @@ Logs: TypeAlias = Mapping[str, OpenRows]
 """The logs of a store by name, each with the function that opens its rows."""
 
 ONLY_LOG: Final = ""
-"""The name of the log of a store that always has one."""
+"""The name of the log in a store that always has exactly one log."""
 
 Position: TypeAlias = Mapping[str, int]
 """For each log the seq of the last event that was read. 0 for a log that is missing here."""
@@ -30,27 +30,27 @@ BEGIN: Final[Position] = MappingProxyType({})
 """The position before all events."""
 
 AskedIn: TypeAlias = Callable[[str], Asked]
-"""Returns the arguments of ``read_events`` that differ from log to log, by the name of a log."""
+"""Returns, for the name of a log, the arguments of ``read_events`` that only this log has."""
 
 
 class LogStore(Protocol):
-    """The logs of a store that is read from outside."""
+    """The logs of a store, for a reader that is not the process that writes them."""
 
     @property
     def has_files(self) -> bool:
-        """False if events are never in files, so retention deletes the oldest ones."""
+        """False if events are never in files. Then retention deletes the oldest events."""
 
     @property
     def is_shared(self) -> bool:
         """True if the store is on a server. There, retention may delete events that no file has."""
 
     def logs(self) -> Logs:
-        """Return the logs that the store has now: a node that takes over adds one. Raises
-        StoreRefused if there is no store.
+        """Return the logs that the store has now. A later call may return more, because a new node
+        adds a log. Raises StoreRefused if there is no store.
         """
 
     def kept_open(self) -> AbstractContextManager[None]:
-        """Keep the connection from read to read."""
+        """Return a context in which all reads use one connection."""
 
 
 class OneLog(NamedTuple):
@@ -78,10 +78,10 @@ def read_logs(
     asked_in: AskedIn = _same_in_each,
     **asked: Unpack[Asked],
 ) -> Generator[EventDict, None, None]:
-    """Yield the events behind a position, up to and including the position ``until``.
+    """Yield the events behind the position ``after``, up to and including the position ``until``.
 
-    The events of each log are in the order of their seqs. Those of one group are in the order of
-    their leases, so in the order in which they happened. Those of several groups are in the order
+    The events of each log are in the order of their seqs. With ``group_id``, events of different
+    logs are in the order of their leases, in which they happened. Without it, they are in the order
     of their times, as far as that keeps the order of each shard (``merging``). ``read_events``
     describes the other arguments and the errors. Blocks.
     """

@@ -1,5 +1,5 @@
 """The logs of snapshots (pure). A snapshot has the offsets of deleted segments, and is a log of its
-own. Its name has the log from which it was made.
+own. Its log id contains the id of the log from which it was made.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ class EventRows(Protocol):
     """
 
     def hold(self) -> None:
-        """Keep the present view for this reader: all later calls return it, whatever is written or
-        deleted. The store may be on a server. Then ``rows`` raises EventsMoved for deleted events.
+        """Keep the present view for this reader: later writes and deletions do not change what it
+        reads. But if the store is on a server, ``rows`` raises EventsMoved for deleted events.
         """
 
     def note(self) -> LogNote:

@@ -1,8 +1,9 @@
 """The names of stores, in ``log_started`` and in the manifest (pure).
 
-A store has the name of its first log. If several nodes use a store, each has a chain of logs with
-seqs of its own. The name is then followed by the node: ``9f3c.../2``. Files of versions up to
-0.2.0.dev9 name no node. See docs/decisions/0041-store-names.md.
+A store has the name of its first log. If several nodes use a store, each has logs and seqs of its
+own. These logs form a chain: each one continues the log before it. The name is then followed by the
+node: ``9f3c.../2``. Files of versions up to 0.2.0.dev9 name no node. See
+docs/decisions/0041-store-names.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class StoreName(NamedTuple):
         return f"{self.store}{_BEFORE_NODE}{self.node}" if self.node else self.store
 
     def may_be_one_chain(self, other: StoreName) -> bool:
-        """Return False if stores or nodes differ: then no log follows one of the other name."""
+        """Return False if the stores or nodes differ, so that no log continues one of the other."""
         if not (self.store and other.store):
             return True
         is_same_node = self.node == other.node or not (self.node and other.node)

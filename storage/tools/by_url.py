@@ -73,8 +73,9 @@ async def repair_store(
     password: str | None = None,
     applies: bool,
 ) -> list[str]:
-    """Return the faults in the store of a URL, a line each. If ``applies``, also mend
-    it. Raises StoreRefused if a process uses the store, or if it has no journal.
+    """Return the faults in the store of a URL, a line each. If ``applies``, also mend them.
+
+    Raises StoreRefused if a process uses the store, or if the store has no journal.
     """
     from groupkeeper.storage.tools.repair import repair
 
@@ -119,9 +120,10 @@ def keep_events_of(
 ) -> Mapping[str, KeptEvents]:
     """Write the events that are only in the store into files. Blocks.
 
-    Return where the events of each log are: each node that has used PostgreSQL, ZooKeeper or
-    Consul has a log of its own. Return nothing for a store whose events no other process can read.
-    Raises StorageError or OSError.
+    Return where the events of each log are now, by the name of the log: in PostgreSQL, ZooKeeper
+    and Consul each node has a log of its own. Return an empty mapping if the events of the store
+    are never in files, or if no other process can read them. Raises StorageError if the store
+    cannot be read, and OSError if a file cannot be written.
     """
     from groupkeeper.storage.tools.kept_events import keep_events
 

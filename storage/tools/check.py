@@ -148,7 +148,7 @@ async def _measure_writes(driver: JournalDriver, report: StoreReport) -> None:
 
 
 async def median_ms(call: Callable[[], Awaitable[object]]) -> float:
-    """Return the median duration of some calls, one after another."""
+    """Make some calls, one after another, and return the median duration in milliseconds."""
     took = []
     for _ in range(MEASURED_CALLS):
         began = time.perf_counter()

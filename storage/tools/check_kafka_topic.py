@@ -27,7 +27,8 @@ from groupkeeper.storage.tools.check import StoreReport, median_ms
 
 MANY_MESSAGES: Final = 100_000
 MANY_FOR_A_KEY: Final = 10
-"""The report names a topic with more messages than both, because a start reads all of them."""
+"""The report advises more compaction if the store has more than ``MANY_MESSAGES`` messages, and
+more than this number for each key. A start reads all messages."""
 
 
 async def check_kafka_topic(  # noqa: PLR0913 - seams for tests
@@ -43,7 +44,7 @@ async def check_kafka_topic(  # noqa: PLR0913 - seams for tests
     """Read and check the topics of a store. Raises StoreRefused if there is no store.
 
     To measure writes, the check registers as a user of the store for a moment, and commits
-    transactions that change nothing. It does not if a process uses the store.
+    transactions that change nothing. Nothing is written if a process uses the store.
     """
     options = client_options(url, append_timeout_ms)
     look = await admin(url, options, FOR_EVER).look(identity.shards)

@@ -2,7 +2,7 @@
 move``).
 
 A move copies groups, not events. Files of events stay where they are. But the newest events are
-only in the store, or all events, if nothing was sealed.
+only in the store. If nothing was moved into files before, all events are.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class KeptEvents(NamedTuple):
     directory: Path
     """The directory of its files."""
     last_seq: int
-    """The last event that is in a file, or was; 0 if the store has none."""
+    """The seq of the last event that is or was in a file; 0 if there is none."""
     written: int
-    """The number of events that were written there now."""
+    """The number of events that this call has written into files."""
     lost: tuple[int, int] | None = None
-    """The first range of events that are neither there nor in the store; None if there is none."""
+    """The first range of events that are in no file and not in the store; None if none is lost."""
     put_aside: Sequence[str] = ()
-    """Damaged files there, which were renamed."""
+    """Damaged files in ``directory``. They were renamed."""
     absent: Path | None = None
     """The directory that the store has recorded, if it does not exist on this machine."""
 
@@ -40,8 +40,8 @@ def keep_events(open_rows: OpenRows, log_dir: Path) -> KeptEvents:
     """Write every event that is in no file yet. Blocks. The store does not change.
 
     The directory is the one that the store has recorded, or ``log_dir`` if that does not exist.
-    After a failure call it again: what is in a file is not written again. Raises StorageError or
-    OSError.
+    After a failure call this again: events in files are not written again. Raises StorageError if
+    the store cannot be read, and OSError if a file cannot be written.
     """
     rows = open_rows()
     try:

@@ -1,8 +1,8 @@
 """Writes the events of a store into files for the pipeline, which reads only files.
 
 The store does not change, and other processes may use it. The files are those that sealing would
-write, in a folder for each log. They are the reader's position in each log too: the next call
-continues after the last event that is in a file.
+write, in a folder for each log. They also show how far each log was read: the next call continues
+after the last event that is in a file.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from groupkeeper.storage.event_log.source import EventRows, OpenRows
 from groupkeeper.storage.file_lock import LockedFile, LockHeld
 
 _LOCK: Final = "_landing.lock"
-"""The file whose lock a landing holds; Spark ignores names that begin with an underscore."""
+"""The file that is locked during a call; Spark ignores names that begin with an underscore."""
 
 
 class Landed(NamedTuple):
-    """What was written."""
+    """The result of ``land_events``."""
 
     events: int
     """The number of events that are in files now and were not before."""
@@ -72,7 +72,9 @@ def land_events(
 
 
 def _held(open_rows: OpenRows) -> EventRows:
-    """Open rows as they are now. Otherwise a busy coordinator might keep the reader for ever."""
+    """Open the rows with their present events only. If later events were included, reading the
+    log of a busy coordinator might never end.
+    """
     rows = open_rows()
     try:
         rows.hold()
@@ -83,7 +85,7 @@ def _held(open_rows: OpenRows) -> EventRows:
 
 
 class _Landing:
-    """The work on one log."""
+    """Writes the events of one log into files."""
 
     def __init__(self, open_rows: OpenRows, settings: SealSettings, hook: Hook) -> None:
         self.elsewhere: set[str] = set()
@@ -91,7 +93,7 @@ class _Landing:
         self._settings = settings
         self._hook = hook
         self._recorded: str | None = None
-        """The directory into which the coordinator moves events, or did."""
+        """The directory into which the coordinator moves or moved events; None if unknown."""
 
     def has_events(self, directory: Path) -> bool:
         with closing(self._open_rows()) as rows:

@@ -44,7 +44,7 @@ class Moved(NamedTuple):
 
     groups: int
     written: int
-    """The number of values that were missing in the target, and were written."""
+    """The number of values that were missing or different in the target, and were written."""
 
 
 class MoveTarget(Protocol):
@@ -58,7 +58,7 @@ class MoveTarget(Protocol):
         ...
 
     async def write(self, values: Sequence[Value]) -> None:
-        """Write values, in place of what the store has under these keys."""
+        """Write values. They replace the values that the store has under the same keys."""
         ...
 
 
@@ -70,8 +70,8 @@ async def move(
     progress: Callable[[int, int], None] = lambda done, all_: None,
 ) -> Moved:
     """Copy every group, topic and config from ``source`` to the target. ``opening`` opens the
-    target and closes it. The events are not copied: the target begins a
-    new log, and ``kept_events`` writes those of the source into files.
+    target and closes it. The events are not copied: the target begins a new log, and
+    ``kept_events`` writes the events of the source into files.
 
     Raises StoreRefused if a process uses one of the stores, or if the target has groups that the
     source does not have. Raises StorageError if the two stores differ at the end.
@@ -120,7 +120,7 @@ def all_shards(identity: StoreIdentity) -> list[ShardId]:
 async def keyed_of(
     loaded: AsyncIterator[tuple[ShardId, Sequence[Record]]],
 ) -> dict[ShardId, KeyedRecords]:
-    """Apply the records of a load."""
+    """Return the state of each shard after the records of a load."""
     shards: dict[ShardId, KeyedRecords] = {}
     async for shard, records in loaded:
         keyed = shards.setdefault(shard, KeyedRecords())
@@ -148,8 +148,8 @@ def _key_of(shard: ShardId, record: Record) -> Key | None:
 
 
 def canonical(record: Record) -> bytes:
-    """Encode a value so that equal states have equal bytes. A store may return their parts in any
-    order. A group without offsets of a topic is a group without this topic.
+    """Encode a value so that equal states have equal bytes. The parts of a value are sorted,
+    because a store may return them in any order. Topics without offsets are left out.
     """
     if not isinstance(record, SavedGroup):
         return _encode(record)

@@ -42,7 +42,7 @@ PIECE_BYTES: Final = 512 * 1024
 async def journal_target(
     driver: JournalDriver, identity: StoreIdentity, lease_ttl_ms: int
 ) -> AsyncIterator[MoveTarget]:
-    """Open a store with a journal. Its values are written as a fold writes them, without an entry.
+    """Open a store with a journal. Values are written directly, without an entry in the journal.
 
     Raises StoreRefused if a process uses the store.
     """
@@ -77,7 +77,7 @@ class _JournalTarget:
 async def storage_target(
     storage: OffsetStorage, name: str, identity: StoreIdentity
 ) -> AsyncIterator[MoveTarget]:
-    """Open a store of any kind. Its values are appended, as a coordinator would do it.
+    """Open a store of any kind. Values are appended as a coordinator appends records.
 
     Raises StoreRefused if a process uses the store.
     """
@@ -95,7 +95,7 @@ class _StorageTarget:
         self._shards = all_shards(identity)
         self._epochs: dict[ShardId, LeaseEpoch] = {}
         self._written: dict[ShardId, KeyedRecords] = {}
-        """The present content. A store that folds asks for its groups."""
+        """The content so far. The store asks for groups in it when it writes their whole state."""
 
     async def read(self) -> Values:
         leases = await self._storage.acquire(self._shards, "groupkeeper storage move")
@@ -129,7 +129,7 @@ class _StorageTarget:
 
 
 def _canonical(value: Value, data: bytes) -> bytes:
-    """Return the value in the form of the source. One that cannot be read equals nothing."""
+    """Encode a stored value as ``canonical`` does. Return unreadable data unchanged."""
     try:
         return canonical(_record(value))
     except StorageError:
@@ -143,7 +143,7 @@ def _record(value: Value) -> Record:
 
 def _pieces(value: Value) -> Iterator[tuple[Record, int]]:
     """Yield the records that set a value, each with its approximate size. A large group is several
-    records: a step of a store has a limit.
+    records, because a store limits the size of one batch.
     """
     record, size = _record(value), len(value.data or b"")
     if not isinstance(record, SavedGroup) or size <= PIECE_BYTES:

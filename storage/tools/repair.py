@@ -1,7 +1,8 @@
 """Mend a store that several processes share, for ``groupkeeper storage check --repair``.
 
-It removes only nodes and rows of interrupted writes and of ended lives, which nobody needs. It
-folds the journals of ended lives, as a start does. It keeps values that cannot be read, and nodes
+A life is the time in which one process uses the store. The repair removes only nodes and rows of
+interrupted writes and of ended lives, which nobody needs. Before that, it applies the journals of
+ended lives to the stored values, as a start does. It keeps values that cannot be read, and nodes
 of the mirror, which may belong to another program.
 """
 

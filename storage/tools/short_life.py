@@ -1,4 +1,4 @@
-"""The life of a command that writes to a store which several processes share."""
+"""Registers a command as the only user of a store, for stores that several processes can share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from groupkeeper.storage.leases.lives import NodeLife
 async def short_life(driver: JournalDriver, command: str, lease_ttl_ms: int) -> AsyncIterator[str]:
     """Own the store until the end of the block, so that no other process can open it.
 
-    Begins a life and beats. Raises StoreRefused if another process uses the store.
+    The command is registered like a daemon (``NodeLife``), and renews this registration. The result
+    is the id of the registration. Raises StoreRefused if another process uses the store.
     """
     name = f"groupkeeper storage {command}"
     life = NodeLife(0, f"{command}-{uuid.uuid4().hex}", name, 0)

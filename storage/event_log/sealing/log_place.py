@@ -19,7 +19,7 @@ class LogPlace:
     """The directory of the segments, as it was when sealing began.
 
     If the directory is moved and put back while the process runs, sealing reads the files again and
-    continues. A database that was moved stays refused.
+    continues. This differs from a database that was moved, which stays refused.
     """
 
     def __init__(self, directory: Path) -> None:

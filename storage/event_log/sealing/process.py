@@ -43,7 +43,7 @@ NICENESS: Final = 5
 """Lets the event loop run first if there are not enough cores for both."""
 
 END_S: Final = 0.5
-"""How long the process may work after its orders have ended. It then exits in any case."""
+"""How long the process may work after the end of its stdin. It then exits in any case."""
 KILLED_S: Final = 5.0
 """How long to wait for the end of a killed process. It ends at once, or in a second on a busy
 machine. If the kernel holds it, for example at a disk that hangs, it ends later.
@@ -122,7 +122,7 @@ class SealingProcess:
         """
         self.progress = Progress()
         self._before = self.progress
-        """The progress when the present process was started. Its counts go on from there."""
+        """The progress when the present process was started. Its own counts are added to this."""
         self._task = _Task(address, settings)
         self._command = command or COMMAND
         self._process: subprocess.Popen[bytes] | None = None
@@ -316,7 +316,7 @@ def lines_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def main(rows_of: RowsOf, hook: Hook = no_hook) -> None:
-    """Run the process that seals."""
+    """Carry out the orders on stdin until it ends, and write the answers to stdout."""
     ignore_stop_signals()
     with suppress(OSError):  # the process may not be allowed to change it
         os.nice(NICENESS)

@@ -97,7 +97,7 @@ class SegmentWriter:
         return self._compressed_bytes + self._pending_bytes
 
     def takes(self, log_id: str, seq: int, ts_ms: int) -> bool:
-        """Return True if an event is the next one of this log, on the segment's day."""
+        """Return True if an event is the next event of the segment's log, and of the same day."""
         where = log_id, seq, ts_ms // _DAY_MS
         return where == (self.log_id, self.next_seq, self.first_ts_ms // _DAY_MS)
 

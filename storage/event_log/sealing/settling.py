@@ -127,8 +127,8 @@ def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set
 
 
 def _runs(segments: Iterable[Segment]) -> list[list[Segment]]:
-    """Return the segments in runs: each continues the one before it in the same log. A store on a
-    server is then asked about a few runs, and not about each of thousands of segments.
+    """Return the segments in runs. Each segment of a run continues the segment before it in the
+    same log. A store on a server is then asked about a few runs, not about thousands of segments.
     """
     runs: list[list[Segment]] = []
     for segment in segments:
@@ -167,7 +167,7 @@ def _snapshot_in_rows(rows: EventRows, listed: StoreSegments, first_seq: int) ->
     """Return the last seq that both a snapshot covers and a row still has. Return 0 if there is
     none.
 
-    Retention never deletes the newest row, but it may delete the day of that row's events.
+    The newest row is never deleted, but retention may have deleted the files of its day.
     """
     for snapshot in listed.newest_snapshot:
         log_id = base_log(snapshot.log_id)
