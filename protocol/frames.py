@@ -284,7 +284,7 @@ class HeaderReader:
         return header
 
     def _forget(self) -> None:
-        """Forget the last client id: the next one equals no remembered bytes."""
+        """Forget the last client id, so that no header is taken for a repeated one."""
         self._raw = b"\0"
         self._body_at = _CLIENT_ID_SIZE_AT  # the slice that is compared is empty
 

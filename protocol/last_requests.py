@@ -16,7 +16,7 @@ MAX_REPEATED_BYTES: Final = 512
 
 
 class Repeated:
-    """A request as its handler made it, with the body that it was made from."""
+    """A request that a handler has decoded, and the bytes of its body."""
 
     __slots__ = ("body", "request", "version")
 
@@ -49,11 +49,11 @@ class LastRequests:
         self.consumer_heartbeat: Repeated | None = None
         """The last ConsumerGroupHeartbeat that stated nothing new and was not refused."""
         self.answer: Any = None
-        """The result that ``answer_body`` was made from. It never changes."""
+        """The immutable result from which ``answer_body`` was encoded."""
         self.answer_body = b""
         """The reply to a ConsumerGroupHeartbeat without an assignment, after its throttle time."""
         self.fetch: Repeated | None = None
         """The last OffsetFetch that named the topics of one group."""
         self.commit: Any = None
-        """The last OffsetCommit as a ``CommitShape`` of ``packed.offset_commit``; None if it has no
-        such shape."""
+        """The ``CommitShape`` of the last OffsetCommit (``packed.offset_commit``): all except
+        its offsets and epochs. None if that commit has no such shape."""

@@ -266,14 +266,14 @@ def decode_key(data: bytes) -> Key:
 
 
 def decode_offset(data: bytes) -> OffsetValue:
-    """Decode the value of an ``OffsetKey``. Raises RecordError, also for versions above 4."""
+    """Decode the value of an ``OffsetKey``. Raises RecordError if it is invalid or above v4."""
     entity = _read(_OFFSET_COMMIT_VALUE, _number(data), data)
     topic_id = uuid_to_topic_id(getattr(entity, "topic_id", None))
     return _plain(OffsetValue, entity, topic_id=topic_id)
 
 
 def decode_group(data: bytes) -> GroupValue:
-    """Decode the value of a ``GroupKey``. Raises RecordError, also for versions above 4."""
+    """Decode the value of a ``GroupKey``. Raises RecordError if it is invalid or above v4."""
     entity = _read(_GROUP_METADATA_VALUE, _number(data), data)
     members = tuple(_plain(MemberValue, member) for member in entity.members)
     return _plain(GroupValue, entity, members=members)

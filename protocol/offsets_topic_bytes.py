@@ -83,7 +83,7 @@ class GroupBytes(NamedTuple):
 
 
 class MemberBytes(NamedTuple):
-    """The value of a record about a member of a consumer group. Its assignment has a record too."""
+    """The value of a member of a consumer group. The member's assignment is in other records."""
 
     instance_id: str | None
     rack_id: str | None
@@ -124,12 +124,12 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def partition_key(topic_key: bytes, partition: int) -> bytes:
-    """Return the key of an offset. ``topic_key`` is what all partitions of the topic share."""
+    """Return the key of an offset. ``topic_key`` is the beginning of all keys of the topic."""
     return topic_key + _PARTITION.pack(partition)
 
 
 def read_key(data: bytes, with_number: frozenset[int]) -> tuple[int, list[str], int]:
-    """Return the type of a key, its names, and the number after them, if this type has one."""
+    """Return the type of a key, its names, and the number after them: 0 if its type has none."""
 
     def read(source: Input) -> tuple[int, list[str], int]:
         record_type = _fixed(source, _TYPE)
@@ -171,7 +171,7 @@ def offset_end(commit_time_ms: int, topic_id: str, ours: bytes) -> bytes:
 
 
 def read_offset(data: bytes) -> OffsetBytes:
-    """Read the value of an offset. Raises RecordError."""
+    """Read the value of an offset. Raises RecordError if it cannot be read."""
 
     def read(source: Input) -> OffsetBytes:
         _version(source, 4)
@@ -213,7 +213,7 @@ def group_value(value: GroupBytes) -> bytes:
 
 
 def read_group(data: bytes) -> GroupBytes:
-    """Read the value of a classic group. Raises RecordError."""
+    """Read the value of a classic group. Raises RecordError if it cannot be read."""
 
     def member(source: Input) -> MemberValue:
         member_id, instance_id = _text(source), _nullable_text(source)
@@ -252,7 +252,7 @@ def epoch_value(epoch: int, tagged: int) -> bytes:
 
 
 def read_epoch(data: bytes) -> tuple[int, int]:
-    """Read a value of ``epoch_value``. Raises RecordError."""
+    """Read a value of ``epoch_value``. Raises RecordError if it cannot be read."""
 
     def read(source: Input) -> tuple[int, int]:
         _version(source, 0)
@@ -290,7 +290,7 @@ def member_value(value: MemberBytes) -> bytes:
 
 
 def read_member(data: bytes) -> MemberBytes:
-    """Read the value of a member of a consumer group. Raises RecordError."""
+    """Read the value of a member of a consumer group. Raises RecordError if it cannot be read."""
 
     def protocol(source: Input) -> tuple[str, bytes]:
         found = _text(source), _raw(source)
@@ -331,7 +331,7 @@ def target_value(partitions: Partitions) -> bytes:
 
 
 def read_target(data: bytes) -> dict[str, tuple[int, ...]]:
-    """Read the target of a member. Raises RecordError."""
+    """Read the target of a member. Raises RecordError if it cannot be read."""
 
     def topic(source: Input) -> tuple[str, tuple[int, ...]]:
         topic_id = printed_topic_id(source.take(16))
@@ -355,7 +355,7 @@ def current_value(value: CurrentBytes) -> bytes:
 
 
 def read_current(data: bytes) -> CurrentBytes:
-    """Read the partitions of a member. Raises RecordError."""
+    """Read the partitions of a member. Raises RecordError if they cannot be read."""
 
     def topic(source: Input) -> tuple[str, tuple[tuple[int, int], ...]]:
         topic_id = printed_topic_id(source.take(16))
@@ -382,7 +382,7 @@ def pattern_value(topics: Sequence[str], version: int, time_ms: int) -> bytes:
 
 
 def read_pattern(data: bytes) -> tuple[list[str], int, int]:
-    """Read the value of a pattern. Raises RecordError."""
+    """Read the value of a pattern. Raises RecordError if it cannot be read."""
 
     def read(source: Input) -> tuple[list[str], int, int]:
         _version(source, 0)

@@ -1,5 +1,5 @@
-"""The parts of hot messages for ``protocol.packed``, by plain struct code: strings, counts,
-senders.
+"""The parts of the most frequent messages for ``protocol.packed``, by plain struct code: strings,
+counts, senders.
 
 The functions that read accept only the common form, and raise one of ``GIVE_UP`` for anything else.
 The caller then reads the message again with ``protocol.reader``. No slice is longer than the frame,
@@ -22,7 +22,7 @@ class Odd(Exception):
 
 
 GIVE_UP: Final = (Odd, IndexError, error, UnicodeDecodeError)
-"""The errors that the functions that read may raise.
+"""The errors that reading functions raise if the bytes do not have the common form.
 
 Positions only increase, and at least one byte is read after every string. So a length beyond the
 end is noticed by the next read."""
@@ -190,8 +190,8 @@ def framed_large(
     flexible: bool,
     throttle: bool,
 ) -> bytes:
-    """Return a frame whose body is given in pieces. Each is copied only once, because a reply may
-    have 64 MiB.
+    """Return a frame whose body is given in pieces. Each piece is copied only once, because a reply
+    may have 64 MiB.
     """
     size = sum(map(len, pieces))
     if flexible:

@@ -40,7 +40,7 @@ names take time to read, hash and write. The request of a leader of a thousand m
 ``FREE_BYTES``."""
 
 MAX_HEADER_TAGS: Final = 1000
-"""Tags in a header. Clients send none, and Kafka has no limit."""
+"""The most tags in a header. Clients send none, and Kafka has no limit."""
 
 _NULL_UUID: Final = bytes(16)
 _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")

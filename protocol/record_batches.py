@@ -1,7 +1,7 @@
 """Batches of records as Produce and Fetch carry them (format 2), by aiokafka's codecs.
 
 The codecs take 0.1 s to load. Only a gateway needs them, and loads them before it serves. If the
-first fetch of the journal loaded them, the event loop would serve nobody for as long.
+first fetch of the journal loaded them, it would block the event loop for this time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from groupkeeper.protocol.errors import ProtocolError
 _MAGIC: Final = 2
 _NOT_COMPRESSED: Final = 0
 _OVERHEAD_BYTES: Final = 256
-"""More than the header of a batch and of its record have."""
+"""More than the headers of a batch and of its only record need."""
 
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-"""The types of the control records that end a transaction (Kafka: ControlRecordType)."""
+"""``ABORT_MARKER`` and this are the types of the control records that end a transaction (Kafka:
+ControlRecordType)."""
 
 
 class Sender(NamedTuple):
@@ -32,7 +33,7 @@ class Sender(NamedTuple):
 
 
 class BatchRecord(NamedTuple):
-    """One record of a transaction, or a marker that ends one."""
+    """One record of a transaction, or a marker that ends a transaction."""
 
     offset: int
     producer_id: int
@@ -57,13 +58,13 @@ def write_batch(sender: Sender, sequence: int, now_ms: int, key: bytes, value: b
 
 
 def read_transactional(data: bytes, position: int) -> tuple[list[BatchRecord], int]:
-    """Return the records and markers of transactions from ``position`` on, and the offset after the
-    last batch. Other records are left out.
+    """Return the records and markers of transactions from offset ``position`` on, and the offset
+    after the last batch. Other records are left out.
 
-    The first batch may begin before ``position``, and the last one may be cut off. A batch that is
-    compressed is left out, and so is one whose checksum is right and whose records cannot be read:
-    ``write_batch`` makes neither. So nobody else's batch can fill the memory. Raises ProtocolError
-    if the bytes are damaged.
+    The first batch may begin before ``position``, and the last batch may be cut off. Two kinds of
+    batches are left out: compressed ones, and those with a right checksum and unreadable records.
+    ``write_batch`` makes neither, and batches of other programs must not fill the memory. Raises
+    ProtocolError if the bytes are damaged.
     """
     found: list[BatchRecord] = []
     following = position

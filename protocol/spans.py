@@ -25,7 +25,8 @@ from groupkeeper.protocol.reader import Input, java_text
 Walk: TypeAlias = Callable[[bytes, int, int, int], tuple[int, ...]]
 """A function of (bytes, position, end, budget of elements). It returns the position of each field,
 the position after the last one, and the rest of the budget. Raises ProtocolError, IndexError or
-``struct.error`` for a field that ends early. Positions may be beyond the end."""
+``struct.error`` for a field that ends early. Positions may be beyond the end: the caller checks
+this."""
 
 _INT8: Final = Struct(">b").unpack_from
 _INT16: Final = Struct(">h").unpack_from
@@ -174,7 +175,7 @@ class Excerpt:
 
 
 def excerpts(owner: Shape, name: str, source: Input) -> Iterator[Excerpt]:
-    """Yield the entities of an array at the position of ``source``, and leave it behind them."""
+    """Yield the entities of the array at the position of ``source``. Move ``source`` past them."""
     item = owner.element(name)
     for _ in range(owner.count(source)):
         yield Excerpt(item, source)
@@ -260,7 +261,7 @@ class _Source:
         self._count = 0
 
     def add_position(self) -> str:
-        """Add a line that remembers the position. Return the name of its variable."""
+        """Add a line that stores the position in a new variable. Return the variable's name."""
         self._count += 1
         self._add("    ", f"p{self._count} = p")
         return f"p{self._count}"

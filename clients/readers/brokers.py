@@ -135,8 +135,8 @@ class Brokers:
         return nodes[leader]
 
     async def _ask_any(self, topic: str) -> tuple[BrokerAddress, Connection, Any]:
-        """Ask the known brokers for the topic until one answers, in random order. Otherwise all
-        readers would connect to the first one.
+        """Ask the known brokers for the topic until one answers. The order is random. Otherwise
+        all readers would connect to the first broker.
         """
         known = list(dict.fromkeys([*self._bootstrap, *self._learnt]))
         problems = []

@@ -99,7 +99,7 @@ def is_partition(text: str) -> bool:
 
 
 def read_position(entry: ConsulEntry) -> int:
-    """Read a position. Raises BadPosition, which names the key."""
+    """Read a position. Raises BadPosition, with the key, if it is not a valid offset."""
     text = entry.value.decode(errors="replace")
     if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > MOST_OFFSET:
         raise BadPosition(f"{entry.key} holds {text[:40]!r}, which is no offset")

@@ -66,17 +66,17 @@ class Guard(Protocol):
     """Decides whether a partition may still be read."""
 
     def look(self) -> None:
-        """Called before each message. Calls ``fail`` if the partition must not be read any more."""
+        """Check the partition before each message, and end its iterators if it must not be read."""
 
     def over(self) -> None:
-        """Called when an iterator has ended, and the caller has processed its last message."""
+        """Learn that an iterator has ended, and that the caller has processed its last message."""
 
 
 class PartitionIter(MessageIter):
     """The messages of one partition, in order.
 
     It fetches the next messages when at most ``buffer`` unpacked messages are left. With
-    ``buffer=0`` it fetches only when none is left and a reader waits.
+    ``buffer=0`` it fetches only when no message is left and a caller waits for one.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class PartitionIter(MessageIter):
 
     @property
     def is_reading(self) -> bool:
-        """True from the first message until ``take`` has reported the end or an error."""
+        """True after the first message, until ``take`` raises an error or ``close`` is called."""
         return self._has_given and not self._is_closed
 
     def take(self) -> Message | None:
@@ -164,7 +164,9 @@ class PartitionIter(MessageIter):
         self._arrived.set()
 
     def _end(self) -> None:
-        """Raise the error that ended the iterator, once. Do nothing if more messages may come."""
+        """Raise the error that ended the iterator, once, or StopAsyncIteration if it is closed. Do
+        nothing if more messages may come.
+        """
         error, self._error = self._error, None
         if error is not None:
             self._is_closed = True

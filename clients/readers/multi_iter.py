@@ -14,8 +14,9 @@ from groupkeeper.clients.readers.message_iter import MessageIter
 class MultiIter(MessageIter):
     """Merges iterators. In each round, every iterator that has a message returns one.
 
-    If an iterator fails, this one ends with its error. With ``leave_out_failing`` it is left out
-    instead, and ``close`` raises its error. Closing this iterator closes all of them.
+    If one of the iterators fails, MultiIter ends with the same error. With ``leave_out_failing`` it
+    goes on without the failed iterator, and ``close`` raises the error. ``close`` closes all
+    iterators.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class MultiIter(MessageIter):
         raise_all([*left_out, *errors])
 
     def _ask(self, iterator: MessageIter) -> None:
-        """Start a fetch of this iterator, even if the others always have messages."""
+        """Let this iterator fetch in a task, even if the other iterators always have messages."""
         if iterator not in self._asks or self._asks[iterator].done():
             self._asks[iterator] = asyncio.create_task(iterator.ready())
 

@@ -28,9 +28,9 @@ from groupkeeper.storage.connections.backoff import Backoff
 T = TypeVar("T")
 
 EARLIEST = -2
-"""An offset to read from that means: the first message of the partition."""
+"""A start offset that means the first message of the partition."""
 LATEST = -1
-"""An offset to read from that means: the end of the partition."""
+"""A start offset that means the end of the partition."""
 
 UNKNOWN_FOR_S = 3.0
 """How long a topic or partition that brokers do not know is retried. For a moment some brokers do
@@ -75,8 +75,8 @@ class Batches:
         return bool(self._records.has_next())
 
     def unpack(self) -> Sequence[Message]:
-        """Return the messages of the next batch from the wanted offset on. A control batch has
-        none.
+        """Return the messages of the next batch that are not before ``next_offset``; none for a
+        control batch.
 
         Raises CannotRead if the batch's checksum is wrong, or its messages cannot be decompressed.
         """

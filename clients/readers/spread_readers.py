@@ -191,8 +191,9 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         self._change.set()
 
     async def _towards(self, view: ConsulGroupView) -> bool:
-        """Claim and hand over partitions until this member has its share. Return True if Consul
-        refused a free partition, as it does within the lock delay.
+        """Claim the free partitions of this member's share, and start to hand over all others.
+
+        Return True if Consul refused a free partition, as it does within the lock delay.
         """
         members = view.members.get(self.topic, {})
         owners = {p: each.member for p, each in view.owners.get(self.topic, {}).items()}

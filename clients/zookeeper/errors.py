@@ -59,7 +59,7 @@ class PartitionClaimedByOther(RegistryError):
     def __init__(self, topic: str, partition: int, owner: str) -> None:
         super().__init__(f"{topic}-{partition} is claimed by {owner!r}")
         self.owner = owner
-        """The id of the instance that has it."""
+        """The id of the instance that has claimed the partition."""
 
 
 class PartitionNotClaimed(RegistryError):

@@ -150,13 +150,13 @@ class RegistryGroup:
         return self.instance(f"{socket.gethostname()}:{uuid.uuid4()}")
 
     def instance(self, instance_id: str) -> RegistryInstance:
-        """Return the instance with this id. Raises InvalidName."""
+        """Return the instance with this id. Raises InvalidName if a path cannot have the id."""
         return RegistryInstance(self._link, self._paths, instance_id)
 
     # --- owners -----------------------------------------------------------------------------------
 
     async def partition_owner(self, topic: str, partition: int) -> RegistryInstance | None:
-        """Return the instance that has claimed a partition. Return None if none has."""
+        """Return the instance that has claimed a partition. Return None if it is not claimed."""
         path = self._paths.owner(topic, partition)
         try:
             node = await self._link.session().get(path)
@@ -199,7 +199,9 @@ class RegistryGroup:
     # --- offsets ----------------------------------------------------------------------------------
 
     async def commit_offset(self, topic: str, partition: int, offset: int) -> None:
-        """Store an offset, by convention the offset of the next message. Raises CommitConflict."""
+        """Store an offset, by convention the offset of the next message. Raises CommitConflict if
+        other clients change the same offset during each attempt.
+        """
         checked_number("offset", offset, MAX_OFFSET, MIN_OFFSET)
         await offsets.commit(self._link.session(), self._paths.offset(topic, partition), offset)
 

@@ -51,7 +51,7 @@ class RegistryInstance:
         return await self._link.session().exists(self._path)
 
     async def registration(self) -> Registration:
-        """Return the registration. Raises InstanceNotRegistered, BrokenNode."""
+        """Return the registration. Raises InstanceNotRegistered if there is none, or BrokenNode."""
         try:
             node = await self._link.session().get(self._path)
         except NodeMissing:
@@ -70,8 +70,8 @@ class RegistryInstance:
         return watch
 
     async def register(self, subscription: Subscription) -> None:
-        """Register until ``deregister`` or the end of the session. Raises
-        InstanceAlreadyRegistered.
+        """Register until ``deregister`` or the end of the session. Raises InstanceAlreadyRegistered
+        if the id has a registration.
         """
         registration = _registration(subscription)
         session = self._link.session()
@@ -97,7 +97,9 @@ class RegistryInstance:
         await self.register(Registration.matching(pattern, expression, streams, _now_s()))
 
     async def update_registration(self, subscription: Subscription) -> None:
-        """Replace the registration. Raises InstanceNotRegistered, RegistrationChanged."""
+        """Replace the registration. Raises InstanceNotRegistered if there is none, and
+        RegistrationChanged if another client changes it during the call.
+        """
         registration = _registration(subscription)
         session = self._link.session()
         try:
@@ -111,8 +113,8 @@ class RegistryInstance:
             self._hold(registration)
 
     async def deregister(self) -> None:
-        """Delete the registration. Raises InstanceNotRegistered. Raises RegistrationChanged if
-        another client changes it during the call.
+        """Delete the registration. Raises InstanceNotRegistered if there is none, and
+        RegistrationChanged if another client changes it during the call.
         """
         session = self._link.session()
         try:

@@ -1,6 +1,4 @@
-"""The session that all objects of a registry share. It can be replaced by a new one when it is
-lost.
-"""
+"""The session that all objects of a registry share. A lost session can be replaced by a new one."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class Renewal(NamedTuple):
 
 
 class Link:
-    """The present session. With ``reregisters`` a lost session is followed by a new one."""
+    """The present session of a registry. With ``reregisters`` a new session replaces a lost one."""
 
     def __init__(self, settings: ZooKeeperSettings, *, reregisters: bool) -> None:
         self.settings = settings
@@ -78,7 +76,7 @@ class Link:
         self.held.clear()
 
     def session(self) -> ZooKeeperSession:
-        """Return the session. Raises SessionLost, or SessionClosed."""
+        """Return the session. Raises SessionLost or SessionClosed if it has ended."""
         if self._session is None:
             raise _not_open()
         ended = self._session.why_ended
@@ -87,15 +85,15 @@ class Link:
         return self._session
 
     async def wait_lost(self) -> SessionLost:
-        """Wait until the present session is lost. Return the reason. Raises SessionClosed."""
+        """Wait until the session is lost. Return the reason. Raises SessionClosed after a close."""
         if self._lost is None:
             raise _not_open()
         return await asyncio.shield(self._lost)
 
     async def wait_renewed(self) -> Renewal:
         """Wait until the present session is lost and a new one has repeated its registrations and
-        claims. Return which nodes were created again, and which were refused. Raises
-        SessionClosed."""
+        claims. Return which nodes were created again, and which were refused. Raises SessionClosed
+        if the registry is closed."""
         if self._renewed is None:
             raise _not_open()
         return await asyncio.shield(self._renewed)

@@ -57,7 +57,7 @@ class GroupPaths(NamedTuple):
 
     @classmethod
     def of(cls, chroot: str, group: str) -> GroupPaths:
-        """Return the paths of a group. Raises InvalidName."""
+        """Return the paths of a group. Raises InvalidName if a path cannot have its name."""
         return cls(f"{chroot}/{CONSUMERS}/{checked_name('group', group)}")
 
     @property
@@ -73,11 +73,11 @@ class GroupPaths(NamedTuple):
         return f"{self.root}/offsets"
 
     def id(self, instance: str) -> str:
-        """Return the node of a registration."""
+        """Return the path of the node of a registration."""
         return f"{self.ids}/{checked_name('instance', instance)}"
 
     def owner(self, topic: str, partition: int) -> str:
-        """Return the node of a claim."""
+        """Return the path of the node of a claim."""
         return f"{self.owners}/{_partition(topic, partition)}"
 
     def offset(self, topic: str, partition: int) -> str:
@@ -91,7 +91,7 @@ def _partition(topic: str, partition: int) -> str:
 
 
 def text_of(path: str, data: bytes) -> str:
-    """Return the content of a node as text. Raises BrokenNode."""
+    """Return the content of a node as text. Raises BrokenNode if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -26,7 +26,7 @@ CONFLICT_PAUSE_S: Final = 0.01
 
 
 async def commit(session: ZooKeeperSession, path: str, offset: int) -> None:
-    """Create or replace an offset. Raises CommitConflict."""
+    """Create or replace an offset. Raises CommitConflict if ``COMMIT_TRIES`` attempts fail."""
     data = str(offset).encode()
     for _ in range(COMMIT_TRIES):
         with contextlib.suppress(NodeChanged, NodeExists, NodeMissing):
@@ -42,7 +42,7 @@ async def commit(session: ZooKeeperSession, path: str, offset: int) -> None:
 
 
 async def fetch(session: ZooKeeperSession, path: str) -> int | None:
-    """Return an offset. Return None if there is none. Raises BrokenNode."""
+    """Return an offset. Return None if there is none. Raises BrokenNode if it is no number."""
     try:
         node = await session.get(path)
     except NodeMissing:

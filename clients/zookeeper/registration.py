@@ -44,7 +44,7 @@ class Registration:
 
     @classmethod
     def static(cls, topics: Iterable[str] | Mapping[str, int], timestamp: int) -> Self:
-        """Subscribe to topics, by default with one stream each. Raises InvalidName."""
+        """Return a registration for topics, by default with one stream each. Raises InvalidName."""
         if isinstance(topics, str):
             raise InvalidName("topics must be a list of names, not one text")
         named = topics.items() if isinstance(topics, Mapping) else ((each, 1) for each in topics)
@@ -58,8 +58,8 @@ class Registration:
     def matching(
         cls, pattern: SubscriptionPattern, expression: str, streams: int, timestamp: int
     ) -> Self:
-        """Subscribe by a regular expression, in the syntax of the program that reads the
-        registration.
+        """Return a registration by a regular expression. The program that reads the registration
+        decides the syntax of the expression.
         """
         checked_number("streams", streams, MAX_PARTITION)
         if not expression:

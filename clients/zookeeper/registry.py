@@ -70,7 +70,9 @@ class Registry:
         self._no_offset: Literal[0, -1] = no_offset
 
     async def open(self) -> Self:
-        """Begin the session. Raises ServerUnreachable, NotAllowed."""
+        """Begin the session. Raises ServerUnreachable if no server accepts it in time, and
+        NotAllowed if the server does not know the credentials.
+        """
         await self._link.open()
         return self
 
@@ -91,14 +93,16 @@ class Registry:
         return GroupList(self.group(name) for name in names)
 
     def group(self, name: str) -> RegistryGroup:
-        """Return the group of this name. It need not exist. Raises InvalidName."""
+        """Return the group of this name. It need not exist. Raises InvalidName if the name cannot
+        be part of a path.
+        """
         return RegistryGroup(self._link, name, self._no_offset)
 
     async def wait_lost(self) -> SessionLost:
-        """Wait until the session is lost. Return the reason. Raises SessionClosed."""
+        """Wait until the session is lost. Return the reason. Raises SessionClosed after a close."""
         return await self._link.wait_lost()
 
     async def wait_renewed(self) -> Renewal:
         """Wait until a lost session is replaced by a new one. Needs ``reregister``. Raises
-        SessionClosed."""
+        SessionClosed if the registry is closed."""
         return await self._link.wait_renewed()

@@ -27,8 +27,8 @@ names, pattern (version 1), assignor, owned partitions and tags."""
 def read_steady_heartbeat(version: int, frame: bytes, offset: int) -> Sender | None:
     """Return the sender of a heartbeat that states nothing new.
 
-    Return None for any other heartbeat, for a member that joins or leaves, and for bytes that are
-    not plain.
+    Return None for any other heartbeat, for a member that joins or leaves, and for bytes that do
+    not have the common form.
     """
     try:
         group_id, position = compact(frame, offset)
@@ -43,9 +43,9 @@ def read_steady_heartbeat(version: int, frame: bytes, offset: int) -> Sender | N
 
 
 _ERROR: Final = Struct(">hx").pack
-"""Error, (no message)."""
+"""Packs the error code, and a null message."""
 _END: Final = Struct(">iibx").pack
-"""Member epoch, heartbeat interval, no assignment (-1), (no tags)."""
+"""Packs the member epoch, the heartbeat interval, -1 for no assignment, and no tags."""
 _NO_MEMBER: Final = b"\0"
 _NO_ASSIGNMENT: Final = -1
 
@@ -53,18 +53,18 @@ _NO_ASSIGNMENT: Final = -1
 def consumer_group_heartbeat_body(
     error_code: int, member_id: str | None, member_epoch: int, heartbeat_interval_ms: int
 ) -> bytes:
-    """Return a reply without a message and an assignment, from its error on."""
+    """Return a reply from its error on, as bytes. It has no message and no assignment."""
     member = _NO_MEMBER if member_id is None else compact_string(member_id)
     end = _END(member_epoch, heartbeat_interval_ms, _NO_ASSIGNMENT)
     return _ERROR(error_code) + member + end
 
 
 _HEAD: Final = Struct(">iixi").pack
-"""Length, correlation id, (no tags), throttle time."""
+"""Packs the length, the correlation id, no tags, and the throttle time."""
 _HEAD_BYTES: Final = 9
-"""The bytes of the head that the frame's length counts."""
+"""The bytes of ``_HEAD`` after the length, which does not count itself."""
 
 
 def pack_consumer_group_heartbeat(correlation_id: int, throttle_time_ms: int, body: bytes) -> bytes:
-    """Return the frame of a reply."""
+    """Return the frame of a reply. ``body`` is what ``consumer_group_heartbeat_body`` returned."""
     return _HEAD(len(body) + _HEAD_BYTES, correlation_id, throttle_time_ms) + body

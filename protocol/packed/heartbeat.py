@@ -45,7 +45,7 @@ def read_heartbeat(
 _HEARTBEAT_V0: Final = Struct(">iih").pack
 _HEARTBEAT_V1: Final = Struct(">iiih").pack
 _HEARTBEAT_V4: Final = Struct(">iixihx").pack
-"""Length, correlation id, (no tags), throttle time, error, (no tags)."""
+"""Packs the length, the correlation id, no tags, the throttle time, the error, and no tags."""
 
 
 def pack_heartbeat(

@@ -133,8 +133,8 @@ class CommitShape:
     """An OffsetCommit of one topic (8-10) without its offsets and epochs.
 
     The next commit of a connection nearly always has the same shape: a member commits the
-    partitions that it owns. Then only the offsets are read, and the reply to an accepted commit is
-    the same. Every other byte is compared.
+    partitions that it owns. Then only the offsets and epochs are read, and all other bytes are
+    compared. The reply to an accepted commit is the same.
     """
 
     __slots__ = (
@@ -196,8 +196,8 @@ MAX_SHAPE_ROWS: Final = 32
 
 _NO_TAGS_TWICE: Final = NO_TAGS + NO_TAGS
 _SHAPE_OF_ROW: Final = b"\xff" * 4 + bytes(12) + b"\xff\xff"
-"""The bits of a partition that belong to the shape: its number, and the mark that nothing
-follows."""
+"""The bits of a partition that belong to the shape: its number, the length of its metadata, and
+its number of tags."""
 _SHAPES: Final = [int.from_bytes(_SHAPE_OF_ROW * n, "big") for n in range(MAX_SHAPE_ROWS + 1)]
 
 
