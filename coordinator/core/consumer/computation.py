@@ -5,7 +5,7 @@ has the members and topics that these numbers mean.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from groupkeeper.coordinator.core.cluster.image import TopicInfo
@@ -31,22 +31,36 @@ class TargetComputation(NamedTuple):
     def by_member(self, target: Target) -> dict[tuple[str, str | None], Partitions]:
         """Convert a target from numbers to topic ids and partitions, by member."""
         firsts = self.spec.first_partitions()
+        at_first = {first: at for at, first in enumerate(firsts)}
         return {
-            identity: self._by_topic(numbers, firsts)
+            identity: self._by_topic(numbers, firsts, at_first)
             for identity, numbers in zip(self.members, target, strict=True)
         }
 
-    def _by_topic(self, numbers: Sequence[int], firsts: Sequence[int]) -> Partitions:
-        """Divide the sorted numbers of a member's partitions by topic."""
+    def _by_topic(
+        self, numbers: Sequence[int], firsts: Sequence[int], at_first: Mapping[int, int]
+    ) -> Partitions:
+        """Divide the sorted numbers of a member's partitions by topic.
+
+        ``at_first`` has the position of the topic in which a number is the first partition. With
+        50,000 topics of one partition, a search for each would take most of the time.
+        """
         found: dict[str, tuple[int, ...]] = {}
-        whole: dict[int, tuple[int, ...]] = {}  # all partitions of a topic, by their number
-        start = at = 0
+        whole: dict[int, tuple[int, ...]] = {1: (0,)}  # all partitions of a topic, by their number
+        only, counts, topics = whole[1], self.spec.partition_counts, self.topics
+        start = 0
         count = len(numbers)
         while start < count:
             number = numbers[start]
-            at = bisect_right(firsts, number, at) - 1
+            at = at_first.get(number, -1)
+            if at < 0:
+                at = bisect_right(firsts, number) - 1
+            size = counts[at]
+            if size == 1:
+                found[topics[at].topic_id] = only
+                start += 1
+                continue
             first, next_first = firsts[at], firsts[at + 1]
-            size = next_first - first
             end = start + size
             if number == first and end <= count and numbers[end - 1] == next_first - 1:
                 own = whole.get(size, ())
@@ -55,6 +69,6 @@ class TargetComputation(NamedTuple):
             else:
                 end = bisect_left(numbers, next_first, start)
                 own = tuple([each - first for each in numbers[start:end]])
-            found[self.topics[at].topic_id] = own
+            found[topics[at].topic_id] = own
             start = end
         return {topic_id: found[topic_id] for topic_id in sorted(found)}
