@@ -4,9 +4,10 @@ from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """The peer sent invalid bytes. Its connection is closed, as in Kafka.
+    """Bytes are invalid, or ask for an API or a version that is not served.
 
-    When this is raised, nothing has been reserved, changed or answered.
+    If a client has sent them, its connection is closed, as in Kafka. Nothing has been answered or
+    changed then, and no memory was allocated for a length that the bytes announce.
     """
 
     def __init__(self, reason: str, message: str) -> None:

@@ -1,7 +1,7 @@
-"""The last requests of a connection. The next ones are nearly always the same.
+"""The last requests of a connection. The next request is nearly always like one of them.
 
-Equal bytes of one version have the same meaning, so they are only compared. A request that differs
-in one byte is parsed again.
+So its bytes are compared with those of the last request of the same version. Equal bytes are not
+parsed again. In a commit, only the offsets and epochs may differ (``CommitShape``).
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ settings."""
 
 
 class OffsetStore:
-    """Stores, fetches and deletes committed offsets of groups. Calls run one after the other."""
+    """Stores, fetches and deletes committed offsets of groups. A call waits for the last one."""
 
     def __init__(
         self,

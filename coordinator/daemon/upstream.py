@@ -129,8 +129,8 @@ class Upstream:
         )
 
     def start(self, server: KafkaServer, own_sock: socket.socket) -> None:
-        """Start to ask the upstream for its brokers and topics, and open the listeners.
-        ``own_sock`` is the bound socket of our own node.
+        """Start to ask the upstream for its brokers and topics. Listeners open when the brokers are
+        known. ``own_sock`` is the bound socket of our own node.
         """
         if self._identity == "client":
             _log.warning(

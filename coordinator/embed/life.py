@@ -212,8 +212,8 @@ class Life:
                     self._clock.stop()
 
     async def _release_store(self, end_s: float) -> None:
-        """Release leases and store no later than ``end_s``, even if the store does not answer any
-        more."""
+        """Release the leases, and then close the store. Waits for the store until ``end_s``, and
+        then logs a warning."""
         if not self._is_open:
             return
         self._is_open = False

@@ -92,7 +92,7 @@ class _NotStored(_NotNow):
 
 
 class Adoption:
-    """Copies groups from the upstream. Each group is looked up by one task at a time."""
+    """Copies the offsets of groups from the upstream. One task at a time may ask for a group."""
 
     def __init__(  # noqa: PLR0913 - the parts that it connects
         self,

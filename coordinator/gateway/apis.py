@@ -169,11 +169,11 @@ def treatment(key: int, version: int) -> Treatment | None:
 def treatments(
     upstream: Mapping[int, VersionRange], *, follows_logins: bool = False
 ) -> dict[tuple[int, int], Treatment]:
-    """Return the treatment of each (key, version) on the listener of a broker with these versions.
+    """Return the treatment of each (key, version) on the listener of a broker that serves the
+    versions ``upstream``.
 
-    A version that is not in the result is not served: a request of it closes the connection, as in
-    Kafka.
-    Versions that are served but not advertised are in the result. ``follows_logins`` is for
+    The result also has versions that are served but not advertised. A request with another version
+    closes the connection, as in Kafka, unless it is an ApiVersions. ``follows_logins`` is for
     ``upstream.identity = "client"``.
     """
     result = {}

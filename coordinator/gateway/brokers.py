@@ -209,8 +209,8 @@ class UpstreamBrokers:
                 self._clients[broker_id] = self._client(endpoint)
 
     async def _learn(self, broker_id: int) -> None:
-        """Store the versions of a broker, and whether the broker is up. It is asked only if its
-        connection is not open.
+        """Store the versions of a broker, and whether the broker is up. If the connection to the
+        broker is open, its versions are known already, and it is not asked.
         """
         try:
             self._apis[broker_id] = await self._clients[broker_id].apis()

@@ -65,7 +65,7 @@ def list_no_groups(exchange: Exchange, services: Services) -> None:
 
 
 class Front:
-    """One broker with its listener."""
+    """Our listener in front of one broker of the upstream."""
 
     def __init__(  # noqa: PLR0913 - the parts that it connects
         self,

@@ -4,9 +4,9 @@ Each upstream broker has a listener of ours. The broker's port is stored durably
 opens. If no port is free, the broker that has been away for longest loses its port. If no broker is
 away, or another program uses the port, we log this and try again.
 
-After a restart the listeners of known brokers open before the listener of our own node, so that no
-returning client is refused. Our answers to Metadata name such a broker only when the upstream has
-it.
+After a restart the listeners of the brokers of earlier runs open first, and then the listener of
+our own node. So no returning client is refused. Our answers to Metadata name such a broker only
+after the upstream's own metadata has named it.
 
 This file is long because it connects all parts of a gateway.
 """

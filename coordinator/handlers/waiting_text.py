@@ -44,7 +44,8 @@ def waiting_text(waiting: Waiting) -> str:
 
 
 def _fitting(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield the first items whose JSON, which is ASCII, fits into half of a Kafka string."""
+    """Yield items as long as their JSON together fits into half of the longest Kafka string. (JSON
+    is ASCII here.)"""
     left = MAX_STRING_BYTES // 2 - 200
     for item in items:
         left -= len(json.dumps(item, separators=(",", ":"))) + 1

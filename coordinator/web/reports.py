@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """The functions that return the contents of the pages. Each is called on the loop for each
-    request, and must not block.
+    """The functions that return the contents of the pages. A request for a page calls the function
+    of this page on the event loop, so it must not block.
     """
 
     metrics: Callable[[], Awaitable[bytes]]

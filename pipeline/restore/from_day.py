@@ -106,8 +106,8 @@ def _is_current(coverage: Coverage, day: date, note: DayNote) -> bool:
 
 
 def _is_in_order(coverage: Coverage, base: date) -> bool:
-    """Return True if ``base`` divides the events of every store by their seqs too: the events of
-    later days have larger seqs. Return False if a snapshot of a later day has new information.
+    """Return True if, in every store, all events after the day ``base`` have larger seqs than all
+    events up to this day. Return False also if a snapshot of a later day has new information.
     """
     stores = coverage.stores()
     last_seqs: dict[str, int] = {}

@@ -119,7 +119,8 @@ def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date
     of the join, and the time and reason of the end.
 
     ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), the reason
-    of an eviction, or ``forgotten``. It is null until the session ends.
+    of an eviction, or ``forgotten`` (the coordinator lost the member in a crash). It is null in the
+    rows of the days before the end.
 
     A crash of the coordinator may undo the end of a session, so that the member leaves again later.
     Then the rows of the first end stay. The second end has a row of its own, without a join.

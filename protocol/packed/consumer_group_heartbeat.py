@@ -53,7 +53,7 @@ _NO_ASSIGNMENT: Final = -1
 def consumer_group_heartbeat_body(
     error_code: int, member_id: str | None, member_epoch: int, heartbeat_interval_ms: int
 ) -> bytes:
-    """Return a reply from its error on, as bytes. It has no message and no assignment."""
+    """Return the end of a reply, from the error code on. It has no message and no assignment."""
     member = _NO_MEMBER if member_id is None else compact_string(member_id)
     end = _END(member_epoch, heartbeat_interval_ms, _NO_ASSIGNMENT)
     return _ERROR(error_code) + member + end

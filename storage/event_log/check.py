@@ -92,7 +92,7 @@ class DirectoryReport(msgspec.Struct, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """True if there is no problem, in any log."""
+        """True if neither the directory nor any of its logs has a problem."""
         return not self.problems and not any(log.problems for log in self.logs)
 
 

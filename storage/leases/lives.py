@@ -44,7 +44,7 @@ class NodeLife(NamedTuple):
     name: str
     """The host and the process id, for messages."""
     counter: int
-    """The number of beats so far."""
+    """A number that each beat raises."""
 
 
 @dataclass(slots=True)

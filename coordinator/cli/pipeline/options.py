@@ -71,8 +71,8 @@ JvmCacheOption = Annotated[
         metavar="DIR",
         envvar="GROUPKEEPER_JVM_CACHE",
         help="Where to keep the classes that Spark's JVM has loaded (200 MB), or `off`. The first "
-        "command writes them, and later ones start faster. Default: ~/.cache/groupkeeper/jvm, "
-        "which the sixth command writes.",
+        "command with this option writes them, and later ones start faster. Without the option, "
+        "the sixth command writes them to ~/.cache/groupkeeper/jvm.",
     ),
 ]
 ConfOption = Annotated[

@@ -48,10 +48,10 @@ def resolve_if_due(shard: ShardState, group: ConsumerGroup, pattern: str | None)
     """Begin to resolve all patterns of the group together, if it is time. ``pattern`` is the
     present pattern of the member that sent the heartbeat.
 
-    This is called before the previous pattern of the member is forgotten. So as in Kafka, a
-    heartbeat with a new pattern begins no resolution within ten seconds of the last one. If the
-    previous pattern was the only one, it is forgotten afterwards with the last resolution, and the
-    next heartbeat begins one.
+    Call this before the previous pattern of the member is forgotten. The time of the last
+    resolution is then known. So a heartbeat with a new pattern begins no resolution within ten
+    seconds of the last one, as in Kafka. If the group had no other pattern, its next heartbeat
+    begins a resolution.
     """
     is_new = pattern is not None and pattern not in group.subscriptions.resolved
     if are_due(shard, group) or (is_new and _may_resolve(shard, group)):

@@ -1,4 +1,4 @@
-"""Retention: a periodic pass that deletes expired offsets and empty groups.
+"""Retention: a periodic pass that deletes expired offsets, and groups without members and offsets.
 
 See docs/spec/groups.md#generations and docs/spec/offsets.md#expiry (KIP-211; Kafka's
 OffsetMetadataManager.cleanupExpiredOffsets). A pass is split into steps of bounded size, which

@@ -243,8 +243,8 @@ class ConsulDriver:
         return [read_all(self._keys.lives), read_all(self._keys.beats)]
 
     def _lives(self, found: Mapping[str, ConsulEntry]) -> list[NodeLife]:
-        """Return the lives that have not ended. The counter of a life is Consul's index of the key
-        that its beats change.
+        """Return the lives that have not ended. Each beat of a life changes a key. Consul's index
+        of this key is the counter of the life.
         """
         lives = []
         for key, entry in found.items():

@@ -104,7 +104,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sealing(Protocol):
-    """The work of sealing, on a thread or in a process. Calls block, and never overlap."""
+    """Seals events: moves them from rows of the store into files, on a thread or in a process.
+
+    Every call blocks. Make one call at a time; only ``progress`` and ``abandon`` may be used during
+    another call.
+    """
 
     @property
     def progress(self) -> Progress:
