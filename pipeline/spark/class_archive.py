@@ -30,7 +30,7 @@ STARTS_BEFORE: Final = 5
 """The number of JVMs that start without an archive before a JVM writes one, if the user did not ask
 for an archive. To write it costs as much time as five starts save. This pays on a machine that
 starts a JVM every few minutes, but not in a container that is used once."""
-_ARCHIVE_BYTES: Final = 1024**3
+_LEAST_FREE_BYTES: Final = 1024**3
 """The free space that the disk must have before such an archive is written. It takes 200 MB."""
 
 # a class that no archive can hold is no news, and an archive that does not fit is not used
@@ -109,7 +109,7 @@ def usual_archive() -> ClassArchive | None:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         archive = ClassArchive(Path(home, "groupkeeper", "jvm"), STARTS_BEFORE)
         folder = archive.file.parent.stat()
-        has_room = shutil.disk_usage(archive.file.parent).free >= _ARCHIVE_BYTES
+        has_room = shutil.disk_usage(archive.file.parent).free >= _LEAST_FREE_BYTES
     except (OSError, RuntimeError):  # RuntimeError: this user has no home
         return None
     is_private = folder.st_uid == os.geteuid() and not folder.st_mode & 0o022

@@ -46,8 +46,8 @@ class TargetComputation(NamedTuple):
         50,000 topics of one partition, a search for each would take most of the time.
         """
         found: dict[str, tuple[int, ...]] = {}
-        whole: dict[int, tuple[int, ...]] = {1: (0,)}  # all partitions of a topic, by their number
-        only, counts, topics = whole[1], self.spec.partition_counts, self.topics
+        whole: dict[int, tuple[int, ...]] = {}  # all partitions of a topic, by their number
+        only, counts, topics = (0,), self.spec.partition_counts, self.topics
         start = 0
         count = len(numbers)
         while start < count:
