@@ -16,6 +16,7 @@ import typer
 from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
 from groupkeeper.coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.cli.store_place import PasswordFileOption
 from groupkeeper.coordinator.cli.stored_events import (
     ConfigOption,
     StoredEvents,
@@ -89,7 +90,7 @@ def verify_command(
 
 
 @app.command("tail")
-def tail_command(
+def tail_command(  # noqa: PLR0913  the options of a command
     group: Annotated[
         str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this group's events.")
     ] = None,
@@ -103,6 +104,7 @@ def tail_command(
         ),
     ] = 20,
     store: StoreOption = None,
+    password_file: PasswordFileOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -111,7 +113,7 @@ def tail_command(
     Times are UTC. The change of each partition is in brackets. If a commit lowers an offset, it is
     red. Exits 4 if there is no event.
     """
-    source = stored_events(store, config, group)
+    source = stored_events(store, config, group, password_file)
     try:
         with source.reading(), source.kept_open():
             end = source.end()

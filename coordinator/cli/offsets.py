@@ -21,6 +21,7 @@ from groupkeeper.coordinator.cli.pipeline.restoring import (
     wrong_segments,
 )
 from groupkeeper.coordinator.cli.stopping import stoppable
+from groupkeeper.coordinator.cli.store_place import PasswordFileOption
 
 if TYPE_CHECKING:
     from groupkeeper.pipeline.log.coverage import Coverage
@@ -48,6 +49,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
     group: options.RestoredGroupOption = None,
     as_of: options.AsOfOption = None,
     store: options.StoreOption = None,
+    password_file: PasswordFileOption = None,
     log: Annotated[
         Path | None,
         typer.Option(
@@ -76,6 +78,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
     is_new = plan is None and not undo and None not in (group, as_of, server)
     if is_new and store is None and log is None:
         fail("name the history: --store FILE or --log-dir DIR", USAGE)
+    store = None if store is None else store.with_password_file(password_file)
     asked = RestoreOptions(
         *(group, as_of, store, log, None, topic or [], server, data, plan, undo, apply),
         *(accept_gaps, out, output, client_config, timeout),

@@ -10,6 +10,7 @@ import typer
 
 from groupkeeper.coordinator.cli.failing import NOTHING_MATCHED, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
+from groupkeeper.coordinator.cli.store_place import PasswordFileOption
 from groupkeeper.coordinator.cli.stored_events import ConfigOption, StoreOption, stored_events
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def owners_command(  # noqa: PLR0913 - the options of a command
         ),
     ] = 20,
     store: StoreOption = None,
+    password_file: PasswordFileOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -42,7 +44,7 @@ def owners_command(  # noqa: PLR0913 - the options of a command
     """
     from groupkeeper.storage.event_log.partition_owners import partition_owners
 
-    source = stored_events(store, config, group)
+    source = stored_events(store, config, group, password_file)
     with source.reading():
         owners = partition_owners(source.read(), topic, partition)[-lines:]
     source.report_lost({})

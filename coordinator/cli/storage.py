@@ -13,6 +13,7 @@ import typer
 from groupkeeper.coordinator.cli.failing import FAILED, USAGE, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption
 from groupkeeper.coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.cli.store_place import PasswordFileOption, StorePlace
 from groupkeeper.coordinator.cli.stored_events import ConfigOption, settings_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ app = typer.Typer(
 @app.command("check")
 def check_command(
     config: ConfigOption = None,
+    password_file: PasswordFileOption = None,
     write: Annotated[
         bool,
         typer.Option(
@@ -58,7 +60,6 @@ def check_command(
     Changes no group. Exits 1 if the store cannot be opened, or if one of its values cannot be read.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
-    from groupkeeper.storage.password_file import read_password
     from groupkeeper.storage.tools.by_url import check_store, repair_store
 
     if apply and not repair:
@@ -66,8 +67,9 @@ def check_command(
     settings = settings_of(config)
     identity = StoreIdentity(settings.kafka.cluster_id, settings.offsets.topic_num_partitions)
     url, timeout_ms = settings.storage.url, settings.storage.append_timeout_ms
+    place = StorePlace(url, settings.storage.password_file).with_password_file(password_file)
     try:
-        password = read_password(settings.storage.password_file)
+        password = place.password()
         left: list[str] | None = None
         if repair:
             left = asyncio.run(
@@ -167,6 +169,18 @@ def move_command(
         str | None,
         typer.Option("--from", metavar="URL", help="The old store, instead of storage.url."),
     ] = None,
+    password_file: PasswordFileOption = None,
+    to_password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--to-password-file",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="File with the password for the new store. Default: the file for the old store, "
+            "if both are of one kind, or if the old one is a SQLite file.",
+        ),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Copy all groups, topics and configs to another store, and compare them at the end.
@@ -179,14 +193,14 @@ def move_command(
     "off". Keep these files: they have the history of the groups up to the move.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
-    from groupkeeper.storage.password_file import read_password
     from groupkeeper.storage.tools.by_url import move_store
 
     settings = settings_of(config)
     identity = StoreIdentity(settings.kafka.cluster_id, settings.offsets.topic_num_partitions)
     url = source or settings.storage.url
+    old = StorePlace(url, settings.storage.password_file).with_password_file(password_file)
     try:
-        password = read_password(settings.storage.password_file)
+        password, target_password = old.password(), _new_place(to, old, to_password_file).password()
         moved = asyncio.run(
             move_store(
                 url,
@@ -195,6 +209,7 @@ def move_command(
                 append_timeout_ms=settings.storage.append_timeout_ms,
                 node_id=settings.node_id,
                 password=password,
+                target_password=target_password,
                 progress=_say_progress,
             )
         )
@@ -202,6 +217,18 @@ def move_command(
         fail(str(error), FAILED)
     print(f"{moved.groups} groups are in the new store; {moved.written} values were written")
     _keep_events(url, settings.log, password)
+
+
+def _new_place(to: str, old: StorePlace, to_password_file: Path | None) -> StorePlace:
+    """Return the place to which a store is moved. No server gets the password for another kind of
+    server: without ``--to-password-file``, such a password comes from the environment.
+    """
+    from groupkeeper.storage.open import SQLITE, scheme_of
+
+    url = str(old.where)
+    is_for_both = url.startswith(SQLITE) or scheme_of(url) == scheme_of(to)
+    new = StorePlace(to, old.password_file if is_for_both else "")
+    return new.with_password_file(to_password_file)
 
 
 def _keep_events(url: str, log: LogSettings, password: str | None) -> None:

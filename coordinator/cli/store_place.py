@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from groupkeeper.storage.event_log.several_logs import LogStore
+
+_VARIABLE: Final = "GROUPKEEPER_STORAGE__PASSWORD_FILE"
+"""The environment variable of the setting ``storage.password_file``."""
+
+PasswordFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        envvar=_VARIABLE,
+        exists=True,
+        dir_okay=False,
+        help="File whose first line is the password (Consul: the token) for the store, as "
+        "storage.password_file.",
+    ),
+]
 
 
 class StorePlace(NamedTuple):
@@ -11,6 +32,29 @@ class StorePlace(NamedTuple):
 
     where: Path | str
     """A path, or a URL."""
+    password_file: str = ""
+    """A file with the password of the user in the URL; "" if there is none. The file is read each
+    time the store is opened, because a password may change."""
+
+    def with_password_file(self, file: Path | None) -> StorePlace:
+        """Return this place with the file of ``--password-file``, if the user names one."""
+        return self if file is None else self._replace(password_file=str(file))
+
+    def password(self) -> str | None:
+        """Return the password in the file; None if there is no file. Raises StoreRefused if the
+        file has no password.
+        """
+        from groupkeeper.storage.password_file import read_password
+
+        return read_password(self.password_file)
+
+    def logs(self, group_id: str | None = None) -> LogStore:
+        """Return an object that reads the logs of this store, as ``log_store`` does. Raises
+        StoreRefused.
+        """
+        from groupkeeper.storage.open import log_store
+
+        return log_store(self.where, self.password(), group_id)
 
     def __str__(self) -> str:
         from groupkeeper.storage.open import without_password  # late: only some commands need it

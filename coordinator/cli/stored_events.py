@@ -137,15 +137,23 @@ class StoredEvents:
                 )
 
 
-def stored_events(store: StorePlace | None, config: Path | None, group: str | None) -> StoredEvents:
+def stored_events(
+    store: StorePlace | None,
+    config: Path | None,
+    group: str | None,
+    password_file: Path | None = None,
+) -> StoredEvents:
     """Return the events of ``store``, or of the store in the settings if it is None. With
     ``group``, only the events of this group. Exit if there is no such store.
+
+    ``password_file`` replaces the file in the settings. The latter belongs to the store in the
+    settings, and is not read for ``store``.
     """
-    if store is not None:
-        return StoredEvents(store, _logs_of(store, "", group), group)
-    storage = settings_of(config).storage
-    place = StorePlace(storage.url)
-    return StoredEvents(place, _logs_of(place, storage.password_file, group), group)
+    if store is None:
+        storage = settings_of(config).storage
+        store = StorePlace(storage.url, storage.password_file)
+    place = store.with_password_file(password_file)
+    return StoredEvents(place, _logs_of(place, group), group)
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -156,13 +164,11 @@ def settings_of(config: Path | None) -> Settings:
         fail(str(error), USAGE)
 
 
-def _logs_of(store: StorePlace, password_file: str, group: str | None) -> LogStore:
+def _logs_of(store: StorePlace, group: str | None) -> LogStore:
     from groupkeeper.storage.base import StorageError, StoreRefused
-    from groupkeeper.storage.open import log_store
-    from groupkeeper.storage.password_file import read_password
 
     try:
-        return log_store(store.where, read_password(password_file), group)
+        return store.logs(group)
     except StoreRefused as error:
         fail(f"{error}; name a --store FILE or URL", USAGE)
     except StorageError as error:

@@ -47,6 +47,7 @@ from groupkeeper.pipeline.log.coverage import base_log
 from groupkeeper.storage.event_log.reader import Asked, read_events
 from groupkeeper.storage.event_log.several_logs import ONLY_LOG, Logs, end_of, read_logs
 from groupkeeper.storage.open import log_store, url_error, without_password
+from groupkeeper.storage.password_file import read_password
 
 FORMAT: Final = "groupkeeper_log"
 """The name for ``spark.read.format``."""
@@ -59,7 +60,16 @@ MAX_EVENTS: Final = 200_000
 
 
 OPTIONS: Final = frozenset(
-    {"path", "log_dir", "group", "after_seq", "since_ms", "accept_gaps", "max_events"}
+    {
+        "path",
+        "password_file",
+        "log_dir",
+        "group",
+        "after_seq",
+        "since_ms",
+        "accept_gaps",
+        "max_events",
+    }
 )
 
 
@@ -115,6 +125,7 @@ class _Log:
             raise ValueError(f"{FORMAT} needs a path: the daemon's SQLite file, or a URL")
         self.where = _place_of(options["path"])
         self.path = self.where if isinstance(self.where, Path) else without_password(self.where)
+        self.password_file = options.get("password_file", "")
         self.log_dir = options.get("log_dir")
         self.group = options.get("group")
         self.after_seq = _number(options, "after_seq", 0)
@@ -128,7 +139,9 @@ class _Log:
         """Return the logs of the store. Each call opens the store again, because Spark copies this
         object to other processes.
         """
-        return log_store(self.where, group_id=self.group).logs()
+        return log_store(
+            self.where, read_password(self.password_file, "password_file"), self.group
+        ).logs()
 
     def begin(self) -> dict[str, int]:
         """Return the position after which events are read: ``after_seq`` in each log.

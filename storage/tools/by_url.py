@@ -98,10 +98,12 @@ async def move_store(  # noqa: PLR0913 - each is a setting
     append_timeout_ms: int,
     node_id: int = 1,
     password: str | None = None,
+    target_password: str | None = None,
     progress: Callable[[int, int], None],
 ) -> Moved:
     """Copy the groups from the store of one URL to the store of another. ``password`` belongs to
-    the users of both URLs. ``node_id`` is that of the process that has used the source.
+    the user of the source, ``target_password`` to that of the target. ``node_id`` is that of the
+    process that has used the source.
 
     Raises StoreRefused if a URL has no backend, or if a process uses one of the stores.
     """
@@ -111,7 +113,7 @@ async def move_store(  # noqa: PLR0913 - each is a setting
     storage = open_storage(
         source, append_timeout_ms=append_timeout_ms, node_id=node_id, password=password
     )
-    opening = _opening(target, identity, append_timeout_ms, password)
+    opening = _opening(target, identity, append_timeout_ms, target_password)
     return await move(storage, opening, identity, progress=progress)
 
 
@@ -137,14 +139,18 @@ def keep_events_of(
 
 
 def land_events_of(
-    store: str | Path, directory: Path, progress: Callable[[str, int], object]
+    store: str | Path,
+    directory: Path,
+    progress: Callable[[str, int], object],
+    password: str | None = None,
 ) -> Landed:
     """Write the events of a store that are in no file in ``directory`` yet. ``store`` is a path or
-    a URL, as for ``log_store``. See ``storage.tools.landing``.
+    a URL, and ``password`` belongs to its user, as for ``log_store``. See
+    ``storage.tools.landing``.
     """
     from groupkeeper.storage.tools.landing import land_events
 
-    return land_events(log_store(store), directory, progress)
+    return land_events(log_store(store, password), directory, progress)
 
 
 def _refuse_urls(source: str, target: str) -> None:

@@ -13,6 +13,7 @@ from groupkeeper import read_events
 from groupkeeper.pipeline.log.columns import BRONZE_SCHEMA, EVENT_SCHEMA
 from groupkeeper.pipeline.log.source import FORMAT, EventLogSource, MissingEvents
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
+from groupkeeper.storage.base import StorageError
 from tests.helpers.clients.ecosystem import Unavailable
 from tests.helpers.core.records import commit
 from tests.helpers.daemon.daemon import Daemon
@@ -238,6 +239,17 @@ def test_what_it_cannot_read_is_told_in_one_line(spark, store, options, path, sa
         spark.read.format(FORMAT).options(**options).load(path or store).collect()
     with pytest.raises(Exception, match=re.escape(said)):
         spark.readStream.format(FORMAT).options(**options).load(path or store)
+
+
+def test_the_password_of_a_store_is_read_from_a_file(tmp_path):
+    asked = {"path": "kafka://me@127.0.0.1:1/topic"}
+    with pytest.raises(StorageError, match="password of user 'me'"):
+        EventLogSource(asked).streamReader(EVENT_SCHEMA).initialOffset()
+    (tmp_path / "password").write_text("geheim")
+    asked["password_file"] = str(tmp_path / "password")
+    with pytest.raises(StorageError, match="Connect call failed") as failed:
+        EventLogSource(asked).streamReader(EVENT_SCHEMA).initialOffset()
+    assert "geheim" not in str(failed.value)
 
 
 def test_a_store_on_a_server_is_read_by_its_url(spark):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from typer.testing import CliRunner
 
+from groupkeeper.coordinator.cli.main import app
 from groupkeeper.storage.base import OffsetStorage, StorageError, StoreRefused
 from groupkeeper.storage.open import open_storage
 from groupkeeper.storage.tools.by_url import check_store
@@ -88,6 +91,25 @@ async def test_a_wrong_password_is_refused_and_never_printed(
         await storage.open(IDENTITY)
     assert wrong not in str(refusal.value) + caplog.text
     assert "\n" not in str(refusal.value)
+
+
+async def test_a_command_logs_in_with_the_password_of_a_file(
+    kafka: RealKafka, kafka_access: KafkaAccess, users: None, tmp_path: Path
+) -> None:
+    topic = f"s{uuid.uuid4().hex}"
+    await asyncio.to_thread(give_rights, kafka.bootstrap, topic, USER, CERTIFIED)
+    url = url_of(kafka_access, "SCRAM-SHA-512", topic)
+    owner = await Owner(a_store(url)).start()
+    await owner.append(0, [commit("g", 1)])
+    await owner.storage.close()
+    file = tmp_path / "password"
+    for secret, exit_code in ((PASSWORD, 0), ("another secret", 1)):
+        file.write_text(f"{secret}\n")
+        asked = ["log", "tail", "--store", url, "--password-file", str(file)]
+        result = await asyncio.to_thread(CliRunner().invoke, app, asked)
+        assert result.exit_code == exit_code, result.output
+        assert ("orders 0=1" in result.output) is (exit_code == 0)
+        assert secret not in result.output
 
 
 async def test_a_server_of_another_authority_is_refused(

@@ -45,7 +45,9 @@ class Landing(NamedTuple):
         from groupkeeper.storage.tools.by_url import land_events_of
 
         try:
-            landed = land_events_of(self.store.where, self.directory, self._say_progress)
+            landed = land_events_of(
+                self.store.where, self.directory, self._say_progress, self.store.password()
+            )
         except (StorageError, SegmentError, OSError) as error:
             raise CannotLand(f"the events of {self.store} cannot be read: {error}") from error
         if landed.events:

@@ -20,7 +20,7 @@ from groupkeeper.coordinator.cli.pipeline.restoring import (
 )
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
 from groupkeeper.coordinator.cli.pipeline.tables import is_nowhere
-from groupkeeper.coordinator.cli.store_place import StorePlace
+from groupkeeper.coordinator.cli.store_place import PasswordFileOption, StorePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +35,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
     group: options.RestoredGroupOption = None,
     as_of: options.AsOfOption = None,
     store: options.StoreOption = None,
+    password_file: PasswordFileOption = None,
     log: Annotated[Path | None, options.LOG_DIR] = None,
     tables: Annotated[str | None, options.TABLES] = None,
     topic: options.TopicOption = None,
@@ -58,6 +59,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
     """
     if plan is None and not undo and None not in (group, as_of, server):
         _require_one_place(store, log, tables, master)
+    store = None if store is None else store.with_password_file(password_file)
     asked = RestoreOptions(
         *(group, as_of, store, log, tables, topic or [], server, data, plan, undo, apply),
         *(accept_gaps, out, output, client_config, timeout),

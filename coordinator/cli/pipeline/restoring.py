@@ -145,11 +145,10 @@ def _require_history(store: StorePlace | None, log: Path | None) -> None:
     any other work.
     """
     from groupkeeper.storage.event_log.segments import segment_names
-    from groupkeeper.storage.open import log_store
 
     with reading(store or log):
         if store is not None:
-            found = log_store(store.where)
+            found = store.logs()
             with found.kept_open():
                 for open_rows in islice(found.logs().values(), 1):  # one shows that it exists
                     open_rows().close()
@@ -225,9 +224,8 @@ def standing_in_store(store: StorePlace, history: History) -> Standing:
     """
     from groupkeeper.coordinator.cli.pipeline.store_history import read_group
     from groupkeeper.pipeline.restore.standing import IncompleteHistory
-    from groupkeeper.storage.open import log_store
 
-    found = log_store(store.where, group_id=history.group)
+    found = store.logs(history.group)
     with found.kept_open():
         read = read_group(
             *(found.logs(), history.places[1], history.group, history.as_of_ms),

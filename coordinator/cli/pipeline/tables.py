@@ -44,7 +44,7 @@ from groupkeeper.coordinator.cli.pipeline.spark import (
     keep_classes,
     start_spark,
 )
-from groupkeeper.coordinator.cli.store_place import StorePlace, store_place
+from groupkeeper.coordinator.cli.store_place import PasswordFileOption, StorePlace, store_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +89,7 @@ def run_command(  # noqa: PLR0913  the options of a command
             "SQLite file. Its new events are first written to segments in --log-dir.",
         ),
     ] = None,
+    password_file: PasswordFileOption = None,
     out: Annotated[
         str,
         typer.Option(
@@ -144,6 +145,7 @@ def run_command(  # noqa: PLR0913  the options of a command
     Exits 1 if days are held back because events are missing, if a file is damaged, or if no broker
     of --data answers. Exits 5 if another job writes these tables. Ctrl-C and SIGTERM stop it.
     """
+    store = None if store is None else store.with_password_file(password_file)
     landing = landing_of(store, log_dir, out, say, is_here=is_of_this_machine(master))
     log_dir = str(landing.directory) if landing else log_dir or _LOG_DIR
     if landing is None and is_nowhere(log_dir, master):
