@@ -169,6 +169,17 @@ class SavedOffset(msgspec.Struct, gc=False, array_like=True):
             topic_id,
         )
 
+    def without_metadata(self) -> SavedOffset:
+        """Return the same offset with empty metadata."""
+        return SavedOffset(
+            self.offset,
+            self.leader_epoch,
+            "",
+            self.commit_time_ms,
+            self.expire_time_ms,
+            self.topic_id,
+        )
+
 
 GroupMetadata: TypeAlias = GroupRecord | ConsumerGroupRecord
 """A group of either type as a whole, without its offsets."""

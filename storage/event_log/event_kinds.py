@@ -374,7 +374,8 @@ KINDS: Final = (
     Kind(
         "offset_deleted",
         "Committed offsets of a group were deleted. The event has their last values, so they can "
-        "be restored.",
+        "be restored. When a group is deleted, `metadata` is empty as long as the group has more "
+        "than 128 MiB of offsets and metadata.",
         (
             Field(
                 "reason",
