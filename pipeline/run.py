@@ -3,7 +3,7 @@
 The job reads new segments into bronze, and computes the changed days in silver and gold. Run it
 with ``groupkeeper pipeline run``, or on a cluster with::
 
-    spark-submit --py-files groupkeeper-0.2.0.dev10-py3-none-any.whl \\
+    spark-submit --py-files groupkeeper-0.2.0.dev11-py3-none-any.whl \\
         pipeline/run.py --log-dir s3a://bucket/log --out s3a://bucket/tables
 """
 
