@@ -378,8 +378,7 @@ class Gateway:
     async def _bound(self, broker_id: int, cluster: UpstreamCluster) -> socket.socket | None:
         """Return a socket that listens on the port of a broker, after the port is durable.
 
-        Return None if this must be tried again. If the port is taken or no port is free,
-        ``missing`` has the reason.
+        Return None if this must be tried again. ``missing`` then has the reason.
         """
         port = self._record.ports.get(broker_id)
         if port is not None and port in self._settings.ports:
@@ -398,6 +397,8 @@ class Gateway:
             return None
         port, sock, gone_id = found
         taken_back = () if gone_id is None else ((gone_id, 0),)
+        # This is the reason also if the store, after a load, turns out to have another port.
+        self.missing[broker_id] = f"its port {port} is not in the store yet"
         try:
             await self._store(ChangeUpstream(OURSELVES, (*taken_back, (broker_id, port))))
         except BaseException:

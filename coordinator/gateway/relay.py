@@ -178,6 +178,7 @@ class RelayConnection:
 
     def resume_writing(self) -> None:
         self._client_flows = True
+        self._continue_later()
         self._balance()
         self._end_if_done()
 
@@ -419,6 +420,8 @@ class RelayConnection:
             and not self._waits_for_end_of_link()
             and len(self._owed) < self._limits.max_waiting_requests
             and (self._doomed is None or self._requests.is_passing)
+            # Otherwise a client that only sends would get answers of ours without a limit.
+            and (self._client_flows or self._requests.is_passing)
             and (self._login is None or self._login.admits(self._requests.next_key))
         )
 

@@ -367,6 +367,24 @@ async def test_a_port_is_durable_before_a_client_sees_it() -> None:
         await site.gateway.stop()
 
 
+@virtual_time
+async def test_a_broker_whose_port_cannot_be_stored_is_named_with_the_reason() -> None:
+    async with a_coordinator(FaultyStorage()) as world:
+        site = Site(world, range(9100, 9103), 1_000_000)
+        site.brokers.set(1)
+        await site.settle()
+        assert site.gateway.missing_brokers == ""
+        world.storage.script("append", fail(), fail())
+        site.brokers.set(1, 2)
+        await site.settle()
+        assert site.shown() == {1: 9100}
+        assert "2 (its port 9101 is not in the store yet)" in site.gateway.missing_brokers
+        await asyncio.sleep(10)
+        assert site.shown() == {1: 9100, 2: 9101}
+        assert site.gateway.missing_brokers == ""
+        await site.gateway.stop()
+
+
 def test_our_own_node_offers_the_versions_that_every_broker_has() -> None:
     assert common_versions([{0: (3, 12), 1: (4, 17), 9: (0, 9)}, {0: (0, 11), 1: (18, 20)}]) == {
         0: (3, 11)
