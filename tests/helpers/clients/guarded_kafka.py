@@ -1,4 +1,4 @@
-"""A real Apache Kafka that authenticates its clients with PLAIN or SCRAM, and has ACLs."""
+"""A real Apache Kafka that authenticates its clients, and has ACLs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from tests.helpers.clients.certificates import make_certificates
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.daemon.daemon import free_port
 
@@ -25,24 +26,32 @@ PASSWORDS = {"gate": "of us", "alice": "a,=secret", "bob": "b"}
 
 
 class GuardedKafka:
-    """One broker. Its plain listener is for the test, which may do everything there."""
+    """One broker. Its plain listener is for the test, which may do everything there.
+
+    Clients log in with PLAIN or SCRAM. Every session ends after ``session_ms``, unless its client
+    authenticates itself again.
+    """
+
+    protocol = "SASL_PLAINTEXT"
+    mechanisms = "PLAIN,SCRAM-SHA-512"
 
     def __init__(self, directory: Path, topics: Mapping[str, int], session_ms: int) -> None:
-        """Every session ends after ``session_ms``, unless its client authenticates itself again."""
         self.sasl_port = free_port()
         self.broker = broker = RealKafka(directory, topics)
-        at = f"PLAINTEXT://127.0.0.1:{broker.port},SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}"
+        name = self.protocol
+        at = f"PLAINTEXT://127.0.0.1:{broker.port},{name}://127.0.0.1:{self.sasl_port}"
+        listener = f"listener.name.{name.lower()}"
         users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
         broker.settings |= {
             "listeners": f"{at},CONTROLLER://127.0.0.1:{broker.port + 1}",
             "advertised.listeners": at,
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
-            "SASL_PLAINTEXT:SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f"{name}:{name}",
+            "sasl.enabled.mechanisms": self.mechanisms,
+            f"{listener}.plain.sasl.jaas.config": (
                 f"{JAAS}.plain.PlainLoginModule required {users};"
             ),
-            "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": (
+            f"{listener}.scram-sha-512.sasl.jaas.config": (
                 f"{JAAS}.scram.ScramLoginModule required;"
             ),
             "connections.max.reauth.ms": str(session_ms),
@@ -82,3 +91,26 @@ class GuardedKafka:
     def bootstrap(self) -> str:
         """HOST:PORT for clients that authenticate themselves."""
         return f"127.0.0.1:{self.sasl_port}"
+
+
+class SecuredKafka(GuardedKafka):
+    """The same with TLS, and with OAUTHBEARER: a client's token without a signature counts, as
+    Kafka has it for tests.
+    """
+
+    protocol = "SASL_SSL"
+    mechanisms = "PLAIN,SCRAM-SHA-512,OAUTHBEARER"
+
+    def __init__(self, directory: Path, topics: Mapping[str, int], session_ms: int) -> None:
+        super().__init__(directory, topics, session_ms)
+        self.certificates = directory / "certificates"
+        self.certificates.mkdir()
+        make_certificates(self.certificates)
+        self.broker.settings |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.certificates / "server.pem"),
+            "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": (
+                f"{JAAS}.oauthbearer.OAuthBearerLoginModule required"
+                ' unsecuredLoginStringClaim_sub="broker";'
+            ),
+        }
