@@ -39,7 +39,8 @@ ConfigOption = Annotated[
 ]
 
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait.")
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for each answer."),
 ]
 
 
@@ -68,7 +69,7 @@ def root(
 def serve(config: ConfigOption = None) -> None:
     """Run the daemon.
 
-    SIGTERM and SIGINT stop it cleanly, SIGHUP reads the log level again.
+    SIGTERM and SIGINT stop it cleanly. After SIGHUP it reads logging.level from the settings again.
     """
     form = os.environ.get(variable_of("logging.format"), "auto")
     if (lack := lacking("server")) is not None:
@@ -96,7 +97,7 @@ def serve(config: ConfigOption = None) -> None:
 
 @app.command("check-config")
 def check_config(config: ConfigOption = None) -> None:
-    """Print every setting in force and the origin of its value."""
+    """Print every setting that would be in force, and where its value comes from."""
     from groupkeeper.coordinator.cli.check_config import describe
     from groupkeeper.storage.open import url_error
 
@@ -110,9 +111,10 @@ def check_config(config: ConfigOption = None) -> None:
 
 @app.command("health")
 def health(config: ConfigOption = None, timeout: TimeoutOption = 5.0) -> None:
-    """Ask the daemon whether it serves groups. The settings give its address.
+    """Ask the running daemon whether it serves groups.
 
-    Calls GET /readyz of http.listen, prints the answer, and exits 1 if the daemon is not ready.
+    Calls GET /readyz at the address http.listen of the settings, and prints the answer. Exits 1 if
+    the daemon is not ready, or does not answer.
     """
     from groupkeeper.coordinator.cli.health import check, reachable
 

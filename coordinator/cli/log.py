@@ -47,9 +47,10 @@ DirOption = Annotated[
 
 @app.command("schema")
 def schema_command() -> None:
-    """Print the schema of events, as JSON Schema (draft 2020-12).
+    """Print the JSON Schema (draft 2020-12) of an event.
 
-    Each line of a segment is one event. A later version may add fields and kinds.
+    Each line of a file of the event log is one event. A later version of groupkeeper may add fields
+    and kinds of events.
     """
     from groupkeeper.storage.event_log.json_schema import json_schema
 
@@ -61,13 +62,19 @@ def verify_command(
     directory: DirOption = None,
     config: ConfigOption = None,
     events: Annotated[
-        bool, typer.Option("--events", help="Read every event too, not only the checksums.")
+        bool,
+        typer.Option(
+            "--events",
+            help="Also read every event. Without this, only the checksums of the files are "
+            "checked.",
+        ),
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check the sealed segments: gaps, overlaps, checksums.
+    """Check the files of the event log (segments) for gaps, overlaps and damage.
 
-    Needs no daemon and changes nothing. Exits 1 if something is wrong, 4 if there is no log.
+    Needs no running daemon and changes nothing. Exits 1 if something is wrong, 4 if there is no
+    segment.
     """
     from groupkeeper.storage.event_log.check import verify
 
@@ -110,8 +117,9 @@ def tail_command(  # noqa: PLR0913  the options of a command
 ) -> None:
     """Print the last events, one line each, with or without a running daemon.
 
-    Times are UTC. The change of each partition is in brackets. If a commit lowers an offset, it is
-    red. Exits 4 if there is no event.
+    Times are UTC. For a commit, each partition has its new offset, and in brackets the difference
+    from the previous offset. The line of a commit that moves an offset back is red. Exits 4 if
+    there is no event.
     """
     source = stored_events(store, config, group, password_file)
     try:

@@ -53,7 +53,10 @@ def restore_command(  # noqa: PLR0913  the options of a command
     log: Annotated[
         Path | None,
         typer.Option(
-            "--log-dir", metavar="DIR", help="The daemon's log.dir, with its sealed segments."
+            "--log-dir",
+            metavar="DIR",
+            help="Read the history from this directory: the daemon's log.dir, with the files of "
+            "its event log.",
         ),
     ] = None,
     topic: options.TopicOption = None,
@@ -70,10 +73,14 @@ def restore_command(  # noqa: PLR0913  the options of a command
 ) -> None:
     """Restore a group's committed offsets as they were at an earlier moment.
 
-    Reads the daemon's store, or its segments, in this process. Writes a plan and prints it, as
-    `pipeline restore` does. --apply carries it out, now or later with --plan FILE. The group must
-    be empty, and the history up to the moment complete. --plan FILE --undo --apply undoes it. Exits
-    1 if it was refused.
+    Reads the history of the group from the daemon's store (--store) or from the files of its event
+    log (--log-dir), without Spark. Prints the changes as a plan, and writes the plan to a file.
+    Only --apply changes offsets: with the options of a new plan, or later with --plan FILE. `--plan
+    FILE --undo --apply` undoes a plan that was applied.
+
+    The group must have no members. All its events up to the moment must be there, unless
+    --accept-gaps. Exits 1 if the plan cannot be applied, 4 if the history has nothing about the
+    group.
     """
     is_new = plan is None and not undo and None not in (group, as_of, server)
     if is_new and store is None and log is None:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def owners_command(  # noqa: PLR0913 - the options of a command
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")],
     topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic's name.")],
-    partition: Annotated[int, typer.Option("--partition", min=0, metavar="N", help="Its number.")],
+    partition: Annotated[
+        int,
+        typer.Option("--partition", min=0, metavar="N", help="The number of the partition."),
+    ],
     lines: Annotated[
         int,
         typer.Option(
@@ -32,15 +35,19 @@ def owners_command(  # noqa: PLR0913 - the options of a command
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show who owned a partition, from when to when, and why it moved.
+    """Show which members of a group owned a partition, from when to when, and why it moved.
 
-    WHY is the reason of the rebalance in which the owner got the partition. If another member
-    caused this rebalance, WHY names it. ENDED-BY says why the owner lost the partition. If it is
-    target_assignment or assignment, another member got the partition: see WHY in the next line.
-    The present owner has no UNTIL.
+    Prints one line per owner, oldest first. FROM and UNTIL are times in UTC. The present owner has
+    no UNTIL. WHY is the reason of the rebalance in which the owner got the partition. If another
+    member caused this rebalance, WHY also has the id of that member. ENDED-BY is the reason why the
+    owner lost the partition. `assignment` (classic group) and `target_assignment` (consumer group)
+    mean that a new assignment took it away. WHY in the next line says what caused that assignment.
 
-    Reads the event log of the store, with or without a running daemon. Times are UTC. In a classic
-    group, ownership lasts from one assignment to the next. Exits 4 if no event names an owner.
+    Members of a classic group do not report when they begin and stop reading. So their FROM and
+    UNTIL are the times of assignments.
+
+    Reads the event log in the store, with or without a running daemon. Exits 4 if no event names an
+    owner of the partition.
     """
     from groupkeeper.storage.event_log.partition_owners import partition_owners
 

@@ -69,11 +69,18 @@ def resolve_command(  # noqa: PLR0913  the options of a command
     config: ConfigOption = None,
     decision: Annotated[
         Decision | None,
-        typer.Option("--decision", help="Whether the offsets count (commit) or not (abort)."),
+        typer.Option(
+            "--decision", help="commit: the offsets become committed. abort: they are dropped."
+        ),
     ] = None,
     group: options.GroupsOption = None,
     producer: Annotated[
-        list[int] | None, typer.Option("--producer", metavar="ID", help="Only this producer id.")
+        list[int] | None,
+        typer.Option(
+            "--producer",
+            metavar="ID",
+            help="Only offsets from transactions of this producer id. Repeatable.",
+        ),
     ] = None,
     apply: Annotated[
         bool,
@@ -83,15 +90,21 @@ def resolve_command(  # noqa: PLR0913  the options of a command
     ] = False,
     output: OutputOption = Output.TABLE,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1.0, metavar="S", help="How long it may take.")
+        float,
+        typer.Option("--timeout", min=1.0, metavar="S", help="How long the command may take."),
     ] = 60.0,
 ) -> None:
-    """Commit or abort pending offsets of transactions whose journal is lost.
+    """Decide about offsets of transactions if groupkeeper cannot find out how they ended.
 
-    Stop the daemon first. Without --apply, lists the pending offsets, and why the journal cannot
-    show whether their transactions have committed. If it can show this for some of them, the
-    command ends these transactions, as each start of the daemon does. The next start uses the
-    journal that exists then. Exits 4 if there is nothing to decide.
+    An offset that a client commits in a transaction is pending until the transaction ends. The
+    journal, a topic of the upstream, tells groupkeeper how it ended. If this topic was deleted or
+    has lost records, you must decide. Stop the daemon first.
+
+    Without --apply, lists the pending offsets, and why the journal cannot decide about them. If the
+    journal can still decide about others, the command carries out these decisions, as each start of
+    the daemon does. With --decision and --apply, carries out your decision. Later starts of the
+    daemon use the journal that the upstream has at that time. Exits 4 if there is nothing to
+    decide.
     """
     asked = _Asked(group or (), producer or (), decision, apply, timeout)
     if apply and decision is None:

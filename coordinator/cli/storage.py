@@ -38,15 +38,16 @@ def check_command(
         bool,
         typer.Option(
             "--write",
-            help="Also measure durable writes of a store on a server. No daemon may use the store.",
+            help="Also measure how long a durable write takes, if the store is on a server and no "
+            "SQLite file. No daemon may use the store.",
         ),
     ] = False,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair",
-            help="Also look for what interrupted writes left behind in PostgreSQL, ZooKeeper or "
-            "Consul. No daemon may use the store.",
+            help="Also look for data that interrupted writes have left behind in PostgreSQL, "
+            "ZooKeeper or Consul. No daemon may use the store.",
         ),
     ] = False,
     apply: Annotated[
@@ -55,9 +56,10 @@ def check_command(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Read the whole store and measure it, with or without a running daemon.
+    """Read the whole store. Print how large it is and how long this takes.
 
-    Changes no group. Exits 1 if the store cannot be opened, or if one of its values cannot be read.
+    The daemon may be running, except with --write and --repair. Changes no group. Exits 1 if the
+    store cannot be opened, or if one of its values cannot be read.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
     from groupkeeper.storage.tools.by_url import check_store, repair_store
@@ -139,9 +141,10 @@ def backup_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist.")],
     config: ConfigOption = None,
 ) -> None:
-    """Copy the SQLite file of the store, while a daemon uses it.
+    """Copy the SQLite file of the store. The daemon may be running.
 
-    The copy is checked, and is on disk when the command ends. Copy log.dir after it.
+    When the command ends, the copy is checked and on disk. The copy does not have the files of the
+    event log: copy log.dir too, after this command.
     """
     from groupkeeper.storage.backends.sqlite.backup import back_up
     from groupkeeper.storage.base import StorageError
@@ -162,12 +165,17 @@ def move_command(
     to: Annotated[
         str,
         typer.Option(
-            "--to", metavar="URL", help="The new store. It must be empty, or have a part of a copy."
+            "--to",
+            metavar="URL",
+            help="The URL of the new store. It must be empty. Only an interrupted move of the same "
+            "store may have written to it.",
         ),
     ],
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="URL", help="The old store, instead of storage.url."),
+        typer.Option(
+            "--from", metavar="URL", help="The URL of the old store. Default: storage.url."
+        ),
     ] = None,
     password_file: PasswordFileOption = None,
     to_password_file: Annotated[
@@ -183,14 +191,15 @@ def move_command(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Copy all groups, topics and configs to another store, and compare them at the end.
+    """Copy all groups, topics and configs to another store, and compare the two stores at the end.
 
-    Stop the daemon first. If the command was interrupted, repeat it. Then set storage.url to the
-    new store. The old store is not changed.
+    Stop the daemon first. If the command is interrupted, repeat it. When it has succeeded, set
+    storage.url to the new store and start the daemon. The old store is not changed.
 
-    The new store begins a log of its own and gets no earlier events. Events that are only in the
-    old store are written to files in log.dir, beside the earlier ones, unless log.sealing is
-    "off". Keep these files: they have the history of the groups up to the move.
+    Earlier events are not copied: the new store begins an event log of its own. Events that are
+    only in the old store are written into files in log.dir, beside the files of earlier events.
+    With log.sealing = "off" they are not. Keep the files: they are the history of the groups up to
+    the move.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
     from groupkeeper.storage.tools.by_url import move_store

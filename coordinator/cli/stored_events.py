@@ -27,12 +27,17 @@ StoreOption = Annotated[
         "--store",
         metavar="FILE|URL",
         parser=store_place,
-        help="The SQLite file, or the URL of another store, instead of storage.url.",
+        help="The store to read: a SQLite file, or a URL as in storage.url. Default: storage.url.",
     ),
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="The daemon's settings: storage.url, log.dir."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The daemon's settings in TOML. They name its store (storage.url) and the directory "
+        "of its event log (log.dir).",
+    ),
 ]
 
 

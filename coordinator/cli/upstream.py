@@ -39,7 +39,7 @@ CLIENT_ID: Final = "groupkeeper-upstream"
 GROUPS_AT_ONCE: Final = 100
 
 app = typer.Typer(
-    help="Groups of the Kafka cluster behind groupkeeper (gateway mode).",
+    help="Move groups from and to the Kafka cluster behind groupkeeper (gateway mode).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -54,19 +54,26 @@ OursOption = Annotated[
     typer.Option(
         "--server",
         metavar="HOST:PORT",
-        help="The Kafka port of groupkeeper; default: the one in the plan, or 127.0.0.1:9092.",
+        help="The Kafka port of groupkeeper. Default: for a new plan 127.0.0.1:9092. With --plan, "
+        "import uses the address in the plan, and export needs none.",
     ),
 ]
 VerifyOption = Annotated[
     bool,
     typer.Option(
         "--verify",
-        help="Report differences from the plan at its target, and at its source if that is named.",
+        help="Change nothing. Compare the offsets at the target with those in --plan, and report "
+        "differences. If the source is named too (import: --upstream, export: --server), also "
+        "report offsets that changed there since the plan was made.",
     ),
 ]
 UpstreamConfigOption = Annotated[
     Path | None,
-    typer.Option("--upstream-config", metavar="FILE", help="As --client-config, for the upstream."),
+    typer.Option(
+        "--upstream-config",
+        metavar="FILE",
+        help="Like --client-config, for the upstream. Default: --client-config.",
+    ),
 ]
 OURS: Final = "127.0.0.1:9092"
 _SOURCE_OPTION: Final = {"import": "--upstream", "export": "--server"}
@@ -104,15 +111,21 @@ class _Asked(NamedTuple):
 
 _IMPORT_HELP: Final = """Copy the committed offsets of groups from the upstream to groupkeeper.
 
-Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that have
-members here are refused. If you repeat it, it skips offsets that are already there. --plan FILE
---undo --apply undoes it. Exits 1 if a group was refused.
+The upstream is the Kafka cluster behind groupkeeper. Prints the changes as a plan, and writes the
+plan to a file. Only --apply changes offsets: with the options of a new plan, or later with --plan
+FILE. `--plan FILE --undo --apply` undoes a plan that was applied.
+
+A group that has members in groupkeeper is refused. An offset that is already as planned is skipped,
+so the command can be repeated. Exits 1 if a group was refused.
 """
 _EXPORT_HELP: Final = """Copy the committed offsets of groups from groupkeeper back to the upstream.
 
-Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. Groups that have
-members at the upstream are refused. If you repeat it, it skips offsets that are already there.
-Exits 1 if a group was refused.
+The upstream is the Kafka cluster behind groupkeeper. Prints the changes as a plan, and writes the
+plan to a file. Only --apply changes offsets: with the options of a new plan, or later with --plan
+FILE. `--plan FILE --undo --apply` undoes a plan that was applied.
+
+A group that has members at the upstream is refused. An offset that is already as planned is
+skipped, so the command can be repeated. Exits 1 if a group was refused.
 """
 
 

@@ -34,7 +34,8 @@ def status_command(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="S", help="How long to wait.")
+        float,
+        typer.Option("--timeout", min=0.1, metavar="S", help="How long to wait for the answer."),
     ] = 10.0,
 ) -> None:
     """Show the brokers behind a running gateway, their ports, and the open transactions.

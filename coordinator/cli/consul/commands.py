@@ -63,10 +63,10 @@ def members_command(
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Show who reads which partition, and from where the next reader begins.
+    """Show which member reads each partition, and at which offset its next reader will begin.
 
-    A partition without a member is free; a member without a partition waits for one. Exits 4 if
-    there is no such group.
+    No member reads a partition whose line has no member. A member whose line has no partition waits
+    for one. Exits 4 if there is no such group.
     """
     from groupkeeper.clients.readers.group_list import PartitionRow, describe_group
     from groupkeeper.storage.connections.consul import ConsulClient
@@ -86,7 +86,7 @@ def read_command(  # noqa: PLR0913  the options of a command
     group: GroupArgument,
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="The number of partitions.")
+        int, typer.Option("--partitions", min=1, help="The number of partitions of the topic.")
     ],
     server: Annotated[
         str, typer.Option("--server", metavar="HOST:PORT", help="Brokers, separated by commas.")
@@ -101,11 +101,11 @@ def read_command(  # noqa: PLR0913  the options of a command
         bool, typer.Option("--commit", help="Commit the position after the last printed message.")
     ] = False,
 ) -> None:
-    """Join the group, read a share of its partitions, and print one message per line.
+    """Join the group, read some of its partitions, and print one message per line.
 
-    The other members hand over that share, and get it back when this command ends: after
-    --max-messages, or with Ctrl-C. Without --commit no position is stored, so the next reader
-    begins where this one began.
+    The running members of the group hand over these partitions to this command. They get them back
+    when the command ends: after --max-messages, or with Ctrl-C. Without --commit, the command
+    stores no offsets, so the next reader of these partitions reads the same messages again.
     """
     from groupkeeper.clients.readers.consul_group import ConsulGroup, Scheme
 

@@ -26,7 +26,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--consul-config",
         metavar="FILE",
-        help="Credentials and TLS for the agent, one per line: token=TEXT, ssl.ca.location=FILE, "
+        help="A file with the token and TLS for the agent, one setting per line: token=TEXT, "
+        "ssl.ca.location=FILE, "
         "ssl.certificate.location=FILE, ssl.key.location=FILE.",
     ),
 ]

@@ -36,7 +36,7 @@ def sample_ends_command(
     data: Annotated[
         str,
         typer.Option(
-            "--data", metavar="HOST:PORT", help="A broker of the cluster with the records."
+            "--data", metavar="HOST:PORT", help="A broker of the cluster that stores the messages."
         ),
     ],
     log_dir: Annotated[str, LOG_DIR] = "groupkeeper-log",
@@ -46,7 +46,7 @@ def sample_ends_command(
             "--every",
             metavar="SECONDS",
             min=1,
-            help="Take samples until Ctrl-C. Without it, take one.",
+            help="Ask again after this time, until Ctrl-C. Without this option, ask once.",
         ),
     ] = None,
     keep_days: Annotated[
@@ -55,16 +55,17 @@ def sample_ends_command(
             "--keep-days",
             metavar="N",
             min=1,
-            help="How many days of samples stay in the log's folder. Tables keep what they read.",
+            help="Delete samples after N days. The tables keep the samples that they have read.",
         ),
     ] = 8,
     client_config: ClientConfigOption = None,
     timeout: TimeoutOption = 30,
 ) -> None:
-    """Ask the brokers that hold the records for the end of every partition, and write what changed.
+    """Ask the brokers that store the messages for the end of every partition.
 
-    The next `pipeline run` reads it, and lag is then the distance to the true end. Exits 1 if the
-    brokers do not answer; with --every it reports that, and tries again.
+    Writes the ends that have changed (samples) into --log-dir. The next `pipeline run` reads them.
+    Lag in the tables is then the distance to the true end of a partition. Exits 1 if the brokers do
+    not answer. With --every, the command reports this, and asks again after that time.
     """
     from groupkeeper.pipeline.restore.cluster import ClusterEndpoint, ClusterError
 

@@ -26,7 +26,7 @@ class Format(StrEnum):
 def export_command(
     to: Annotated[
         Path,
-        typer.Option("--to", metavar="DIR", help="The directory of the copies, of this machine."),
+        typer.Option("--to", metavar="DIR", help="A directory of this machine, for the copies."),
     ],
     format_: Annotated[Format, typer.Option("--format", help="The format of the copies.")],
     tables: Annotated[
@@ -34,15 +34,16 @@ def export_command(
         typer.Option(
             "--tables",
             metavar="DIR",
-            help="The directory of tables that `groupkeeper pipeline run` writes, of this machine.",
+            help="The directory of the tables: the --out of `groupkeeper pipeline run`, on this "
+            "machine.",
         ),
     ] = Path("groupkeeper-tables"),
     days: DaysOption = None,
 ) -> None:
-    """Copy the tables of gold to Delta or Iceberg: the days that changed since the last export.
+    """Copy the gold tables, from which the reports are made, into Delta or Iceberg tables.
 
-    If you repeat it, it copies nothing. If it was interrupted, run it again. Exits 4 if there are
-    no tables. It needs the extra `export`, and no Java.
+    Copies only the days that changed since the last export. If the command was interrupted, run it
+    again: it continues. Exits 4 if there are no tables. Needs the extra `export`, and no Java.
     """
     from groupkeeper.pipeline.export.export import NothingToExport, export
     from groupkeeper.pipeline.tables.pointer import UnknownFormat

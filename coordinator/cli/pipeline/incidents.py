@@ -76,8 +76,8 @@ def incidents_command(  # noqa: PLR0913  the options of a command
         typer.Option(
             "--textfile",
             metavar="FILE",
-            help="Also write the open incidents for the textfile collector of Prometheus' node "
-            "exporter, such as /var/lib/node_exporter/groupkeeper.prom.",
+            help="Also write the open incidents as metrics, for the textfile collector of "
+            "Prometheus' node exporter: /var/lib/node_exporter/groupkeeper.prom.",
         ),
     ] = None,
     webhook: Annotated[
@@ -85,8 +85,8 @@ def incidents_command(  # noqa: PLR0913  the options of a command
         typer.Option(
             "--webhook",
             metavar="URL",
-            help="Also post the incidents that began or ended since the last call. With "
-            f"{SECRET} in the environment, requests are signed.",
+            help="A URL to which the incidents that began or ended since the last call are sent, "
+            f"with HTTP POST. If {SECRET} is in the environment, its value signs the requests.",
         ),
     ] = None,
     fail_on: Annotated[
@@ -98,11 +98,13 @@ def incidents_command(  # noqa: PLR0913  the options of a command
     conf: ConfOption = None,
     jvm_cache: JvmCacheOption = None,
 ) -> None:
-    """Look for incidents in the tables, and write them as a page, Parquet, CSV and JSON.
+    """Find groups in trouble in the tables, and report them as incidents.
 
-    An incident is a stalled partition, a silent group, skipped or rewound messages, a lag above
-    the SLO, a rebalance storm, or refused commits. It prints the open ones. Exits 1 if the webhook
-    does not accept them.
+    An incident is one of these: a partition whose offset does not move, a group that commits
+    nothing, messages that were skipped or read again, a lag above your limit (the SLO), too many
+    rebalances, or many refused commits of one client. Prints the incidents that have not ended.
+    Writes all of them as an HTML page, Parquet, CSV and JSON. Exits 1 if the webhook does not
+    accept them.
     """
     folder = reports_folder(tables, to, master)
     hook = _webhook(webhook)

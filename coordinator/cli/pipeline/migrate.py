@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 def migrate_command(  # noqa: PLR0913  the options of a command
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="HOST:PORT", help="The coordinator of the groups."),
+        typer.Option(
+            "--from", metavar="HOST:PORT", help="The coordinator that has the groups now."
+        ),
     ] = None,
     server: options.ServerOption = None,
     group: options.GroupsOption = None,
@@ -56,7 +58,9 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         bool,
         typer.Option(
             "--verify",
-            help="Report differences from the plan; with --from, also changes at the source.",
+            help="Change nothing. Compare the offsets at the target with those in --plan, and "
+            "report differences. With --from, also report offsets that changed at the "
+            "source since the plan was made.",
         ),
     ] = False,
     apply: options.ApplyOption = False,
@@ -65,16 +69,23 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     client_config: options.ClientConfigOption = None,
     source_config: Annotated[
         Path | None,
-        typer.Option("--from-config", metavar="FILE", help="As --client-config, for --from."),
+        typer.Option(
+            "--from-config",
+            metavar="FILE",
+            help="Like --client-config, for the server of --from. Default: --client-config.",
+        ),
     ] = None,
     master: options.MasterOption = None,
     timeout: options.TimeoutOption = 30.0,
 ) -> None:
-    """Move the groups of one coordinator to another, with offsets and metadata unchanged.
+    """Move groups to another coordinator: copy their committed offsets and metadata.
 
-    Writes a plan and prints it. --apply carries it out, now or later with --plan FILE, many groups
-    at a time. Groups that have members at the target are refused. --plan FILE --undo --apply undoes
-    it. Exits 1 if a group was refused or could not be planned.
+    Prints the changes as a plan, and writes the plan to a file. Only --apply changes offsets: with
+    the options of a new plan, or later with --plan FILE. `--plan FILE --undo --apply` undoes a plan
+    that was applied. The source is not changed.
+
+    A group that has members at the target is refused. Exits 1 if a group was refused or could not
+    be planned.
     """
     from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 
@@ -234,10 +245,10 @@ def dump_command(
     client_config: options.ClientConfigOption = None,
     timeout: options.TimeoutOption = 30.0,
 ) -> None:
-    """Read a Kafka cluster's __consumer_offsets into files.
+    """Copy the topic __consumer_offsets of a Kafka cluster into files, for `pipeline import`.
 
-    Offsets of a transaction count from its commit. Offsets of an open transaction are left out and
-    reported.
+    An offset that was committed in a transaction has the time at which the transaction was
+    committed. Offsets of aborted and of open transactions are left out; the open ones are reported.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -293,11 +304,19 @@ def import_command(
     ],
     tables: Annotated[str, options.TABLES],
     skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Leave out unreadable records.")
+        bool,
+        typer.Option(
+            "--skip-unreadable",
+            help="Leave out records that cannot be read. Without this, the import fails.",
+        ),
     ] = False,
     master: options.MasterOption = None,
 ) -> None:
-    """Import a Kafka cluster's history into bronze. A second import replaces the first."""
+    """Import the history of a Kafka cluster's groups into bronze, the table of all events.
+
+    Reads the files that `pipeline dump-offsets` wrote. If the same dump is imported again, it
+    replaces its first import.
+    """
     from groupkeeper.pipeline.kafka_history.dump import DumpError, open_dump
 
     try:

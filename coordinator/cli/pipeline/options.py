@@ -36,7 +36,7 @@ def as_settings(given: list[str] | None) -> dict[str, str]:
     return dict(each.split("=", 1) for each in given or ())
 
 
-_TABLES_HELP: Final = "The directory of tables that `groupkeeper pipeline run` writes."
+_TABLES_HELP: Final = "The directory of the tables: the --out of `groupkeeper pipeline run`."
 
 # --- the event log, the tables, Spark -------------------------------------------------------------
 
@@ -44,7 +44,7 @@ LOG_DIR: Final = typer.Option(
     "--log-dir",
     metavar="DIR",
     callback=literal,
-    help="The daemon's log.dir, with its sealed segments.",
+    help="The daemon's log.dir: the directory with the files of its event log.",
 )
 TABLES: Final = typer.Option("--tables", metavar="DIR", callback=literal, help=_TABLES_HELP)
 """The option ``--tables``. Its value is text, because it may be the address of an object store."""
@@ -57,7 +57,11 @@ commands in which ``--out`` has no other meaning.
 
 MasterOption = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help="The Spark master; default: local."),
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="The Spark cluster that does the work. Default: `local`, Spark on this machine.",
+    ),
 ]
 MemoryOption = Annotated[
     str,
@@ -70,9 +74,9 @@ JvmCacheOption = Annotated[
         "--jvm-cache",
         metavar="DIR",
         envvar="GROUPKEEPER_JVM_CACHE",
-        help="Where to keep the classes that Spark's JVM has loaded (200 MB), or `off`. The first "
-        "command with this option writes them, and later ones start faster. Without the option, "
-        "the sixth command writes them to ~/.cache/groupkeeper/jvm.",
+        help="A directory for an archive of Spark's Java classes (200 MB), with which later "
+        "commands start faster. The first command with this option writes the archive. Without "
+        "this option, the sixth command writes it to ~/.cache/groupkeeper/jvm. `off` uses none.",
     ),
 ]
 ConfOption = Annotated[
@@ -81,7 +85,8 @@ ConfOption = Annotated[
         "--conf",
         metavar="KEY=VALUE",
         callback=settings,
-        help="A setting of Spark, instead of ours; repeatable.",
+        help="A setting of Spark, such as spark.ui.enabled=true. It replaces the value that "
+        "groupkeeper sets. Repeatable.",
     ),
 ]
 
@@ -125,14 +130,15 @@ SinceOption = Annotated[
 ]
 UntilOption = Annotated[
     datetime | None,
-    typer.Option("--until", metavar="DAY", formats=["%Y-%m-%d"], help="The last day."),
+    typer.Option("--until", metavar="DAY", formats=["%Y-%m-%d"], help="The last day, UTC."),
 ]
 BoundsOption = Annotated[
     Path | None,
     typer.Option(
         "--bounds",
         metavar="FILE",
-        help="A TOML file with other bounds for the rules of incidents.",
+        help="A TOML file with your own bounds for the rules that find incidents, such as "
+        "slo_lag = 20_000.",
     ),
 ]
 
@@ -156,8 +162,8 @@ RetentionOption = Annotated[
         "--retention-days",
         metavar="LAYER=DAYS",
         callback=layers,
-        help="Remove the tables of a layer (bronze, silver, gold) after so many days; repeatable. "
-        "Default: keep all.",
+        help="Remove days that are older than this from the tables of a layer (bronze, silver, "
+        "gold): gold=730. Repeatable. Default: keep all.",
     ),
 ]
 KeepVersionsOption = Annotated[
@@ -166,7 +172,8 @@ KeepVersionsOption = Annotated[
         "--keep-versions-hours",
         metavar="HOURS",
         min=0,
-        help="How long replaced tables stay. Choose more than the longest query takes.",
+        help="How long the files of replaced tables stay on disk for queries that still read them. "
+        "Choose more than the longest query takes.",
     ),
 ]
 
@@ -187,14 +194,17 @@ StoreOption = Annotated[
         "--store",
         metavar="FILE|URL",
         parser=store_place,
-        help="The daemon's SQLite file, or the URL of its store. It has the newest events too. Add "
-        "--log-dir if its segments were moved.",
+        help="Read the history from the daemon's store: its SQLite file, or its URL. This "
+        "includes the files of its event log, and the newest events, which are in no file "
+        "yet. Add --log-dir if the files were moved to another directory.",
     ),
 ]
 ReportsDirOption = Annotated[
     Path | None,
     typer.Option(
-        "--to", metavar="DIR", help="The directory of the files; default: <tables>/reports."
+        "--to",
+        metavar="DIR",
+        help="The directory to which the reports are written. Default: <tables>/reports.",
     ),
 ]
 OneGroupOption = Annotated[
@@ -208,7 +218,7 @@ TopicOption = Annotated[
 ]
 AcceptGapsOption = Annotated[
     bool,
-    typer.Option("--accept-gaps", help="Plan even if events of the group may be missing."),
+    typer.Option("--accept-gaps", help="Make the plan even if events of the group may be missing."),
 ]
 
 # --- plans, and the servers that they are for -----------------------------------------------------
@@ -218,7 +228,8 @@ ServerOption = Annotated[
     typer.Option(
         "--server",
         metavar="HOST:PORT",
-        help="The coordinator to change; default: the one in the plan.",
+        help="The coordinator whose offsets the plan changes. A new plan needs it. With --plan, "
+        "the default is the coordinator that the plan names.",
     ),
 ]
 DataOption = Annotated[
@@ -226,39 +237,65 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="HOST:PORT",
-        help="The cluster that stores the messages. An offset outside the partition's "
-        "log there is moved to its nearest end. "
-        "Use 'none' if there is no such cluster. Default: the coordinator, if it keeps messages.",
+        help="A broker of the cluster that stores the messages. If an offset is before the start "
+        "or after the end of its partition there, the plan uses that start or end instead. "
+        "Default: the coordinator, if it stores messages. With 'none', no offset is "
+        "adjusted.",
     ),
 ]
 PlanOption = Annotated[
     Path | None,
-    typer.Option("--plan", metavar="FILE", help="An existing plan, instead of a new one."),
+    typer.Option(
+        "--plan", metavar="FILE", help="Use the plan in this file, and do not make a new one."
+    ),
 ]
 GroupsOption = Annotated[
     list[str] | None,
-    typer.Option("--group", metavar="PATTERN", help="Only matching groups: billing-*."),
+    typer.Option(
+        "--group",
+        metavar="PATTERN",
+        help="Only groups whose id matches the pattern, such as 'billing-*'. Repeatable.",
+    ),
 ]
 MapOption = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="FROM=TO", help="The target's name of a topic."),
+    typer.Option(
+        "--map",
+        metavar="FROM=TO",
+        help="The topic FROM at the source is called TO at the target. Its offsets are written "
+        "under this name. Repeatable.",
+    ),
 ]
-UndoOption = Annotated[bool, typer.Option("--undo", help="Undo that plan.")]
+UndoOption = Annotated[
+    bool,
+    typer.Option(
+        "--undo", help="Undo the plan of --plan. Without --apply, only show what that would change."
+    ),
+]
 ApplyOption = Annotated[
     bool, typer.Option("--apply", help="Apply the plan. Without this nothing is changed.")
 ]
 PlanOutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="The file to write the plan to.")
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="The file for the new plan; it must not exist. Default: a file in the current "
+        "directory, with the id of the plan in its name.",
+    ),
 ]
 ClientConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--client-config",
         metavar="FILE",
-        help="Settings for servers that need a login: lines of librdkafka's settings, such as "
-        "security.protocol=SASL_SSL.",
+        help="A file with the login and TLS for servers that need them: one setting of librdkafka "
+        "per line, such as security.protocol=SASL_SSL.",
     ),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for servers.")
+    float,
+    typer.Option(
+        "--timeout", metavar="SECONDS", min=1, help="How long to wait for each answer of a server."
+    ),
 ]

@@ -53,9 +53,14 @@ def restore_command(  # noqa: PLR0913  the options of a command
 ) -> None:
     """Restore a group's committed offsets as they were at an earlier moment.
 
-    Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. The group
-    must be empty, and the history up to the moment complete. --plan FILE --undo --apply undoes it.
-    Exits 1 if it was refused.
+    Reads the history of the group from the tables (--tables), the daemon's store (--store) or the
+    files of its event log (--log-dir). Prints the changes as a plan, and writes the plan to a file.
+    Only --apply changes offsets: with the options of a new plan, or later with --plan FILE. `--plan
+    FILE --undo --apply` undoes a plan that was applied.
+
+    The group must have no members. All its events up to the moment must be there, unless
+    --accept-gaps. Exits 1 if the plan cannot be applied, 4 if the history has nothing about the
+    group.
     """
     if plan is None and not undo and None not in (group, as_of, server):
         _require_one_place(store, log, tables, master)

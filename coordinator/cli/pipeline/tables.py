@@ -75,8 +75,9 @@ def run_command(  # noqa: PLR0913  the options of a command
             "--log-dir",
             metavar="DIR",
             callback=literal,
-            help="The daemon's log.dir, with its sealed segments. Default: groupkeeper-log. With "
-            "--store, the folder for the events of the store. Default: <out>/log.",
+            help="The directory of the event log's files. Without --store it is the daemon's "
+            "log.dir, and the default is groupkeeper-log. With --store the command writes the "
+            "files there itself, and the default is <out>/log.",
         ),
     ] = None,
     store: Annotated[
@@ -85,8 +86,9 @@ def run_command(  # noqa: PLR0913  the options of a command
             "--store",
             metavar="FILE|URL",
             parser=store_place,
-            help="The URL of a store whose daemon seals no segments (PostgreSQL, Kafka), or a "
-            "SQLite file. Its new events are first written to segments in --log-dir.",
+            help="Read the events from this store, if its daemon writes no files of its event log: "
+            "the URL of a store in PostgreSQL or Kafka, or a SQLite file. The command first writes "
+            "the new events into files in --log-dir.",
         ),
     ] = None,
     password_file: PasswordFileOption = None,
@@ -112,7 +114,8 @@ def run_command(  # noqa: PLR0913  the options of a command
             "--accept-gap",
             metavar="DAY",
             formats=["%Y-%m-%d"],
-            help="Publish this day and later ones despite missing events; repeatable.",
+            help="Publish this day, and the days after it, although events of this day are "
+            "missing. Repeatable.",
         ),
     ] = None,
     days: Annotated[
@@ -121,8 +124,8 @@ def run_command(  # noqa: PLR0913  the options of a command
             "--days",
             metavar="A..B",
             callback=days_problem,
-            help="Compute these days, and later ones, again from bronze although nothing changed: "
-            "2026-11-21..2026-11-25, or one day. The result is the same.",
+            help="Compute these days, and all later days, again from bronze (the table of all "
+            "events), although nothing changed: 2026-11-21..2026-11-25, or one day.",
         ),
     ] = None,
     keep_versions_hours: KeepVersionsOption = 24,
@@ -132,18 +135,22 @@ def run_command(  # noqa: PLR0913  the options of a command
         typer.Option(
             "--data",
             metavar="HOST:PORT",
-            help="A broker of the cluster with the records. Its ends of partitions are sampled "
-            "first, as by `sample-ends`, so that lag is the distance to the true end.",
+            help="A broker of the cluster that stores the messages. The command first asks it for "
+            "the end of each partition, as `sample-ends` does. Lag in the tables is then the "
+            "distance to this end.",
         ),
     ] = None,
     client_config: ClientConfigOption = None,
 ) -> None:
-    """Read the segments sealed since the last run, and publish the days that changed. With --store,
-    read the events that a store has since then.
+    """Update the tables with the events since the last run, and publish the days that changed.
 
-    Then merges small files, and removes the days that --retention-days names.
-    Exits 1 if days are held back because events are missing, if a file is damaged, or if no broker
-    of --data answers. Exits 5 if another job writes these tables. Ctrl-C and SIGTERM stop it.
+    Reads the files that the daemon has written into its log.dir, or with --store the events of a
+    store. Then merges small files of tables, and removes the days that are older than
+    --retention-days.
+
+    If events of a day are missing, neither this day nor a later one is published, and the exit code
+    is 1. The exit code is also 1 if a file is damaged, or if no broker of --data answers. It is 5
+    if another job writes these tables. Ctrl-C and SIGTERM stop the command.
     """
     store = None if store is None else store.with_password_file(password_file)
     landing = landing_of(store, log_dir, out, say, is_here=is_of_this_machine(master))
@@ -212,7 +219,7 @@ def report_command(  # noqa: PLR0913  the options of a command
     conf: ConfOption = None,
     jvm_cache: JvmCacheOption = None,
 ) -> None:
-    """Write reports: a page for people, and Parquet, CSV and JSON.
+    """Write reports from the tables: HTML pages, and the same as Parquet, CSV and JSON.
 
     Exits 4 if there is nothing to report.
     """

@@ -44,11 +44,13 @@ def verify_command(  # noqa: PLR0913  the options of a command
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check the tables: silver (sessions, rebalances) against bronze (events), gold against silver.
+    """Check the tables: compute them again, and compare.
 
-    Computes each table again from the layer below it, and compares the number of rows and a
-    checksum of their values. Names missing events and events that are there twice. Changes nothing.
-    Exits 1 if anything is wrong, 4 if there are no tables, 5 if another job writes them.
+    The tables have three layers: bronze (events), silver (such as sessions and rebalances) and gold
+    (figures for reports). Computes silver again from bronze, and gold from silver. Compares the
+    number of rows and a checksum of their values. Also reports events that are missing, or there
+    twice. Changes nothing. Exits 1 if anything is wrong, 4 if there are no tables, 5 if another job
+    writes them.
     """
     if is_nowhere(tables, master):
         fail(f"{tables} does not exist", NOTHING_MATCHED)
@@ -79,9 +81,10 @@ def maintain_command(
     memory: MemoryOption = "2g",
     conf: ConfOption = None,
 ) -> None:
-    """Merge small files, and remove old days, without reading the log.
+    """Merge small files of the tables, and remove old days.
 
-    `run` does the same at its end. Exits 5 if another job writes these tables.
+    `pipeline run` does the same at its end; this command does not read the event log. Exits 5 if
+    another job writes these tables.
     """
     if is_nowhere(tables, master):
         fail(f"{tables} does not exist", NOTHING_MATCHED)

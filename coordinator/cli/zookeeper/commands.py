@@ -92,7 +92,7 @@ def instances_command(
 ) -> None:
     """Show the running instances of a group, and what they subscribe to.
 
-    Exits 4 if there is no such group, 1 if a registration is broken.
+    Exits 4 if there is no such group, 1 if the registration of an instance cannot be read.
     """
 
     async def described(registry: Registry) -> list[tuple[object, ...]]:
@@ -184,10 +184,10 @@ def watch_command(
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Print the instances of a group, and again after each change, until Ctrl-C.
+    """Print the instances of a group, now and after each change, until Ctrl-C.
 
-    Each line has the number of instances and their ids; with -o json, a list of the ids. The group
-    need not exist.
+    Prints one line each time: the number of instances, and their ids. With -o json the line is a
+    list of the ids. The group need not exist.
     """
 
     async def watch(registry: Registry) -> None:
@@ -220,10 +220,10 @@ def claim_command(  # noqa: PLR0913  the options of a command
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Claim a partition for an instance, and hold it until Ctrl-C.
+    """Claim a partition for an instance, and hold the claim until Ctrl-C.
 
-    No other instance can claim the partition until then. Exits 1 if another instance has it,
-    or when the session is lost.
+    Until then, no other instance can claim the partition. Exits 1 if another instance has claimed
+    it, or when the command loses its session with ZooKeeper.
     """
 
     async def hold(registry: Registry) -> None:
@@ -246,10 +246,10 @@ def release_command(  # noqa: PLR0913  the options of a command
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Release the claim of an instance, even if another process made it. The instance is not
-    notified.
+    """Release the claim of an instance on a partition, even if another process made the claim.
 
-    Exits 1 if the instance has not claimed the partition.
+    The instance is not notified, and may continue to read. Exits 1 if the instance has not claimed
+    the partition.
     """
 
     async def release(registry: Registry) -> None:
@@ -289,7 +289,7 @@ def commit_command(  # noqa: PLR0913  the options of a command
 def delete_command(  # noqa: PLR0913  the options of a command
     group: GroupArgument,
     offsets_only: Annotated[
-        bool, typer.Option("--offsets", help="Delete only the offsets, not the group.")
+        bool, typer.Option("--offsets", help="List or delete only the offsets, not the group.")
     ] = False,
     apply: Annotated[
         bool, typer.Option("--apply", help="Delete. Without this nothing is changed.")
@@ -299,9 +299,9 @@ def delete_command(  # noqa: PLR0913  the options of a command
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """List the offsets and the other nodes of a group. With --apply, delete the group with them.
+    """Delete a group with its offsets. Without --apply, only list what would be deleted.
 
-    Exits 1 while instances of the group run, 4 if there is no such group.
+    Exits 1 if an instance of the group is running, 4 if there is no such group.
     """
 
     async def delete(

@@ -75,12 +75,18 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     group: options.GroupsOption = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="HOST:PORT", help="The coordinator that gets the offsets."),
+        typer.Option(
+            "--to",
+            metavar="HOST:PORT",
+            help="The coordinator that gets the offsets, if they are moved from ZooKeeper.",
+        ),
     ] = None,
     source: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="HOST:PORT", help="Move offsets from this coordinator to ZooKeeper."
+            "--from",
+            metavar="HOST:PORT",
+            help="The coordinator that has the offsets, if they are moved to ZooKeeper.",
         ),
     ] = None,
     shift: Annotated[
@@ -88,8 +94,8 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         typer.Option(
             "--shift",
             metavar="N",
-            help="Add this to each offset of the registry, and subtract it on the way back: 1 for "
-            "a library that stored the last message that it had read.",
+            help="With --to, add N to each offset; with --from, subtract N. Use 1 if the library "
+            "stores in ZooKeeper the offset of the last message read, instead of the next message.",
         ),
     ] = 0,
     topics: options.MapOption = None,
@@ -100,8 +106,9 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         bool,
         typer.Option(
             "--verify",
-            help="Report differences from the plan. Repeat the --to or --from (and --shift) of the "
-            "plan to also report changes at the source since then.",
+            help="Change nothing. Compare the offsets at the target with those in --plan, and "
+            "report differences. With the --to or --from (and --shift) of the plan, also "
+            "report offsets that changed at the source since the plan was made.",
         ),
     ] = False,
     apply: options.ApplyOption = False,
@@ -112,12 +119,16 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     client_config: options.ClientConfigOption = None,
     timeout: options.TimeoutOption = 30.0,
 ) -> None:
-    """Move committed offsets from ZooKeeper to a coordinator (--to), or back (--from).
+    """Copy committed offsets from ZooKeeper to a coordinator (--to), or back (--from).
 
-    Classic consumers store the offset of the next message in ZooKeeper, as Kafka does. For
-    libraries that store another offset, use --shift. Writes a plan and prints it. --apply carries
-    it out, now or later with --plan FILE. Groups that have members at the target are refused.
-    --plan FILE --undo --apply undoes it. Exits 1 if a group was refused.
+    Kafka's classic consumers store the offset of the next message in ZooKeeper, as a coordinator
+    does. For libraries that store another offset, use --shift.
+
+    Prints the changes as a plan, and writes the plan to a file. Only --apply changes offsets: with
+    the options of a new plan, or later with --plan FILE. `--plan FILE --undo --apply` undoes a plan
+    that was applied. The source is not changed.
+
+    A group that has members at the target is refused. Exits 1 if a group was refused.
     """
     from groupkeeper.pipeline.restore.cluster import ClusterError
 

@@ -20,7 +20,7 @@ ServersOption = Annotated[
         "--zookeeper",
         "-z",
         metavar="HOSTS",
-        help="ZooKeeper's servers and chroot: host1:2181,host2:2181/chroot.",
+        help="ZooKeeper's servers, and the chroot if there is one: host1:2181,host2:2181/chroot.",
     ),
 ]
 DEFAULT_SERVERS: Final = "127.0.0.1:2181"
@@ -29,7 +29,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--zookeeper-config",
         metavar="FILE",
-        help="Credentials and TLS for the servers, one per line: digest=user:password, "
+        help="A file with the login and TLS for the servers, one setting per line: "
+        "digest=user:password, "
         "acl=creator, ssl.ca.location=FILE, ssl.certificate.location=FILE, ssl.key.location=FILE, "
         "ssl.key.password=TEXT.",
     ),
@@ -44,12 +45,14 @@ SessionOption = Annotated[
         "--session-timeout-ms",
         metavar="MS",
         min=100,
-        help="How long a claim outlives a command that was killed.",
+        help="If this command is killed, its claim ends after this time.",
     ),
 ]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
-PartitionArgument = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+PartitionArgument = Annotated[
+    int, typer.Argument(metavar="PARTITION", min=0, help="The number of the partition.")
+]
 InstanceOption = Annotated[
     str, typer.Option("--instance", metavar="ID", help="The id of the instance.")
 ]
