@@ -59,42 +59,45 @@ class KafkaSettings(Section):
 
     listen: AddressText = Field(
         default="127.0.0.1:9092",
-        description="HOST:PORT to listen on. Loopback by default, because there is no "
-        "authentication yet: decide first who may reach it.",
+        description="HOST:PORT to listen on. By default only this machine can reach it, because "
+        "clients are not authenticated yet: before you change it, decide who may reach the port.",
     )
     advertised: AdvertisedText = Field(
         default="",
-        description='HOST:PORT that clients get in answers. "": the address that the client '
-        "connected to. Set it behind a NAT, a proxy or a load balancer.",
+        description='HOST:PORT that the daemon tells clients to connect to. "": the address to '
+        "which the client has connected. Set it if clients come through NAT, a proxy or a load "
+        "balancer.",
     )
     cluster_id: str = Field(
         default="groupkeeper",
         min_length=1,
         max_length=MAX_TOPIC_NAME_LENGTH,
         pattern=_NAME,
-        description="The cluster id in answers to clients. Fixed when a store is created, so that "
-        "a daemon never opens the store of another cluster by mistake.",
+        description="The cluster id in answers to clients. A store keeps the id with which it "
+        "was created, and a daemon with another id refuses it. So a daemon never uses the store "
+        "of another cluster by mistake.",
     )
     node_id: int = Field(
         default=1,
         ge=0,
         le=1_000_000,
-        description="The broker id in answers to clients. In gateway mode it is 1000000 unless it "
-        "is set, because no broker of the upstream may have it.",
+        description="The broker id in answers to clients. In gateway mode the default is "
+        "1000000, because no broker of the upstream may have the same id.",
     )
     max_frame_bytes: int = Field(
         default=_PORT.max_frame_bytes,
         ge=1_024,
         le=104_857_600,
-        description="The largest request in bytes. A longer one closes its connection. A consumer "
-        "sends hundreds of bytes, the leader of 1,000 members half a megabyte. Kafka's own limit "
-        "is 100 MiB.",
+        description="The largest request in bytes. If a client sends a larger one, its "
+        "connection is closed. A request of a consumer usually has a few hundred bytes, and a "
+        "SyncGroup from the leader of 1,000 members half a megabyte. Kafka's own limit is 100 "
+        "MiB.",
     )
     max_request_elements: int = Field(
         default=20_000,
         ge=1_000,
-        description="The most elements in all arrays of one request, checked while it is read. "
-        "This limits how long one request can occupy the event loop. An element that costs more "
+        description="The most elements that all arrays of one request may have together. This "
+        "limits how long one request can occupy the event loop. An element that takes longer "
         "counts as several: 10 in DescribeConfigs and IncrementalAlterConfigs, 5 in "
         "CreateTopics, 2 in Metadata, CreatePartitions, DeleteTopics, LeaveGroup and "
         "OffsetDelete. Bytes count too: in a request above 1 MiB, each further KiB counts as one "
@@ -103,15 +106,15 @@ class KafkaSettings(Section):
     max_connections: int = Field(
         default=_PORT.max_connections,
         ge=1,
-        description="Connections at the same time. A further one is closed at once. Each costs a "
-        "file descriptor and about 10 kB. At start the daemon raises its limit of open files as "
-        "far as these need and the hard limit allows.",
+        description="The most connections at the same time. One more is closed at once. Each "
+        "connection needs a file descriptor and about 10 kB. At start the daemon raises its "
+        "limit of open files to what this needs, if the hard limit allows it.",
     )
     max_connections_per_address: int = Field(
         default=_PORT.max_connections_per_address,
         ge=1,
-        description="Connections from one address at the same time, so that one faulty host does "
-        "not use up the connections of all others.",
+        description="The most connections from one address at the same time, so that one faulty "
+        "host does not use up the connections of all others.",
     )
     connections_max_idle_ms: int = Field(
         default=_PORT.connections_max_idle_ms,
@@ -122,37 +125,39 @@ class KafkaSettings(Section):
     max_waiting_bytes: int = Field(
         default=_PORT.max_waiting_bytes,
         ge=65_536,
-        description="Bytes of one connection that may wait: requests that were read and have not "
-        "begun, and replies that wait for an earlier reply. Above this we do not read from that "
-        "client until fewer bytes wait.",
+        description="The most bytes of one connection that may wait: requests that were read and "
+        "have not begun, and replies that wait for an earlier reply. If more wait, the daemon "
+        "does not read from that client until fewer wait.",
     )
     max_waiting_requests: int = Field(
         default=_PORT.max_waiting_requests,
         ge=1,
-        description="Requests of one connection that have begun and are not answered. Above this "
-        "we do not read from that client until some are answered. Clients pipeline a handful of "
-        "commits.",
+        description="The most requests of one connection that have begun and are not answered. "
+        "If there are more, the daemon does not read from that client until some are answered. "
+        "Clients usually send a few commits without waiting for the answers.",
     )
     max_reply_bytes: int = Field(
         default=67_108_864,
         ge=1_048_576,
-        description="The largest reply in bytes. A longer one closes its connection, and the log "
-        "names the group if one group makes it so large. Without this limit, 40 bytes that ask "
-        "for a large group, or a request that names it a thousand times, could use up the memory.",
+        description="The largest reply in bytes. If a reply would be larger, its connection is "
+        "closed. If one group alone makes it so large, the log names this group. Without this "
+        "limit, 40 bytes that ask for a large group, or a request that names the group a "
+        "thousand times, could use up the memory.",
     )
     max_buffered_bytes: int = Field(
         default=_PORT.max_buffered_bytes,
         ge=33_554_432,
-        description="Bytes held for all connections together: incomplete frames, requests that "
-        "wait (parked joins too), and replies that clients have not read. Above three quarters "
-        "of it, we do not read from the connections that hold the most. Above all of it, the "
-        "largest are closed. The process may use a quarter more memory than this, because of gaps "
-        "between the parts of replies, and twice kafka.max_reply_bytes for a reply that it makes. "
-        "Every other limit is for one connection, and 10,000 connections can hold "
-        "10,000 times as much. Two more things each have a limit of this size: the metadata of "
-        "all members together, and the assignments of all groups together. A member with more "
-        "than 16 KiB of metadata, or a group with more than 256 KiB of assignments, is refused "
-        "if more than half of that limit would be used. Up to 1 KiB is never refused.",
+        description="The most bytes held for all connections together: incomplete frames, "
+        "requests that wait (parked joins too), and replies that clients have not read. The "
+        "limits above are for one connection each, and 10,000 connections can hold 10,000 times "
+        "as much. Above three quarters of this limit, the daemon does not read from the "
+        "connections that hold the most. Above the whole limit, it closes them. The process may "
+        "use a quarter more memory than this, because of gaps between the parts of replies, and "
+        "twice kafka.max_reply_bytes for a reply that it makes. The metadata of all members "
+        "together has a separate limit of the same size, and so have the assignments of all "
+        "groups together. A member with more than 16 KiB of metadata, or a group with more than "
+        "256 KiB of assignments, may use only the first half of its limit. Up to 1 KiB is never "
+        "refused.",
     )
 
 
@@ -161,22 +166,23 @@ class HttpSettings(Section):
 
     listen: AddressText = Field(
         default="127.0.0.1:9308",
-        description="HOST:PORT to listen on. Loopback by default, since it shows the names of "
-        "your groups.",
+        description="HOST:PORT to listen on. By default only this machine can reach it, because "
+        "the pages show the names of your groups.",
     )
     max_connections: int = Field(
         default=200,
         ge=8,
-        description="Connections at the same time. For a further one, the connection that has "
-        "been silent for longest is closed, so that /healthz and /readyz always answer. Their "
-        "file descriptors are reserved in addition to those of the Kafka port.",
+        description="The most connections at the same time. If there is one more, the connection "
+        "that has been silent for longest is closed, so that /healthz and /readyz always answer. "
+        "They need file descriptors in addition to those of the Kafka port.",
     )
     request_timeout_ms: int = Field(
         default=10_000,
         ge=100,
-        description="Milliseconds for the head of a request, counted from the connection for the "
-        "first request and from the first byte for a later one. The same time again is allowed "
-        "until the client has read the answer.",
+        description="Milliseconds in which the head of a request must arrive. For the first "
+        "request of a connection they begin when the client connects, and for a later request "
+        "when its first byte arrives. The client then has the same time again to read the "
+        "answer.",
     )
 
 
@@ -186,36 +192,38 @@ class StorageSettings(Section):
     url: str = Field(
         default="sqlite:///groupkeeper.db",
         min_length=1,
-        description="memory: (everything is lost at exit), sqlite:///PATH, "
-        "postgresql://USER@HOST/DATABASE?schema=groupkeeper (experimental), "
+        description="The place of the store. One of these: memory: (everything is lost at exit), "
+        "sqlite:///PATH, postgresql://USER@HOST/DATABASE?schema=groupkeeper (experimental), "
         "zookeeper://HOST:PORT,HOST:PORT/chroot (experimental), consul://HOST:PORT/prefix "
-        "(experimental), or kafka://HOST:PORT,HOST:PORT/TOPIC (experimental). A relative path "
-        "starts at the working directory; sqlite:////var/lib/... is absolute.",
+        "(experimental), kafka://HOST:PORT,HOST:PORT/TOPIC (experimental). A relative path "
+        "begins in the working directory. sqlite:////var/lib/... is absolute.",
     )
     password_file: str = Field(
         default="",
         description="File whose first line is the password of the user in url (PostgreSQL, "
-        "ZooKeeper, Kafka), or the token for Consul. It is read at the start. Without such a file "
-        "the password comes from the environment (PGPASSWORD, ZOOKEEPER_PASSWORD, KAFKA_PASSWORD, "
-        "CONSUL_HTTP_TOKEN) or from the url. Only the user of the daemon should be able to read "
-        "the file.",
+        "ZooKeeper, Kafka), or the token for Consul. It is read at the start. Without this file, "
+        "the password comes from the environment (PGPASSWORD, ZOOKEEPER_PASSWORD, "
+        "KAFKA_PASSWORD, CONSUL_HTTP_TOKEN) or from the url. Only the user of the daemon should "
+        "be able to read the file.",
     )
     append_timeout_ms: int = coordinators_setting(
         "append_timeout_ms",
         ge=100,
-        description="Milliseconds that one append may take. After that its shards are loaded "
-        "again, and their clients are asked to retry (Kafka's offsets.commit.timeout.ms). Must be "
-        "below group.min_session_timeout_ms and group.consumer_min_session_timeout_ms, or a slow "
-        "disk would evict members.",
+        description="Milliseconds that one write to the store (an append) may take. If it takes "
+        "longer, the groups of the shards in this write are loaded again from the store, and "
+        "their clients are asked to retry (Kafka's offsets.commit.timeout.ms). Must be below "
+        "group.min_session_timeout_ms and group.consumer_min_session_timeout_ms, or a slow disk "
+        "would evict members.",
     )
     max_group_bytes: int = coordinators_setting(
         "max_group_bytes",
         ge=4_096,
-        description="Bytes of one group when it is saved: its offsets with their metadata, and "
-        "its members. If a commit would exceed it, the partitions that do not fit are refused "
-        "with INVALID_COMMIT_OFFSET_SIZE. If the members alone would exceed it, they are refused "
-        "with UNKNOWN_SERVER_ERROR. A group is in memory as a whole and is read at every start. "
-        "The default is enough for 100,000 partitions with 500 bytes of metadata each.",
+        description="The most bytes of one group in the store: its offsets with their metadata, "
+        "and its members. If a commit would exceed it, the partitions that do not fit are "
+        "refused with INVALID_COMMIT_OFFSET_SIZE. If the members alone would exceed it, they are "
+        "refused with UNKNOWN_SERVER_ERROR. A group is in memory as a whole, and is read at "
+        "every start. The default is enough for 100,000 partitions with 500 bytes of metadata "
+        "each.",
     )
 
 
@@ -226,10 +234,11 @@ class ClusterSettings(Section):
         default=DEFAULT_LEASE_TTL_MS,
         ge=400,
         le=60_000,
-        description="Milliseconds after which another process may take over the store from one "
-        "that is dead or cut off. After kill -9 the next start waits so long. A process reports "
-        "to the store four times within it, and answers no reads if the last report is older "
-        "than nine tenths of it.",
+        description="A process that uses the store reports to it regularly. If it has not "
+        "reported for this many milliseconds, it is dead or cut off, and another process may "
+        "take over the store. So after kill -9 the next start waits this long. A process reports "
+        "four times within this time. If its last report is older than nine tenths of it, the "
+        "process answers no reads.",
     )
 
 
@@ -239,44 +248,46 @@ class LogSettings(Section):
     dir: str = Field(
         default="groupkeeper-log",
         min_length=1,
-        description="Directory of the sealed segments, created at start. Stores may share one. A "
-        "commit of ten partitions needs about 100 bytes there until retention_minutes have "
-        "passed.",
+        description="Directory for the files of the event log (sealed segments). It is created "
+        "at start. Several stores may use the same directory. A commit of ten partitions needs "
+        "about 100 bytes there, until retention_minutes have passed.",
     )
     sealing: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="auto: events of a store in SQLite, ZooKeeper or Consul are moved to files in "
-        "log.dir. PostgreSQL and topics of Kafka keep them, and a memory: store keeps its newest "
-        "100,000 events. on: those of PostgreSQL and memory: are written to files too. off: no "
-        "files are written. Then SQLite grows with every commit, and ZooKeeper and Consul keep "
-        "only the newest 16 MiB.",
+        description="Whether the daemon moves events from the store to files in log.dir. auto: "
+        "it does so for a store in SQLite, ZooKeeper or Consul. PostgreSQL and topics of Kafka "
+        "keep their events, and a memory: store keeps its newest 100,000. on: also for "
+        "PostgreSQL and memory:. off: never. Then SQLite grows with every commit, and ZooKeeper "
+        "and Consul keep only the newest 16 MiB.",
     )
     segment_bytes: int = Field(
         default=67_108_864,
         ge=4_096,
-        description="Bytes of JSON after which a segment is closed (Kafka's log.segment.bytes). "
-        "The file is a tenth of that or less. gzip cannot be split, so one task of a reader reads "
-        "a whole segment.",
+        description="Bytes of JSON after which a file of the event log (a segment) is closed and "
+        "the next one begins (Kafka's log.segment.bytes). The file is compressed to a tenth of "
+        "that or less. A reader cannot split a file of gzip, so one task reads a whole segment.",
     )
     segment_ms: int = Field(
         default=300_000,
         ge=100,
         description="Milliseconds after which a segment is closed, however small it is (Kafka's "
-        "log.roll.ms). Reports made from the files are up to this old. 5 minutes are at most 288 "
-        "files a day. The first segment after a start is closed after 10 seconds at most.",
+        "log.roll.ms). Reports made from the files lack the events of up to this time. 5 minutes "
+        "are at most 288 files a day. The first segment after a start is closed after 10 seconds "
+        "at most.",
     )
     retention_minutes: int = Field(
         default=43_200,
         ge=-1,
-        description="Minutes of events that are kept, which is how far back an undo can reach. "
-        "Whole UTC days that are older are deleted (Kafka's log.retention.minutes). Their commits "
-        "are kept as a snapshot, with the last value of every offset that expired or was deleted. "
-        "43200 are 30 days; -1 keeps everything.",
+        description="Minutes for which events are kept. An undo can reach back this far. Files "
+        "with older whole UTC days are deleted (Kafka's log.retention.minutes). Before that, the "
+        "last committed offsets in them are written to the log again as a snapshot, with the "
+        "last value of every offset that expired or was deleted. 43200 are 30 days; -1 keeps "
+        "everything.",
     )
     end_offset_interval_ms: int = coordinators_setting(
         "end_offset_interval_ms",
-        description="Milliseconds between two samples of the ends of partitions, from which lag "
-        "is computed. Only ends that changed are written. 0: no samples.",
+        description="Milliseconds between two samples of the end offsets of partitions. Reports "
+        "compute the lag from these samples. Only ends that changed are written. 0: no samples.",
     )
 
 
@@ -292,15 +303,15 @@ class StaticTopic(Section):
     partitions: int = Field(
         ge=1,
         le=_MOST_PARTITIONS,
-        description="The least number of partitions. An existing topic grows to this and never "
-        "shrinks.",
+        description="The number of partitions. If the topic exists and has fewer, it gets more. "
+        "If it has more, it keeps them.",
     )
     end_offset: int = Field(
         default=0,
         ge=0,
-        description="The least end of each partition; ListOffsets LATEST returns the end. Tools "
-        "that reset or restore offsets cannot set an offset above the end. Without this setting "
-        "the end is the largest committed offset.",
+        description="The end offset that each partition has at least. ListOffsets LATEST returns "
+        "the end of a partition. Tools that reset or restore offsets cannot set an offset above "
+        "the end. Without this setting, the end is the largest committed offset.",
     )
 
     @field_validator("name")
@@ -318,20 +329,21 @@ class StaticSettings(Section):
 
     auto_create_topics: bool = Field(
         default=False,
-        description="true: Metadata creates a topic that a client asks for, with num_partitions. "
-        "Off by default, because a misspelt name would become a topic.",
+        description="true: if a client asks for the metadata of a topic that does not exist, the "
+        "topic is created with num_partitions. Off by default, because a misspelt name would "
+        "become a topic.",
     )
     num_partitions: int = Field(
         default=1,
         ge=1,
         le=_MOST_PARTITIONS,
-        description="Partitions of a topic that is created without a number (Kafka's "
+        description="Partitions of a new topic for which no number is given (Kafka's "
         "num.partitions).",
     )
     topics: tuple[StaticTopic, ...] = Field(
         default=(),
-        description="The topics that must exist. They are created and grown at start, and never "
-        "deleted.",
+        description="Topics that must exist. At start, missing topics are created, and topics "
+        "with too few partitions get more. Topics are never deleted.",
     )
 
     @model_validator(mode="after")
@@ -361,13 +373,14 @@ class OffsetsSettings(Section):
     )
     metadata_max_bytes: int = coordinators_setting(
         "offset_metadata_max_bytes",
-        description="The longest metadata string of a committed offset. As in Kafka it is counted "
-        "in UTF-16 code units, despite the name.",
+        description="The longest metadata string of a committed offset. As in Kafka, the length "
+        "is counted in UTF-16 code units and not in bytes.",
     )
     topic_num_partitions: int = coordinators_setting(
         "shards",
-        description="Shards that groups are spread over, like the partitions of "
-        "__consumer_offsets in Kafka. Fixed when a store is created.",
+        description="The number of shards. Each group belongs to one shard, as a group in Kafka "
+        "belongs to one partition of __consumer_offsets. It cannot be changed after a store is "
+        "created.",
     )
 
 
@@ -377,9 +390,10 @@ class DaemonSettings(Section):
     drain_timeout_ms: int = coordinators_setting(
         "drain_timeout_ms",
         ge=100,
-        description="Milliseconds that a clean stop (SIGTERM) may take: to write, to answer "
-        "parked requests, and to fold the log. Keep it below the time after which your supervisor "
-        "kills the process.",
+        description="Milliseconds that a clean stop (SIGTERM) may take. In this time the daemon "
+        "finishes its writes, answers requests that wait for a rebalance, and tidies its store "
+        "(folds the log), so that the next start is fast. Keep it below the time after which "
+        "your supervisor kills the process.",
     )
 
 
@@ -387,10 +401,13 @@ class LoggingSettings(Section):
     """Log lines on standard error. SIGHUP reads the level again."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="debug, info, warning or error."
+        default="info",
+        description="The least important lines that are logged: debug, info, warning or error.",
     )
     format: Literal["auto", "json", "console"] = Field(
-        default="auto", description="json, console, or auto: console on a terminal, otherwise JSON."
+        default="auto",
+        description="The form of a log line. json, console (for people), or auto: console on a "
+        "terminal, otherwise json.",
     )
 
 
@@ -399,17 +416,17 @@ class MetricsSettings(Section):
 
     groups: Literal["off", "summary", "partitions"] = Field(
         default="off",
-        description="Members, offsets and lag of each group under the names of kafka_exporter. "
-        "summary: by group and topic. partitions: also by partition, with two series for each "
-        "committed offset and two for each partition of a topic. Off by default, because "
-        "Prometheus keeps the series of every group; max_series limits them.",
+        description="Whether /metrics shows members, offsets and lag of each group, under the "
+        "names of kafka_exporter. summary: by group and topic. partitions: also by partition, "
+        "with two series for each committed offset and two for each partition of a topic. Off by "
+        "default, because Prometheus keeps the series of every group. max_series limits them.",
     )
     max_series: int = Field(
         default=10_000,
         ge=100,
-        description="The most series in one scrape, groupkeeper's own included. Further ones are "
-        "left out and counted in groupkeeper_metrics_dropped_series_total, so that no client can "
-        "flood your Prometheus.",
+        description="The most series in one scrape, including groupkeeper's own. Further series "
+        "are left out, and counted in groupkeeper_metrics_dropped_series_total. So no client can "
+        "flood your Prometheus with groups.",
     )
 
 

@@ -53,7 +53,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "build_info",
         "gauge",
-        "Always 1; the labels are the version.",
+        "Always 1. Its labels are the versions of groupkeeper and Python.",
         "Shows in a graph when a version was rolled out.",
         labels=("version", "python"),
     ),
@@ -79,13 +79,14 @@ DEFINITIONS: tuple[Definition, ...] = (
         "connections_accepted",
         "counter",
         "Connections accepted since the start.",
-        "A high rate means that a client reconnects in a loop; the log names refused ones.",
+        "A high rate means that a client reconnects in a loop. If its connections are refused, "
+        "the log names it.",
     ),
     Definition(
         "connections_closed",
         "counter",
         "Connections of the Kafka port that the server closed, by reason.",
-        "idle is normal. Other reasons name a protocol error or a limit; the log has the peer's "
+        "idle is normal. Other reasons name a protocol error or a limit. The log has the client's "
         "address.",
         labels=("reason",),
     ),
@@ -93,16 +94,17 @@ DEFINITIONS: tuple[Definition, ...] = (
         "buffered_bytes",
         "gauge",
         "Bytes held for all connections of the Kafka port: incomplete frames, requests that wait "
-        "for an answer, and replies that the peer has not read.",
-        "Compare with kafka.max_buffered_bytes. High for long: peers send much and read little; "
-        "connections_closed with memory_budget shows whether any were closed.",
+        "for an answer, and replies that clients have not read.",
+        "Compare with kafka.max_buffered_bytes. If it is high for long, clients send much and "
+        "read little. connections_closed with the reason memory_budget counts those that were "
+        "closed for it.",
     ),
     Definition(
         "reading_paused",
         "counter",
-        "Times that reading from a connection paused because all connections together held too "
-        "many bytes.",
-        "Grows if peers hold more than their share of kafka.max_buffered_bytes.",
+        "How often the daemon stopped reading from a connection for a time, because all "
+        "connections together held too many bytes.",
+        "It grows if clients hold more than three quarters of kafka.max_buffered_bytes.",
     ),
     Definition(
         "received_bytes",
@@ -125,16 +127,17 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "http_refused",
         "counter",
-        "Connections of the HTTP port that the server closed, and scrapes answered 503, by reason.",
-        "too_many_connections: a peer keeps silent connections open. request_timeout: a peer "
-        "sends nothing, or a head byte by byte. The log has its address.",
+        "Connections of the HTTP port that the server closed, and scrapes that it answered with "
+        "503, by reason.",
+        "too_many_connections: a client keeps silent connections open. request_timeout: a client "
+        "sends nothing, or sends very slowly. The log has its address.",
         labels=("reason",),
     ),
     Definition(
         "descriptor_shortages",
         "counter",
         "Seconds in which the process had no file descriptor left.",
-        "Must be 0: otherwise new connections are closed and the store may fail. Raise the limit "
+        "Must be 0. Otherwise new connections are closed, and the store may fail. Raise the limit "
         "of open files.",
     ),
     Definition(
@@ -142,8 +145,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "counter",
         "Requests answered, by API, version and the first error of the answer.",
         "COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINATOR mean that the store was unavailable. "
-        "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that clients were evicted or too slow. "
-        "Together with FENCED_INSTANCE_ID these two are the fenced requests.",
+        "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that a member was evicted or too slow, and "
+        "FENCED_INSTANCE_ID that another client uses its group.instance.id.",
         labels=("api", "version", "error"),
     ),
     Definition(
@@ -151,14 +154,17 @@ DEFINITIONS: tuple[Definition, ...] = (
         "histogram",
         "Time from the start of a request to its reply, by API.",
         "JoinGroup and SyncGroup wait for other members, Fetch for as long as the client asks, "
-        "commits for the disk. Heartbeat and OffsetFetch above 0.1 mean a busy loop.",
+        "and commits for the disk. If Heartbeat or OffsetFetch take more than 0.1 s, the process "
+        "has too much work.",
         labels=("api",),
     ),
     Definition(
         "requests_refused",
         "counter",
-        "Requests refused before they were processed: loading, or overload of the store.",
-        "Clients retry them by themselves. overload means that the store is slower than the load.",
+        "Requests refused before they were processed. The reasons: loading (the group is being "
+        "loaded from the store), overload (the store is too slow).",
+        "Clients retry them by themselves. overload means that more requests come than the store "
+        "can write.",
         labels=("reason",),
     ),
     Definition(
@@ -191,7 +197,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "rebalances",
         "counter",
-        "Join phases begun, and new epochs of consumer groups, by reason.",
+        "Rebalances of classic groups (join phases begun) and new epochs of consumer groups, by "
+        "reason.",
         "Many with session_timeout or join_timeout: clients are stopped or slow, or their "
         "timeouts are too short. Many with member_join and member_leave: clients restart often.",
         labels=("reason",),
@@ -199,10 +206,10 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "group_rebalance_duration_seconds",
         "histogram",
-        "Time of a join phase, from its start to the new generation, over all groups. In a "
-        "consumer group: until all members have followed.",
-        "A classic group consumes nothing in this time. A long one waits for an absent member: "
-        "rebalance_end in the event log names it in awaited.",
+        "Duration of rebalances. In a classic group: from the start of the join phase to the new "
+        "generation. In a consumer group: until all members have the partitions of the new epoch.",
+        "A classic group consumes nothing in this time. If it is long, the group waits for an "
+        "absent member: rebalance_end in the event log names it (awaited).",
     ),
     Definition(
         "members_evicted",
@@ -215,8 +222,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "offset_commits",
         "counter",
         "OffsetCommit requests: accepted or rejected.",
-        "After a rejected commit the client repeats its work. requests_total has the errors, the "
-        "event log has the groups.",
+        "After a rejected commit the client repeats its work. requests_total shows the errors, "
+        "and the event log the groups.",
         labels=("result",),
     ),
     Definition(
@@ -230,8 +237,9 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "consumer_targets",
         "counter",
-        "Target assignments that consumer groups got, by assignor, wherever they were computed.",
-        "Fewer than rebalances of consumer groups is normal: one target serves several epochs.",
+        "Target assignments of consumer groups, by assignor. The target is the assignment that a "
+        "group should reach. It may be computed in the daemon or in the assignment process.",
+        "Fewer than rebalances of consumer groups is normal: one target can serve several epochs.",
         labels=("assignor",),
     ),
     Definition(
@@ -245,7 +253,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "consumer_assignments",
         "counter",
-        "Assignments of consumer groups that were meant for the other process, by outcome: "
+        "Assignments of consumer groups that the assignment process should compute, by outcome: "
         "computed, raised, invalid, died, timed_out, refused.",
         "Alert on every outcome except computed: assignment_failed in the log says why.",
         labels=("assignor", "outcome"),
@@ -253,15 +261,15 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "consumer_assignment_seconds",
         "counter",
-        "Seconds that the other process needed for computed assignments, including its start.",
+        "Seconds that the assignment process needed for computed assignments, including its start.",
         "If it grows faster than the clock, groups wait for each other's assignments.",
         labels=("assignor",),
     ),
     Definition(
         "consumer_work_waiting",
         "gauge",
-        "Consumer groups that wait for an assignment of the other process, or for the topics of "
-        "their patterns.",
+        "Consumer groups that wait for the assignment process (assignment), or for the topics "
+        "that match their patterns.",
         "If it stays high, see consumer_assignment_seconds.",
         labels=("work",),
     ),
@@ -269,20 +277,22 @@ DEFINITIONS: tuple[Definition, ...] = (
         "consumer_patterns",
         "gauge",
         "Different patterns of topics that the coordinator holds: those of members, and for up to "
-        "20 minutes those that members had before.",
+        "20 minutes those of former members.",
         "Compare with group.max_patterns.",
     ),
     Definition(
         "consumer_patterns_refused",
         "counter",
-        "Patterns of consumer groups that could not be used, counted at each try.",
+        "How often a pattern of a consumer group could not be used. Each try counts.",
         "pattern_refused in the event log has the groups, the patterns and the reasons.",
     ),
     Definition(
         "offset_rewinds",
         "counter",
-        "Committed offsets that were lower than the ones they replaced, counted by partition.",
-        "A reset, or a client commits an old offset; commit in the event log has both offsets.",
+        "Committed offsets that were lower than the offsets that they replaced, counted by "
+        "partition.",
+        "Somebody has reset a group, or a client commits an old offset. The event commit in the "
+        "event log has both offsets.",
     ),
     Definition(
         "offsets_expired",
@@ -293,35 +303,36 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "storage_up",
         "gauge",
-        "1 while every shard is loaded, 0 while shards wait to be loaded.",
-        "Alert at 0: until it is 1 again nothing is acknowledged, and no member is evicted.",
+        "1 if every shard is loaded from the store, 0 if a shard waits to be loaded.",
+        "Alert at 0: until it is 1 again, nothing is acknowledged, and no member is evicted.",
         labels=("backend",),
     ),
     Definition(
         "storage_flush_duration_seconds",
         "histogram",
-        "Time of one append, until it is durable.",
-        "Commits wait for this. Above 100 ms check the disk.",
+        "Duration of one append, until it is durable.",
+        "Commits wait for it. If it is above 0.1 s, check the disk.",
     ),
     Definition(
         "storage_flush_batch_size",
         "histogram",
-        "Requests written by one append.",
-        "The more requests come during one append, the larger the next one. Large batches are "
-        "normal under load; they keep a slow disk fast enough.",
+        "Requests that one append has written.",
+        "Requests that come during an append are written together by the next one. So large "
+        "batches are normal under load; they keep a slow disk fast enough.",
     ),
     Definition(
         "storage_failures",
         "counter",
-        "Appends that failed, timed out or were fenced.",
-        "After each one its shards are loaded again; the log says why.",
+        "Appends that failed, timed out, or were refused by the store because another process has "
+        "taken over.",
+        "After each one its shards are loaded again. The log says why.",
     ),
     Definition(
         "storage_loads",
         "counter",
-        "Loads of all shards of a lane, including the first.",
-        "More than one per process means that an append failed, or that groupkeeper has a bug. "
-        "The log says which.",
+        "Loads of shards from the store that succeeded, including those of the start.",
+        "A start needs one load, or with topics of Kafka one for each shard. More of them mean that "
+        "an append failed, or that groupkeeper has a bug. The log says which.",
     ),
     Definition(
         "storage_load_failures",
@@ -333,62 +344,71 @@ DEFINITIONS: tuple[Definition, ...] = (
         "storage_load_duration_seconds",
         "gauge",
         "Time of the last load.",
-        "The cost of a restart; grows with groups, offsets and unfolded requests.",
+        "The time of the next start is about the same. It grows with groups, offsets and unfolded "
+        "requests.",
     ),
     Definition(
         "storage_unfolded_requests",
         "gauge",
         "Written requests that are not folded yet.",
-        "Determines the time of the next start; stays below about 50,000.",
+        "Each start must read them all. It stays below about 50,000.",
     ),
     Definition(
         "storage_fold_failures",
         "counter",
-        "Folds that could not be written; they are retried.",
-        "No commit is lost or late, but unfolded requests grow; the log says why (fold_failed).",
+        "Folds that could not be written. They are retried.",
+        "No commit is lost or late, but the number of unfolded requests grows. The log says why "
+        "(fold_failed).",
     ),
     Definition(
         "storage_round_trips",
         "counter",
-        "Requests to the server of a shared store, by call.",
-        "An append is one round trip. A fold has several, at most four times a second.",
+        "Requests of the daemon to the server of a shared store, by call.",
+        "An append is one round trip. A fold has several, and there are at most four folds a "
+        "second.",
         labels=("call",),
     ),
     Definition(
         "storage_journal_bytes",
         "gauge",
-        "Size of the appends of a shared store that are not folded yet.",
-        "A process that takes over must fold them first. It grows while folds fail (fold_failed).",
+        "Bytes of the appends of a shared store that are not folded yet.",
+        "If another process takes over, it must fold them first. It grows while folds fail "
+        "(fold_failed).",
     ),
     Definition(
         "storage_journal_beyond_bound",
         "gauge",
-        "1 if a shared store refuses all writes because of appends that could not be folded.",
+        "1 if a shared store refuses all writes because too many appends could not be folded.",
         "Alert when it is 1. Nothing acknowledged is lost; the log says why (fold_failed).",
     ),
     Definition(
         "storage_lease_seconds_left",
         "gauge",
-        "How long the shards of a shared store may answer without another beat (sign of life).",
-        "Below a quarter of cluster.lease_ttl_ms the store is slow. At 0 the shards are LOADING.",
+        "Seconds for which the daemon may still answer if no further report (beat) reaches a "
+        "shared store.",
+        "If it is below a quarter of cluster.lease_ttl_ms, the store is slow. At 0, clients are "
+        "told that the groups are loading.",
     ),
     Definition(
         "storage_lease_lapses",
         "counter",
-        "How often all shards stopped answering because no beat succeeded for too long.",
-        "Each one has a line leases_lapsed in the log. Look at the server of the store.",
+        "How often the daemon stopped answering because no report (beat) had reached a shared "
+        "store for too long.",
+        "Each time, the log has a line leases_lapsed. Look at the server of the store.",
     ),
     Definition(
         "storage_mirror_lag_seconds",
         "gauge",
-        "Age of the oldest change that the mirror in ZooKeeper or Consul does not show yet.",
-        "Usually below a few seconds. Above: see mirror_failed in the log, or look for nodes of "
-        "other programs there.",
+        "Age of the oldest change that is not yet in the nodes for people, which a store in "
+        "ZooKeeper or Consul writes in addition (the mirror).",
+        "Usually a few seconds. If it is higher, see mirror_failed in the log, or look for nodes "
+        "of other programs there.",
     ),
     Definition(
         "storage_set_backs",
         "counter",
-        "How often a shared store had lost durable appends.",
+        "How often a shared store turned out to be an older state of itself, in which durable "
+        "appends were missing.",
         "Alert above 0: acknowledged commits are lost. Use synchronous replication.",
     ),
     Definition(
@@ -400,101 +420,104 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "log_bytes",
         "gauge",
-        "Bytes of the store's main file, including the event log.",
-        "Stays level after old rows are deleted, since their space is reused. Grows while "
-        "log_unsealed_rows grows.",
+        "Bytes of the main file of the store, including the events in it.",
+        "It does not shrink when old events are deleted, because their space is used again. If "
+        "log_unsealed_rows grows, it grows too.",
     ),
     Definition(
         "log_unsealed_rows",
         "gauge",
         "Appends whose events are in no segment yet.",
-        "Rises and falls with each segment. If it only rises, sealing has stopped: see "
+        "It rises, and falls when a segment is sealed. If it only rises, sealing has stopped: see "
         "log_sealing_failures.",
     ),
     Definition(
         "log_open_segment_age_seconds",
         "gauge",
-        "Age of the first event of the open segment; 0 if there is none.",
-        "Should not exceed log.segment_ms by more than a few seconds; otherwise reports from the "
-        "files are late.",
+        "Age of the first event of the open segment, or 0 if no segment is open.",
+        "If it is above log.segment_ms by more than a few seconds, sealing is late, and so are "
+        "reports from the files.",
     ),
     Definition(
         "log_segments_sealed",
         "counter",
         "Segments sealed since the start.",
-        "Many a minute: raise log.segment_bytes.",
+        "If there are many a minute, raise log.segment_bytes.",
     ),
     Definition(
         "log_segments_damaged",
         "counter",
-        "Segments that could not be read when retention deleted their day, since the start.",
-        "Alert when it grows: their events are in no snapshot, and lost. The log line "
-        "segment_lost_by_retention names them, and groupkeeper log verify reports them from then "
-        "on.",
+        "Segments, since the start, that could not be read when their day was deleted "
+        "(log.retention_minutes).",
+        "Alert when it grows: the events in them are lost, and missing in the snapshot. The log "
+        "line segment_lost_by_retention names the segments, and groupkeeper log verify reports "
+        "them from then on.",
     ),
     Definition(
         "log_sealing_cpu_seconds",
         "counter",
-        "Processor time of the process that seals, which is not part of the daemon's own.",
-        "About a tenth of the daemon's own under a load of commits, nothing without commits.",
+        "CPU time of the process that seals segments. It is not part of the daemon's own CPU time.",
+        "Under a load of commits it is about a tenth of the daemon's own, without commits nothing.",
     ),
     Definition(
         "log_sealing_failures",
         "counter",
-        "Times that sealing failed; it is retried every 5 s and nothing is lost.",
-        "Alert when it grows: the log line says why, most often a full disk at log.dir. "
-        "Until it works, events stay in the store.",
+        "How often sealing failed. It is retried every 5 s, and nothing is lost.",
+        "Alert when it grows. The log says why, most often a full disk at log.dir. Until sealing "
+        "works again, events stay in the store.",
     ),
     Definition(
         "storage_wal_bytes",
         "gauge",
         "Bytes of SQLite's write-ahead log.",
-        "Above 100 MB it is likely that a reader keeps a transaction open.",
+        "Above 100 MB, some reader of the database probably keeps a transaction open.",
     ),
     Definition(
         "event_loop_lag_seconds",
         "histogram",
-        "Delay of a timer of 250 ms on the event loop.",
-        "If the buckets above 0.1 grow, the process lacks CPU time or a request is too large.",
+        "How late a timer of 250 ms is on the event loop.",
+        "If the buckets above 0.1 grow, the process gets too little CPU time, or a request is too "
+        "large.",
     ),
     Definition(
         "event_loop_callback_cpu_seconds",
         "histogram",
-        "CPU time of event loop callbacks that took longer than 1 ms.",
-        "If its large buckets do not grow but those of the lag do, the machine is busy with "
-        "something else.",
+        "CPU time of the event loop's callbacks that took longer than 1 ms.",
+        "If event_loop_lag_seconds has large values and this metric has none, the machine is busy "
+        "with other processes.",
     ),
     Definition(
         "slow_callbacks",
         "counter",
-        "Event loop callbacks that used over 100 ms of CPU time.",
-        "No request is answered during one. The log names each one; please report it.",
+        "Callbacks of the event loop that used more than 100 ms of CPU time.",
+        "While one runs, no request is answered. The log names each one. Please report it.",
     ),
     Definition(
         "upstream_up",
         "gauge",
         "Gateway mode: 0 if a client's last connection to this broker could not be opened, else 1.",
-        "Alert when it is 0 for minutes: clients of this broker cannot connect either.",
+        "Alert when it is 0 for minutes: clients that need this broker cannot connect either.",
         labels=("broker",),
     ),
     Definition(
         "upstream_metadata_age_seconds",
         "gauge",
-        "Gateway mode: time since a broker last answered with the brokers and topics.",
-        "If it is several times upstream.metadata_refresh_ms, no broker answers. Groups are "
-        "served; new topics are not seen.",
+        "Gateway mode: seconds since a broker last answered with the brokers and topics.",
+        "If it is several times upstream.metadata_refresh_ms, no broker answers. Groups are still "
+        "served, but new topics are not seen.",
     ),
     Definition(
         "upstream_brokers_without_listener",
         "gauge",
-        "Gateway mode: brokers that clients cannot reach, as their listener cannot be opened.",
+        "Gateway mode: brokers that clients cannot reach, because the daemon cannot open a port "
+        "(listener) for them.",
         "Alert when it is not 0. The log says why: listener_port_taken or listener_ports_used_up.",
     ),
     Definition(
         "upstream_connections",
         "gauge",
         "Gateway mode: open connections of clients to this broker.",
-        "About as many as connections of clients to its listener.",
+        "About as many as clients have opened to the port of this broker.",
         labels=("broker",),
     ),
     Definition(
@@ -515,44 +538,49 @@ DEFINITIONS: tuple[Definition, ...] = (
         "upstream_failures",
         "counter",
         "Gateway mode: failed connections of clients to this broker, by reason.",
-        "connect: it could not be reached. Other reasons: it sent bytes that are no reply.",
+        "connect: the broker could not be reached. Other reasons: it sent bytes that are no reply.",
         labels=("broker", "reason"),
     ),
     Definition(
         "upstream_journal_lost_shards",
         "gauge",
-        "Gateway mode: shards that refuse offsets in transactions, as their journal is lost.",
-        "Alert when it is not 0: journal_lost in the log says what happened to the topic.",
+        "Gateway mode: shards that refuse offsets in transactions, because the topic "
+        "upstream.journal_topic has lost data.",
+        "Alert when it is not 0: the log line journal_lost says what happened to the topic.",
     ),
     Definition(
         "upstream_open_transactions",
         "gauge",
-        "Gateway mode: open transactions with offsets.",
-        "One that stays open keeps its partitions unstable: look for a producer that hangs.",
+        "Gateway mode: open transactions that have committed offsets.",
+        "As long as one stays open, clients cannot read the committed offsets of its partitions. "
+        "Look for a producer that hangs.",
     ),
     Definition(
         "upstream_ended_transactions",
         "counter",
-        "Gateway mode: transactions with offsets that have ended.",
-        "For capacity: the rate of transactions with offsets.",
+        "Gateway mode: transactions with committed offsets that have ended.",
+        "For capacity: its rate is the rate of such transactions.",
     ),
     Definition(
         "upstream_journal_lag_records",
         "gauge",
-        "Gateway mode: records and markers of the journal that are not read yet.",
-        "It is near 0. If it grows, offsets of transactions count late.",
+        "Gateway mode: records and markers of upstream.journal_topic that groupkeeper has not "
+        "read yet.",
+        "It is near 0. If it grows, offsets of ended transactions become visible late.",
     ),
     Definition(
         "upstream_adopted_groups",
         "counter",
         "Gateway mode: groups whose offsets were copied from the upstream (upstream.adopt).",
-        "When all groups are here, it no longer grows: then set upstream.adopt to false.",
+        "When all groups are here, it no longer grows. Then set upstream.adopt to false.",
     ),
     Definition(
         "upstream_mirror_lag_seconds",
         "gauge",
-        "Gateway mode: age of the oldest commit that upstream.mirror has not sent yet; else 0.",
-        "Alert above a minute: if you go back to the upstream, it lacks the newer commits.",
+        "Gateway mode: age of the oldest commit that upstream.mirror has not copied to the "
+        "upstream yet, or 0.",
+        "Alert above a minute: if you went back to the upstream now, its offsets would be this "
+        "old.",
     ),
     Definition(
         "upstream_mirror_refused",
@@ -564,18 +592,19 @@ DEFINITIONS: tuple[Definition, ...] = (
         "internal_errors",
         "counter",
         "Bugs in groupkeeper: exceptions while a request was processed or its reply was sent.",
-        "Must be 0. The log has the input; please report it.",
+        "Must be 0. The log has the request. Please report it.",
     ),
     Definition(
         "events_dropped",
         "counter",
-        "Events dropped because too many waited for an append.",
-        "Records are never dropped. Happens if requests are refused faster than the disk writes.",
+        "Events that were dropped because too many waited for an append.",
+        "This happens if requests are refused faster than the disk writes. Commits and other "
+        "state are never dropped.",
     ),
     Definition(
         "metrics_dropped_series",
         "counter",
-        "Series left out of scrapes by metrics.max_series.",
+        "Series that were left out of scrapes because of metrics.max_series.",
         "Raise metrics.max_series, or find out what causes so many.",
     ),
 )

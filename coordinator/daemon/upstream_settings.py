@@ -66,25 +66,28 @@ class UpstreamSettings(Section):
 
     bootstrap: Annotated[str, AfterValidator(_check_bootstrap)] = Field(
         default="",
-        description='HOST:PORT,HOST:PORT of some brokers of the upstream cluster. "": no gateway '
-        "mode. With it, data requests pass to the brokers, groups and offsets are ours, and "
-        "topics of [static] are refused.",
+        description="HOST:PORT,HOST:PORT of some brokers of the upstream: the Kafka cluster "
+        'behind groupkeeper. "": no gateway mode. In gateway mode, requests for messages pass to '
+        "the brokers, and groupkeeper has the groups and offsets. The topics are those of the "
+        "upstream, so [static] must have none.",
     )
     ports: Annotated[str, AfterValidator(_check_ports)] = Field(
         default="9100-9199",
-        description="FIRST-LAST. Each upstream broker gets a port of this range, on the host of "
-        "kafka.listen, and keeps it over restarts. Clients must be able to reach all of them.",
+        description="FIRST-LAST. Each broker of the upstream gets one port of this range, on the "
+        "host of kafka.listen, and keeps it over restarts. Clients must be able to reach all of "
+        "these ports.",
     )
     advertised_host: str = Field(
         default="",
-        description='The host that clients get for the brokers. "": that of kafka.advertised, or '
-        "else the address that the client connected to.",
+        description='The host on which clients reach these ports. "": that of kafka.advertised, '
+        "or else the address to which the client has connected.",
     )
     connect_timeout_ms: int = Field(
         default=5_000,
         ge=100,
         le=60_000,
-        description="Milliseconds to connect to a broker, with TLS and the login.",
+        description="Milliseconds in which a connection to a broker must be ready, including TLS "
+        "and the login.",
     )
     metadata_refresh_ms: int = Field(
         default=5_000,
@@ -96,72 +99,82 @@ class UpstreamSettings(Section):
         default=262_144,
         ge=262_144,
         le=67_108_864,
-        description="Bytes of one client connection that may wait in each direction, whatever the "
-        "size of a request or reply. Above this we do not read from the sender. These bytes count "
-        "towards kafka.max_buffered_bytes.",
+        description="The most bytes of one client connection that may wait in each direction. A "
+        "larger request or reply passes in parts. If more bytes wait, the daemon does not read "
+        "from their sender. They count towards kafka.max_buffered_bytes.",
     )
     max_frame_bytes: int = Field(
         default=104_857_600,
         ge=1_024,
         le=268_435_456,
-        description="The longest request or reply that passes (Kafka's socket.request.max.bytes). "
-        "It is not held in memory. Requests that are read here, such as those for groups, have "
-        "the limit kafka.max_frame_bytes.",
+        description="The longest request or reply, in bytes, that passes between clients and "
+        "brokers (Kafka's socket.request.max.bytes). It is not held in memory as a whole. "
+        "Requests that groupkeeper reads itself, such as those for groups, have the limit "
+        "kafka.max_frame_bytes.",
     )
     journal_topic: Annotated[str, AfterValidator(_check_journal_topic)] = Field(
         default="__groupkeeper_transactions",
-        description="The topic of the upstream in which offsets of transactions are recorded until "
-        "their transaction ends. It is created with a partition for each shard, and hidden from "
-        "clients. Name another one for each gateway in front of one cluster.",
+        description="A topic of the upstream, in which groupkeeper records the offsets of a "
+        "transaction until the transaction ends. It is created with a partition for each shard, "
+        "and hidden from clients. If several gateways are in front of one cluster, each needs "
+        "another name.",
     )
-    tls: bool = Field(default=False, description="true: our connections to the brokers use TLS.")
+    tls: bool = Field(
+        default=False, description="true: groupkeeper's connections to the brokers use TLS."
+    )
     ca_file: str = Field(
         default="",
-        description="File with the certificates (PEM) that the brokers' certificates are checked "
-        'against. "": those of the system.',
+        description="File with the certificates (PEM) with which groupkeeper checks the "
+        'certificates of the brokers. "": those of the system.',
     )
     cert_file: str = Field(
-        default="", description='File with our certificate (PEM). "": we show none.'
+        default="",
+        description='File with the certificate (PEM) that groupkeeper shows to the brokers. "": '
+        "it shows none.",
     )
     key_file: str = Field(
         default="",
-        description="File with the key of our certificate (PEM), if it is not in cert_file.",
+        description="File with the key (PEM) of that certificate, if it is not in cert_file.",
     )
     sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        default="", description='How our connections log in at the brokers. "": not at all.'
+        default="",
+        description='The SASL mechanism with which groupkeeper logs in at the brokers. "": it '
+        "does not log in.",
     )
     identity: Literal["ours", "client"] = Field(
         default="ours",
-        description="Whose rights clients have at the brokers. ours: those of our own connections. "
-        "client: each client authenticates itself with SASL, and the brokers decide. Our own "
-        "connections still need sasl. In both cases the brokers' ACLs about groups do not apply.",
+        description="With whose rights the brokers answer clients. ours: those of groupkeeper's "
+        "own login. client: each client logs in with SASL, and the brokers check it. "
+        "groupkeeper's own connections then still need sasl. In both cases the brokers' ACLs "
+        "about groups do not apply.",
     )
-    user: str = Field(default="", description="The user that our connections log in as.")
+    user: str = Field(default="", description="The user with which groupkeeper logs in.")
     password_file: str = Field(
         default="",
-        description="File with the password of user in its first line. Only the user of the "
-        "daemon should be able to read it.",
+        description="File whose first line is the password of user. Only the user of the daemon "
+        "should be able to read it.",
     )
 
     adopt: bool = Field(
         default=False,
-        description="true: at the first request for a group that is not known here, groupkeeper "
-        "looks for it in the upstream, and copies its offsets. While the group has members there, "
-        "its clients here must wait.",
+        description="true: if a client asks for a group that groupkeeper does not know, "
+        "groupkeeper looks for the group in the upstream and copies its offsets. While the group "
+        "has members in the upstream, its clients here must wait.",
     )
     max_remembered_groups: int = Field(
         default=100_000,
         ge=0,
         le=1_000_000,
-        description="Groups that were deleted here, or have expired, and are remembered, so that "
-        "adopt does not bring them back. If there are more, the oldest are forgotten. An id of "
-        "more than 128 characters counts as several. 100,000 need about 20 MB of memory. The "
-        "upstream forgets them, too, after its offsets.retention.minutes.",
+        description="How many groups that were deleted or have expired here are remembered, so "
+        "that adopt does not copy them again. If there are more, the oldest are forgotten. An id "
+        "of more than 128 characters counts as several groups. 100,000 need about 20 MB of "
+        "memory. The upstream deletes the offsets of such groups, too, after its "
+        "offsets.retention.minutes.",
     )
     mirror: bool = Field(
         default=False,
-        description="true: the newest committed offset of each partition is also committed in the "
-        "upstream, within about a second, so that you can go back to it.",
+        description="true: groupkeeper also commits the newest offset of each partition in the "
+        "upstream, within about a second. So you can go back to the groups of the upstream.",
     )
 
     @model_validator(mode="after")
