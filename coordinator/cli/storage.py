@@ -185,8 +185,9 @@ def move_command(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="File with the password for the new store. Default: the file for the old store, "
-            "if both are of one kind, or if the old one is a SQLite file.",
+            help="A file whose first line is the password of the new store. Default: the password "
+            "file of the old store, if both stores are of the same kind, or if the old one is a "
+            "SQLite file.",
         ),
     ] = None,
     config: ConfigOption = None,

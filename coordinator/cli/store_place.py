@@ -21,8 +21,8 @@ PasswordFileOption = Annotated[
         envvar=_VARIABLE,
         exists=True,
         dir_okay=False,
-        help="File whose first line is the password (Consul: the token) for the store, as "
-        "storage.password_file.",
+        help="A file whose first line is the password of the store (Consul: the token), like the "
+        "setting storage.password_file.",
     ),
 ]
 
