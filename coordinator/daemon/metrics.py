@@ -331,8 +331,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "storage_loads",
         "counter",
         "Loads of shards from the store that succeeded, including those of the start.",
-        "A start needs one load, or with topics of Kafka one for each shard. More of them mean that "
-        "an append failed, or that groupkeeper has a bug. The log says which.",
+        "A start needs one load, or with topics of Kafka one for each shard. More of them mean "
+        "that an append failed, or that groupkeeper has a bug. The log says which.",
     ),
     Definition(
         "storage_load_failures",
