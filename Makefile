@@ -146,7 +146,7 @@ test-storage-long: .venv/installed-for-tests ## A store in PostgreSQL or ZooKeep
 test-gateway: .venv/installed-for-tests ## Clients of a real Kafka through the daemon in gateway mode; needs Java, Maven, Go, Node.js
 	$(PYTEST) -q -m gateway tests/gateway
 
-test-gateway-long: .venv/installed-for-tests ## Exactly-once copies in four languages, with kills, for many minutes; needs what test-gateway needs. RECORDS=1000 for less
+test-gateway-long: .venv/installed-for-tests ## Exactly-once copies and groups in four languages, with kills, for many minutes; needs what test-gateway needs. RECORDS=1000 for less, NUMBERS=1000000 for more
 	RECORDS=$(or $(RECORDS),10000) $(PYTEST) -q -s -m gateway_long tests/gateway
 
 test-poolers: .venv/installed-for-tests ## That PostgreSQL's poolers are refused with the reason; needs Debian's postgresql and pgbouncer

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from tests.helpers.clients.ecosystem import (
     JAVA_FLAGS,
@@ -27,7 +28,7 @@ JAVA_PROTOCOLS = {"java": ["classic"], "java-consumer": ["consumer"]}
 PROGRAMS = Path(__file__).parents[2] / "gateway" / "programs"
 
 
-def _java(main: str) -> list[str]:
+def java_program(main: str) -> list[str]:
     machine, compiler = need("java", JDK), need("javac", JDK)
     jars = jars_of("copiers-jars", PROGRAMS / "java" / "pom.xml")
     sources = sorted((PROGRAMS / "java").glob("*.java"))
@@ -43,9 +44,9 @@ def _java(main: str) -> list[str]:
 def program(kind: str) -> list[str]:
     """Return the command of a copier, without its arguments."""
     if kind in JAVA_PROTOCOLS:
-        return _java("Copier")
+        return java_program("Copier")
     if kind == "streams":
-        return _java("StreamsCopier")
+        return java_program("StreamsCopier")
     if kind == "franz-go":
         return [*gateway_go(), "copy"]
     return [sys.executable, str(PROGRAMS / f"{kind}_copier.py")]
@@ -56,17 +57,17 @@ def gateway_go() -> list[str]:
     return go_program("gateway-go", PROGRAMS / "go")
 
 
-class Copier:
-    """A process that copies until it is killed. It can be started again."""
+class Program:
+    """A process that works until it is killed. It can be started again."""
 
-    def __init__(self, kind: str, arguments: list[str], log: Path) -> None:
-        self.command = [*program(kind), *arguments, *JAVA_PROTOCOLS.get(kind, ())]
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.command = command
         self.log = log
         self.lines: list[str] = []
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
-    def start(self) -> Copier:
+    def start(self) -> Self:
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 self.command,
@@ -84,27 +85,8 @@ class Copier:
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            self.lines.append(line.strip())
-
-    def said(self, word: str) -> int:
-        """How many of its lines begin with this word."""
-        return sum(line.startswith(word) for line in list(self.lines))
-
-    def wait_open(self, limit_s: float, is_done: Callable[[], bool]) -> bool:
-        """Wait until it says that a transaction is open. False if there is nothing to copy."""
-        before = self.said("open")
-        self.wait(lambda: self.said("open") > before or is_done(), limit_s)
-        return self.said("open") > before
-
-    def wait(self, done: Callable[[], bool], limit_s: float) -> None:
-        """Wait for something. If it ends, because it was fenced, it is started again."""
-        end = time.monotonic() + limit_s
-        while not done():
-            assert time.monotonic() < end, f"not done in {limit_s} s: {self.complaint()}"
-            if not self.is_running:
-                self.kill()
-                self.start()
-            time.sleep(0.1)
+            if line.endswith("\n"):  # a kill may cut the last one
+                self.lines.append(line.strip())
 
     @property
     def is_running(self) -> bool:
@@ -130,3 +112,30 @@ class Copier:
         """Its last lines, for the message of a failed test."""
         errors = self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
         return "\n".join([*self.lines[-20:], errors])
+
+
+class Copier(Program):
+    """A process that copies until it is killed."""
+
+    def __init__(self, kind: str, arguments: list[str], log: Path) -> None:
+        super().__init__([*program(kind), *arguments, *JAVA_PROTOCOLS.get(kind, ())], log)
+
+    def said(self, word: str) -> int:
+        """How many of its lines begin with this word."""
+        return sum(line.startswith(word) for line in list(self.lines))
+
+    def wait_open(self, limit_s: float, is_done: Callable[[], bool]) -> bool:
+        """Wait until it says that a transaction is open. False if there is nothing to copy."""
+        before = self.said("open")
+        self.wait(lambda: self.said("open") > before or is_done(), limit_s)
+        return self.said("open") > before
+
+    def wait(self, done: Callable[[], bool], limit_s: float) -> None:
+        """Wait for something. If it ends, because it was fenced, it is started again."""
+        end = time.monotonic() + limit_s
+        while not done():
+            assert time.monotonic() < end, f"not done in {limit_s} s: {self.complaint()}"
+            if not self.is_running:
+                self.kill()
+                self.start()
+            time.sleep(0.1)
