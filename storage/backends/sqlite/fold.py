@@ -12,7 +12,7 @@ does not. The group is retried later, and ``folded_row`` stays below its oldest 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -162,7 +162,7 @@ class FoldMap:
         """
         self._fold_after = fold_after
         self._part_bytes = part_bytes
-        self._dirty: dict[ShardId, OrderedDict[str, int]] = {}
+        self._dirty: defaultdict[ShardId, OrderedDict[str, int]] = defaultdict(OrderedDict)
         self._requests: deque[tuple[int, int]] = deque()
         self.unfolded = 0
         """The number of requests in the rows above ``folded_row``."""
@@ -188,9 +188,7 @@ class FoldMap:
         """
         made_dirty = 0
         for shard, group_id in changes.groups:
-            dirty = self._dirty.get(shard)
-            if dirty is None:
-                dirty = self._dirty[shard] = OrderedDict()
+            dirty = self._dirty[shard]
             if group_id not in dirty:
                 dirty[group_id] = row
                 made_dirty += 1
@@ -198,6 +196,12 @@ class FoldMap:
             self._requests.append((row, changes.requests))
             self.unfolded += changes.requests
         return made_dirty
+
+    def note_commit(self, row: int, shard: ShardId, group_id: str) -> None:
+        """Add a row of the log that has one commit and nothing else, as ``note`` does."""
+        self._dirty[shard].setdefault(group_id, row)
+        self._requests.append((row, 1))
+        self.unfolded += 1
 
     def folded_row(self, last_row: int) -> int:
         """Return the number of the row before the oldest change that is not folded. A load reads

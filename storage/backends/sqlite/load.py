@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-from groupkeeper.coordinator.core.records import Record
+from groupkeeper.coordinator.core.records import OffsetsCommitted, Record
 from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.backends.sqlite.fold import FoldMap, GroupKey, changes_of
 from groupkeeper.storage.backends.sqlite.keyed import LoadedKeys
@@ -120,6 +120,12 @@ class SqliteLoad:
         """
         found: dict[ShardId, list[Record]] = {}
         for row, payload in chunk:
+            if (only := _only_commit(payload)) is not None:
+                shard, record = only
+                self.fold.note_commit(row, shard, record.group_id)
+                if shard in wanted:
+                    found.setdefault(shard, []).append(record)
+                continue
             self.fold.note(row, changes_of(payload.items))
             for item in payload.items:
                 self.keys.in_log(item.shard, item.batches)
@@ -163,6 +169,19 @@ class SqliteLoad:
             await self._run(reader.close)
         except StorageError:
             reader.close()  # the storage was closed during the load, so the thread has ended
+
+
+def _only_commit(payload: Payload) -> tuple[ShardId, OffsetsCommitted] | None:
+    """Return the shard and the commit of an append that has nothing else. A slow client makes such
+    an append for each of its commits, and a log of them has the most rows.
+    """
+    if len(payload.items) == 1:
+        item = payload.items[0]
+        if len(item.batches) == 1:
+            records = item.batches[0].records
+            if len(records) == 1 and type(records[0]) is OffsetsCommitted:
+                return item.shard, records[0]
+    return None
 
 
 _SELECT_KEYED = "SELECT shard, CAST(key AS BLOB), CAST(record AS BLOB) FROM keyed"

@@ -69,6 +69,15 @@ def test_a_request_counts_once_however_many_records_of_groups_it_has() -> None:
     assert changes == Changes([(3, "a"), (3, "b")], 2)
 
 
+def test_a_row_of_one_commit_is_noted_as_any_other_row() -> None:
+    any_row, one_commit = FoldMap(3), FoldMap(3)
+    for row, (shard, group_id) in enumerate([(0, "a"), (3, "b"), (0, "a"), (0, "c")], 1):
+        any_row.note(row, changes_of([item(shard, group_id)]))
+        one_commit.note_commit(row, shard, group_id)
+    assert vars(one_commit) == vars(any_row)
+    assert (one_commit.unfolded, one_commit.folded_row(4)) == (4, 0)
+
+
 def test_up_to_the_threshold_nothing_is_folded() -> None:
     log = Log(fold_after=3)
     assert [log.append(item(0, name)) for name in "abc"] == [[], [], []]
