@@ -47,6 +47,10 @@ class StoreRefused(StorageError):
     not help."""
 
 
+class StoreTaken(StoreRefused):
+    """Another process has acquired the store while this process used it."""
+
+
 class StoreBusy(StorageError):
     """The store cannot be used at the moment: its disk is full, or the database is locked. A retry
     may help."""
@@ -299,7 +303,8 @@ class CanBeMoved(Protocol):
     """
 
     async def check_place(self) -> None:
-        """Raise StoreRefused if a file of the store is no longer the one that was opened.
+        """Raise StoreRefused if a file of the store is no longer the one that was opened, and its
+        subclass StoreTaken if another process has acquired the store.
 
         After the first failure every later call raises StoreRefused too, and the store refuses
         every append and acquire. The runtime calls this each second.

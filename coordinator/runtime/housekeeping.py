@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StoreRefused
+from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StoreRefused, StoreTaken
 from groupkeeper.storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
@@ -100,12 +100,16 @@ class Housekeeping:
         return True
 
     async def _check_place(self) -> None:
-        """Report a failed append for every lane if the store's files were moved. An append checks
-        this too, but an idle store makes no appends.
+        """Report a failed append for every lane if the store's files were moved, and a fenced one
+        if another process has acquired the store. An append checks this too, but an idle store
+        makes no appends.
         """
         if isinstance(self._storage, CanBeMoved) and self._is_all_loaded():
             try:
                 await unless_cancelled(self._storage.check_place())
+            except StoreTaken:
+                for lane in self._lanes:
+                    self._recovery.fenced(lane, lane.slots)
             except StoreRefused as error:
                 for lane in self._lanes:
                     self._recovery.append_failed(lane, error)

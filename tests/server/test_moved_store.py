@@ -146,6 +146,41 @@ def test_a_daemon_that_is_fenced_stops(daemon: Groupkeeper) -> None:
         assert committed(client, "g") == {(TOPIC, 0): 7}
 
 
+class Unlocked(Groupkeeper):
+    """A daemon on a file system whose locks do nothing."""
+
+    entry = ("-m", "tests.helpers.daemon.unlocked_daemon")
+
+
+def test_of_two_daemons_without_locks_the_first_one_stops_even_if_it_is_idle(
+    tmp_path: Path,
+) -> None:
+    """The first one would answer from its memory, which the second one's commits do not reach."""
+    first = Unlocked(tmp_path / "first", topics={TOPIC: 1})
+    second = Unlocked(
+        tmp_path / "second", topics={TOPIC: 1}, storage_url=f"sqlite:///{database(first)}"
+    )
+    try:
+        first.start()
+        with RawClient(first.port) as client:
+            assert commit(client, "g", TOPIC, {0: 7}) == {0: ErrorCode.NONE}
+        second.start()
+        assert first.wait() == 1
+        assert "somebody else writes to the store" in first.log.splitlines()[-1]
+        with RawClient(second.port) as client:
+            assert committed(client, "g") == {(TOPIC, 0): 7}
+            assert commit(client, "g", TOPIC, {0: 8}) == {0: ErrorCode.NONE}
+        first.start()
+        with RawClient(first.port) as client:
+            assert committed(client, "g") == {(TOPIC, 0): 8}
+        assert second.wait() == 1
+        assert first.terminate() == 0
+        assert first.log.count('"store_taken"') == second.log.count('"store_taken"') == 1
+    finally:
+        first.stop()
+        second.stop()
+
+
 def test_a_moved_log_dir_is_told_and_groups_are_served(daemon: Groupkeeper) -> None:
     daemon.start()
     log_dir = daemon.directory / "groupkeeper-log"

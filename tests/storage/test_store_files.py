@@ -22,7 +22,7 @@ from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage import file_lock
 from groupkeeper.storage.backends.sqlite import store_files
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.base import Batch, StorageError, StoreBusy, StoreRefused
+from groupkeeper.storage.base import Batch, StorageError, StoreBusy, StoreRefused, StoreTaken
 from groupkeeper.storage.file_lock import FileLock
 from tests.helpers.core.records import commit
 from tests.helpers.storage.storage_owner import IDENTITY, SHARDS, Owner
@@ -487,6 +487,19 @@ async def test_a_fold_alone_finds_out_that_the_store_was_moved(path: Path) -> No
         await owner.fold()
     put_back()
     await storage.close()
+
+
+async def test_an_idle_store_finds_out_that_another_process_has_acquired_it(path: Path) -> None:
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await owner.storage.check_place()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE lease SET epoch = epoch + 1, owner = 'other'")
+    with pytest.raises(StoreTaken, match="another process has acquired the store"):
+        await owner.storage.check_place()
+    await owner.storage.close()
+    with closing(sqlite3.connect(path)) as other:
+        (running,) = other.execute("SELECT value FROM store WHERE key = 'running'").fetchone()
+    assert running == 1, "the mark is the other process's"
 
 
 async def test_an_idle_store_finds_out_as_well(path: Path) -> None:

@@ -49,6 +49,7 @@ from groupkeeper.storage.base import (
     StorageLimits,
     StoreIdentity,
     StoreRefused,
+    StoreTaken,
 )
 from groupkeeper.storage.codec.events import count_events
 from groupkeeper.storage.codec.records import encode_payload
@@ -117,6 +118,8 @@ class SqliteOffsetStorage:
         self.ended_uncleanly = False
         """True if the last user of the store did not close it. ``open`` sets it."""
         self._epoch: LeaseEpoch = 0
+        self._raised_epoch: LeaseEpoch = 0
+        """The epoch that this process wrote last. Only the writer's thread uses it."""
         self._may_append = False
         """True after a load, until an append starts, fails or is cancelled."""
         self._is_released = False
@@ -211,7 +214,8 @@ class SqliteOffsetStorage:
         )
         ((epoch,),) = rows.fetchall()
         self._fold_writer.forget()
-        return int(epoch)
+        self._raised_epoch = int(epoch)
+        return self._raised_epoch
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
         """Return the shards whose lease has an older epoch. A lease does not expire while the file
@@ -389,8 +393,20 @@ class SqliteOffsetStorage:
         return await self._check.run()
 
     async def check_place(self) -> None:
-        """Raise StoreRefused if a file of the store was moved or replaced."""
-        await self._run(self._check_files)
+        """Raise StoreRefused if a file of the store was moved or replaced, and StoreTaken if
+        another process has acquired the store.
+        """
+        await self._run(self._check_place)
+
+    def _check_place(self) -> None:
+        self._check_files()
+        if self._raised_epoch == 0:
+            return  # not acquired yet
+        with suppress(sqlite3.Error):  # the next check or append finds out
+            ((epoch,),) = self._writer().execute("SELECT epoch FROM lease").fetchall()
+            if epoch != self._raised_epoch:
+                self._is_marked = False  # the other process uses the store
+                raise StoreTaken(f"{self.path}: another process has acquired the store")
 
     def _check_files(self) -> None:
         if self._lock is not None:

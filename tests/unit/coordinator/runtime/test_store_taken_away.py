@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.storage.base import StorageError, StoreRefused
+from groupkeeper.storage.base import StorageError, StoreRefused, StoreTaken
 from tests.helpers.runtime.coordinator import a_coordinator
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.storage.faulty_storage import Fault, FaultyStorage, Gate, fence, slow
@@ -44,6 +44,22 @@ async def test_who_is_fenced_on_a_store_of_his_own_takes_no_turn_with_the_other(
         (problem,) = told
         assert "somebody else writes to the store" in problem
         assert world.coordinator.not_ready == problem
+
+
+@virtual_time
+async def test_who_finds_his_store_acquired_by_another_stops_although_he_is_idle() -> None:
+    storage = MovableStorage()
+    storage.limits = msgspec.structs.replace(storage.limits, sole_owner=True)
+    async with a_coordinator(storage) as world:
+        told: list[str] = []
+        world.coordinator.when_store_is_taken(lambda: told.append(world.coordinator.refusal))
+        acquired = storage.calls.count("acquire")
+        storage.problem = StoreTaken("acquired by another")
+        await asyncio.sleep(60)
+        assert storage.calls.count("acquire") == acquired
+        assert world.commit("g", 8).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        (problem,) = told
+        assert "somebody else writes to the store" in problem
 
 
 @virtual_time
