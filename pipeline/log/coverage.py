@@ -15,7 +15,8 @@ Events of two kinds are not missing:
 In imported logs, too, ``seq`` counts from 1.
 
 If several nodes used a store, each node wrote logs of its own. The logs of one node, one after the
-other, are called a chain. Each chain has its own ``seq``.
+other, are called a chain. Each chain has its own ``seq``. In topics of Kafka each shard has a
+chain.
 
 This file is long because each way in which numbers can be missing is a case of its own.
 """
@@ -165,7 +166,9 @@ class Coverage:
 
     def stores(self) -> dict[str, str]:
         """Map each log to the first log of its store. If several nodes used the store, the first
-        log of the node with the lowest number counts as the first log of the store.
+        log of the node with the lowest number counts as the first log of the store. If each shard
+        of the store has logs of its own, the logs map to the name that the shards share: a shard
+        with a lower number may write its first event at any time.
 
         A snapshot (``<log_id>.<seq>``) belongs to the store of ``<log_id>``.
         """
@@ -180,8 +183,15 @@ class Coverage:
     def several_nodes(self) -> bool:
         """Return True if several nodes wrote logs of the same store. Each node counts its own seqs,
         so seqs alone do not order the events of such a store.
+
+        The shards of a store are no such nodes. Each shard counts its own seqs too, but a group is
+        in one shard.
         """
-        return any(chain != first for chain, first in self._first_of_store.items())
+        names = self._names
+        return any(
+            chain != self._first_of_store[chain] and not names[base_log(log_id)].is_of_shard
+            for log_id, chain in self._chains.items()
+        )
 
     def limits(self) -> dict[str, int]:
         """Map each log with abandoned events to its last valid seq.
@@ -333,13 +343,18 @@ class Coverage:
 
     @cached_property
     def _first_of_store(self) -> dict[str, str]:
-        """Map each chain to the first log of its store: of the node with the lowest number."""
+        """Map each chain to the first log of its store: of the node with the lowest number. Map the
+        chain of a shard to the name of its store.
+        """
         nodes: dict[str, list[tuple[tuple[int, str], str]]] = defaultdict(list)
+        shards: dict[str, str] = {}
         for log_id, chain in self._chains.items():
             name = self._names[base_log(log_id)]
-            if name.node:
+            if name.is_of_shard:
+                shards[chain] = name.store
+            elif name.node:
                 nodes[name.store].append((name.place(), chain))
-        first = {chain: chain for chain in self._chains.values()}
+        first = {chain: chain for chain in self._chains.values()} | shards
         for store in sorted(nodes):
             first |= dict.fromkeys((chain for _, chain in nodes[store]), min(nodes[store])[1])
         return first

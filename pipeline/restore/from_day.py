@@ -106,22 +106,22 @@ def _is_current(coverage: Coverage, day: date, note: DayNote) -> bool:
 
 
 def _is_in_order(coverage: Coverage, base: date) -> bool:
-    """Return True if, in every store, all events after the day ``base`` have larger seqs than all
+    """Return True if, in every chain, all events after the day ``base`` have larger seqs than all
     events up to this day. Return False also if a snapshot of a later day has new information.
     """
-    stores = coverage.stores()
+    chains = coverage.chains()
     last_seqs: dict[str, int] = {}
     first_seqs: dict[str, int] = {}
     for part in coverage.segments:
-        store = stores[part.log_id]
+        chain = chains[part.log_id]
         if _is_snapshot(part):
             if part.dt > base and not coverage.tells_nothing_new(part):
                 return False
         elif part.dt <= base:
-            last_seqs[store] = max(part.last_seq, last_seqs.get(store, 0))
+            last_seqs[chain] = max(part.last_seq, last_seqs.get(chain, 0))
         else:
-            first_seqs[store] = min(part.first_seq, first_seqs.get(store, part.first_seq))
-    return all(last_seqs.get(store, 0) < first for store, first in first_seqs.items())
+            first_seqs[chain] = min(part.first_seq, first_seqs.get(chain, part.first_seq))
+    return all(last_seqs.get(chain, 0) < first for chain, first in first_seqs.items())
 
 
 def _is_snapshot(part: HeldSegment) -> bool:

@@ -256,24 +256,27 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
     coordinator removes the offsets soon after the deletion.
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
-    states = told.select("store", "order", DAY, F.explode(_states()).alias("state"))
+    # the order alone is that of a group: chains of a store may have events of the same order
+    event = ("store", "log_id", "order")
+    states = told.select(*event, DAY, F.explode(_states()).alias("state"))
     of_member = F.array(F.lit("member"), "group", "member_id").alias("key")
     over = F.struct(of_member, F.lit(False).alias("opens")).alias("state")
-    states = states.unionByName(forgotten.select("store", "order", DAY, over))
+    no_log = F.lit(None).cast("string").alias("log_id")
+    states = states.unionByName(forgotten.select("store", no_log, "order", DAY, over))
     # each day needs only the last state: rows without content, one per key and day, are sorted
     last = states.groupBy("store", "state.key", DAY).agg(
-        F.max("order").alias("order"), F.max_by("state.opens", "order").alias("opens")
+        F.max("order").alias("order"),
+        F.max_by("log_id", "order").alias("log_id"),
+        F.max_by("state.opens", "order").alias("opens"),
     )
     by_key = Window.partitionBy("store", "key").orderBy(DAY)
     last = last.withColumn("next_day", F.lead(DAY).over(by_key)).where("opens")
     until = F.coalesce(F.date_sub("next_day", 1), F.lit(days[-1]))
     since = F.greatest(F.col(DAY), F.lit(days[0]))
-    each = last.where(since <= until).select(
-        "store", "order", F.explode(F.sequence(since, until)).alias(DAY)
-    )
-    deletions = told.where(F.col("action") == "delete_topic").select("store", "order", DAY)
+    each = last.where(since <= until).select(*event, F.explode(F.sequence(since, until)).alias(DAY))
+    deletions = told.where(F.col("action") == "delete_topic").select(*event, DAY)
     each = each.unionByName(deletions).where(F.col(DAY).isin(*days)).distinct()
-    carried = told.drop(DAY).join(each, ["store", "order"])
+    carried = told.drop(DAY).join(each, [*event])
     return _with_static_names(carried.select(*EVENT_SCHEMA.names, DAY), events)
 
 

@@ -466,7 +466,8 @@ KINDS: Final = (
                 _STRING,
                 "The name of the store: all its logs share it. It is the id of the first log, or "
                 "of the last one that an older version wrote. In a shared database `/` and the "
-                'node (`kafka.node_id`) follow. "" if an older version wrote this.',
+                'node (`kafka.node_id`) follow. "" if an older version wrote this. In topics of '
+                "Kafka it is a random id, followed by `/shard-` and the shard.",
             ),
         ),
     ),

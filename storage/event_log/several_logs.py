@@ -49,6 +49,11 @@ class LogStore(Protocol):
         adds a log. Raises StoreRefused if there is no store.
         """
 
+    def store_name(self, log: str) -> str:
+        """Return the name of the store for files of this log (``store_names``); "" if the note in
+        its rows has the name.
+        """
+
     def kept_open(self) -> AbstractContextManager[None]:
         """Return a context in which all reads use one connection."""
 
@@ -62,6 +67,9 @@ class OneLog(NamedTuple):
 
     def logs(self) -> Logs:
         return {ONLY_LOG: self.open_rows}
+
+    def store_name(self, log: str) -> str:
+        return ""
 
     def kept_open(self) -> AbstractContextManager[None]:
         return nullcontext()

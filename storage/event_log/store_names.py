@@ -2,8 +2,10 @@
 
 A store has the name of its first log. If several nodes use a store, each has logs and seqs of its
 own. These logs form a chain: each one continues the log before it. The name is then followed by the
-node: ``9f3c.../2``. Files of versions up to 0.2.0.dev9 name no node. See
-docs/decisions/0041-store-names.md.
+node: ``9f3c.../2``. Files of versions up to 0.2.0.dev9 name no node.
+
+In topics of Kafka each shard has such a chain: ``9f3c.../shard-7``. A group is in one shard, so the
+chains of shards never have events of the same group. See docs/decisions/0041-store-names.md.
 """
 
 from __future__ import annotations
@@ -11,18 +13,26 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 _BEFORE_NODE: Final = "/"
+_SHARD: Final = "shard-"
 
 
 class StoreName(NamedTuple):
-    """The name of a store, and the node whose logs are meant."""
+    """The name of a store, and the node or the shard whose logs are meant."""
 
     store: str
     """"" if it is unknown."""
     node: str
-    """"" if the store has one chain of logs, or if an older version wrote the name."""
+    """The node, or the shard after ``shard-``. "" if the store has one chain of logs, or if an
+    older version wrote the name.
+    """
 
     def __str__(self) -> str:
         return f"{self.store}{_BEFORE_NODE}{self.node}" if self.node else self.store
+
+    @property
+    def is_of_shard(self) -> bool:
+        """True if each shard of the store has logs of its own."""
+        return self.node.startswith(_SHARD)
 
     def may_be_one_chain(self, other: StoreName) -> bool:
         """Return False if the stores or nodes differ, so that no log continues one of the other."""
@@ -32,8 +42,13 @@ class StoreName(NamedTuple):
         return self.store == other.store and is_same_node
 
     def place(self) -> tuple[int, str]:
-        """Return a key that sorts the nodes of a store by their numbers."""
+        """Return a key that sorts the nodes or shards of a store by their numbers."""
         return len(self.node), self.node
+
+
+def name_of_shard(store: str, shard: str) -> StoreName:
+    """Return the name of the logs of one shard; ``shard`` is its number, or ``cluster``."""
+    return StoreName(store, f"{_SHARD}{shard}")
 
 
 def parse_store_name(text: str) -> StoreName:

@@ -61,7 +61,11 @@ def land_events(
         with store.kept_open():
             for name, open_rows in store.logs().items():
                 # a folder for each log, because settling looks at every file of a folder
-                settings = SealSettings(directory=directory / name, segment_bytes=segment_bytes)
+                settings = SealSettings(
+                    directory=directory / name,
+                    segment_bytes=segment_bytes,
+                    store=store.store_name(name),
+                )
                 landing = _Landing(partial(_held, open_rows), settings, hook)
                 if landing.has_events(directory):
                     events += landing.land(partial(progress, name))

@@ -453,6 +453,40 @@ def test_the_nodes_of_one_store_are_one_store_whose_chains_have_gaps_of_their_ow
     assert not Coverage([NODES[0], NODES[2]]).several_nodes()
 
 
+SHARDS = [
+    held(1, 5, log_id="x", store="s/shard-3"),
+    held(6, 8, TWO, log_id="y", store="s/shard-3", previous_log_id="x"),
+    held(2, 9, log_id="z", store="s/shard-cluster"),
+    held(1, 2, TWO, log_id="w", store="s/shard-0"),
+]
+
+
+def test_the_shards_of_one_store_are_one_store_and_no_nodes():
+    coverage = Coverage(SHARDS)
+    assert set(coverage.stores().values()) == {"s"}
+    assert coverage.chains() == {"x": "x", "y": "x", "z": "z", "w": "w"}
+    assert not coverage.several_nodes()
+    assert [(g.log_id, g.first_seq, g.last_seq) for g in coverage.gaps()] == [("z", 1, 1)]
+    assert Coverage(SHARDS[:2]).stores() == {"x": "s", "y": "s"}
+
+
+def test_shards_from_before_they_shared_a_name_join_the_store_with_their_first_new_log():
+    old = [
+        held(1, 5, log_id="x"),
+        held(6, 8, log_id="y", store="x", previous_log_id="x"),
+        held(1, 3, log_id="z"),
+    ]
+    assert Coverage(old).stores() == {"x": "x", "y": "x", "z": "z"}
+    new = [
+        held(9, 9, TWO, log_id="n", store="s/shard-3", previous_log_id="y"),
+        held(4, 6, TWO, log_id="m", store="s/shard-4", previous_log_id="z"),
+    ]
+    coverage = Coverage([*old, *new])
+    assert set(coverage.stores().values()) == {"s"}
+    assert coverage.chains() == {"x": "x", "y": "x", "n": "x", "z": "z", "m": "z"}
+    assert coverage.gaps() == []
+
+
 def test_a_store_keeps_its_name_when_a_higher_node_comes_and_gets_that_of_a_lower_one():
     assert Coverage(NODES[1:2]).stores() == {"b": "b"}
     assert Coverage([NODES[1], NODES[3]]).stores() == {"b": "b", "d": "b"}

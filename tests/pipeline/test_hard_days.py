@@ -108,6 +108,19 @@ def test_a_member_that_was_never_stored_ends_with_the_coordinator_that_knew_it(f
     }
 
 
+def test_a_shard_carries_no_event_because_another_has_one_of_the_same_seq(spark):
+    def joins(group, log_id):
+        return at(1, core.MemberJoin(group_id=group, member_id=f"of-{group}"), log_id=log_id)
+
+    left = core.MemberLeave(group_id="g", member_id="of-g")
+    told = [joins("g", "x"), at(2, left, log_id="x"), joins("h", "z")]
+    rows = [{name: event.get(name) for name in EVENT_SCHEMA.names} for event in told]
+    events = with_store(spark.createDataFrame(rows, EVENT_SCHEMA), {"x": "s", "z": "s"}).cache()
+    lost = silver.forgotten_members(events, [FIRST]).cache()
+    carried = silver.carried_events(events, lost, [FIRST]).collect()
+    assert [row["member_id"] for row in carried] == ["of-h"]
+
+
 def test_a_consumer_group_stores_each_member_when_it_joins(frame):
     kind = {"group_type": GroupType.CONSUMER}
     start = core.RebalanceStart(group_id="g", reason="member_join", members=1, **kind)

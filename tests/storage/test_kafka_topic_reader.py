@@ -19,12 +19,15 @@ from groupkeeper.coordinator.cli.pipeline.restoring import History, standing_in_
 from groupkeeper.coordinator.cli.store_place import StorePlace
 from groupkeeper.coordinator.cli.stored_events import stored_events
 from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.pipeline.log.coverage import Coverage
 from groupkeeper.pipeline.restore.plan import Partition
+from groupkeeper.pipeline.restore.sealed import coverage_of_log
 from groupkeeper.storage.backends.kafka_topic import log_rows
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from groupkeeper.storage.event_log.several_logs import end_of
 from groupkeeper.storage.event_log.source import EventsMoved
+from groupkeeper.storage.event_log.store_names import parse_store_name
 from groupkeeper.storage.open import log_store
 from groupkeeper.storage.segment_lines import EventDict
 from groupkeeper.storage.tools.by_url import land_events_of
@@ -96,8 +99,34 @@ async def test_all_events_are_read_in_order_across_the_lives_of_a_store(
     times = [event["ts_ms"] for event in found]
     assert times == sorted(times)
     names = {e["shard"]: e["store"] for e in found if e["kind"] == "log_started"}
-    first = {e["shard"]: e["log_id"] for e in reversed(found) if e["shard"] in names}
-    assert names == first
+    (store,) = {parse_store_name(name).store for name in names.values()}
+    assert names == {each: f"{store}/shard-{each}" for each in names}
+
+
+async def test_the_shards_are_one_store_in_files_and_tables(
+    site: KafkaTopicSite, tmp_path: Path
+) -> None:
+    """A new shard has no ``log_started``: its name is in the manifest."""
+
+    async def landed() -> Coverage:
+        await asyncio.to_thread(land_events_of, url_of(site), tmp_path, lambda *_: None)
+        folders = await asyncio.to_thread(lambda: [*tmp_path.glob("*/")])
+        held = [coverage_of_log(each, {}).segments for each in folders]
+        return Coverage(part for parts in held for part in parts)
+
+    owner = await site.owner()
+    await append(owner, "g", 2)
+    first = await landed()
+    for group in GROUPS:
+        await append(owner, group, 3)
+    owner = await site.again(owner)
+    await append(owner, "g", 1)
+    for coverage in (first, await landed()):
+        assert len({*coverage.stores().values()}) == 1
+        assert not coverage.several_nodes()
+        assert coverage.gaps() == []
+    assert first.stores().items() <= coverage.stores().items(), "no new shard renames the store"
+    assert len({*coverage.chains().values()}) == len({shard(group) for group in GROUPS})
 
 
 async def test_the_events_of_a_group_are_read_from_any_seq_of_its_log(site: KafkaTopicSite) -> None:

@@ -44,6 +44,9 @@ class NodeLogs:
             if end.log_id is not None
         }
 
+    def store_name(self, log: str) -> str:
+        return ""
+
     def kept_open(self) -> AbstractContextManager[None]:
         return self._loop.kept_open()
 

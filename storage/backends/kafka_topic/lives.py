@@ -23,6 +23,7 @@ from groupkeeper.storage.backends.kafka_topic.lives_log import (
 )
 from groupkeeper.storage.backends.kafka_topic.topics import LIVES_PARTITION
 from groupkeeper.storage.base import StoreIdentity, StoreRefused, refuse_other_identity
+from groupkeeper.storage.event_log.log_clock import mint_log_id
 from groupkeeper.storage.leases.lives import LifeWatch, NodeLife
 
 _FIRST: Final = 0
@@ -52,6 +53,9 @@ class TopicLife:
         self._ttl_ms = ttl_ms
         self._timer_ms = timer_ms
         self._one_at_a_time = asyncio.Lock()
+        self._new_name = mint_log_id()
+        """The name of a store that has none yet. If another life records a name first, ours does
+        not count: only the messages of the life that goes on do."""
 
     async def check_identity(self, identity: StoreIdentity) -> None:
         """Write the identity of a new store. Raises StoreRefused if the store has another
@@ -103,7 +107,8 @@ class TopicLife:
             if self.life is None:
                 raise LifeOver(f"{self._name}: the life has ended")
             life = self.life = self.life._replace(counter=self.life.counter + 1)
-            key, value = life_message(life, self.log.position, shards)
+            store = self.log.store or self._new_name
+            key, value = life_message(life, self.log.position, shards, store)
             offset = await self._write(key, value)
             await self._read()
             if not self.log.goes_on(life.life_id):

@@ -41,6 +41,8 @@ class LifeNote(msgspec.Struct, frozen=True):
     """The writer had read all messages before this offset, and none of them ended its life."""
     shards: tuple[ShardId, ...] = ()
     """The shards that this message acquires. Their epoch is the offset of this message."""
+    store: str = ""
+    """The name that the event logs of all shards share; "" in messages of older versions."""
 
 
 class EndNote(msgspec.Struct, frozen=True):
@@ -70,6 +72,8 @@ class LivesLog:
         """The offset of the next message."""
         self.identity: StoreIdentity | None = None
         self.format = FORMAT
+        self.store = ""
+        """The name that the event logs of all shards share; "" if no life has recorded one."""
         self.owners: dict[ShardId, Owner] = {}
         self._lives: dict[str, NodeLife] = {}
         self._ended: dict[str, int] = {}
@@ -111,6 +115,7 @@ class LivesLog:
             self._ended[life_id] = offset  # only one life has not ended at a time
             return
         self._lives[life_id] = NodeLife(note.node_id, life_id, note.name, note.counter)
+        self.store = note.store or self.store
         for shard in note.shards:
             self.owners[shard] = Owner(life_id, offset)
 
@@ -129,10 +134,10 @@ def store_message(identity: StoreIdentity) -> tuple[bytes, bytes]:
 
 
 def life_message(
-    life: NodeLife, read_to: int, shards: Collection[ShardId] = ()
+    life: NodeLife, read_to: int, shards: Collection[ShardId] = (), store: str = ""
 ) -> tuple[bytes, bytes]:
     """Return a message of a life. ``life.counter`` already counts this message."""
-    note = LifeNote(*life, read_to, tuple(shards))
+    note = LifeNote(*life, read_to, tuple(shards), store)
     return _LIFE + life.life_id.encode(), msgspec.json.encode(note)
 
 

@@ -20,16 +20,22 @@ from groupkeeper.storage.backends.journal.log_view import JournalRow, rows_of_ev
 from groupkeeper.storage.backends.journal.stored_chunks import logged_event
 from groupkeeper.storage.backends.kafka_topic import own
 from groupkeeper.storage.backends.kafka_topic.events import read_messages
+from groupkeeper.storage.backends.kafka_topic.lives_log import LivesLog
 from groupkeeper.storage.backends.kafka_topic.loaded import decode_end
 from groupkeeper.storage.backends.kafka_topic.options import client_options
 from groupkeeper.storage.backends.kafka_topic.reach import missing_right, why_unreachable
-from groupkeeper.storage.backends.kafka_topic.topics import CLUSTER_PARTITION, TopicAdmin
+from groupkeeper.storage.backends.kafka_topic.topics import (
+    CLUSTER_PARTITION,
+    LIVES_PARTITION,
+    TopicAdmin,
+)
 from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
 from groupkeeper.storage.base import StorageError, StoreBusy
 from groupkeeper.storage.blocking_loop import SharedLoop
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
 from groupkeeper.storage.event_log.several_logs import Logs
 from groupkeeper.storage.event_log.source import EventsMoved, LogEnds, LogNote
+from groupkeeper.storage.event_log.store_names import name_of_shard
 
 _READ_AT_ONCE: Final = 500
 _WAIT_MS: Final = 100
@@ -64,6 +70,8 @@ class TopicLogs:
         self._group_id = group_id
         self._options = client_options(url, timeout_ms)
         self._partitions = 0
+        self._store: str | None = None
+        """The name that all shards share; None if it was not read yet."""
         self._loop = SharedLoop(self._connect, self._disconnect)
         self.run = self._loop.run
         """Runs a call on the loop of the connection."""
@@ -175,6 +183,20 @@ class TopicLogs:
                 "read again"
             )
         return [], end
+
+    def store_name(self, log: str) -> str:
+        with self.kept_open():
+            if self._store is None:
+                self._store = self.run(self._recorded_store())
+        return str(name_of_shard(self._store, log)) if self._store else ""
+
+    async def _recorded_store(self) -> str:
+        """Return the name that a life has recorded; "" if no life of this version has begun."""
+        lives = LivesLog()
+        topic = self._url.cluster_topic
+        async for message in read_messages(self._options, topic, LIVES_PARTITION, since_ms=0):
+            lives.apply(message.offset, message.key, message.value)
+        return lives.store
 
     async def recorded_seq(self, partition: int) -> int:
         """Return the last seq that a shard has recorded beside its state; 0 if it never wrote an

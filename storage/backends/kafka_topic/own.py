@@ -41,7 +41,8 @@ class ShardLogEnd(msgspec.Struct, frozen=True):
     ts_ms: int
     """The time of the last event."""
     store: str = ""
-    """The name that all logs of the shard share; "" if an older version wrote this."""
+    """The name of the store, with the shard (``event_log.store_names``). Up to 0.2.0.dev9 each
+    shard had a name of its own, or "" in older versions."""
 
 
 class _MoreOfOffset(msgspec.Struct, frozen=True, omit_defaults=True):

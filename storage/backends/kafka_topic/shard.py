@@ -14,6 +14,7 @@ from groupkeeper.storage.codec.events import count_events
 from groupkeeper.storage.codec.records import encode_payload
 from groupkeeper.storage.event_log.lines import row_lines
 from groupkeeper.storage.event_log.log_clock import LogClock
+from groupkeeper.storage.event_log.store_names import StoreName
 from groupkeeper.storage.turns import in_turns
 
 _FIRST_SEQ: Final = 1
@@ -27,8 +28,12 @@ class ShardLog:
     seqs.
     """
 
-    def __init__(self, clock: Callable[[], int], new_log_id: Callable[[], str]) -> None:
+    def __init__(
+        self, clock: Callable[[], int], new_log_id: Callable[[], str], store: StoreName
+    ) -> None:
+        """``store`` is the name of the store, with the shard."""
         self.next_seq = _FIRST_SEQ
+        self._store = str(store)
         self._clock = LogClock(clock, new_log_id)
         self._written: set[str] = set()
         """The ids of the logs to which this object has written events."""
@@ -45,9 +50,10 @@ class ShardLog:
         if end is not None and end.log_id in self._written:
             self._clock.resume(end.log_id, end.ts_ms)
         elif end is not None:
-            self._clock.begin(end.log_id, end.ts_ms, store=end.store)
+            self._clock.begin(end.log_id, end.ts_ms)
         elif not is_first:
-            self._clock.begin(None, store="")
+            self._clock.begin(None)
+        self._clock.store = self._store
 
     async def messages(self, item: ShardAppend) -> tuple[list[Message], own.ShardLogEnd | None]:
         """Return the events of an append as messages, and the end of the log after them. The end

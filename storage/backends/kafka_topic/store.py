@@ -48,6 +48,7 @@ from groupkeeper.storage.base import (
 )
 from groupkeeper.storage.event_log.log_clock import mint_log_id, wall_clock_ms
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
+from groupkeeper.storage.event_log.store_names import name_of_shard
 from groupkeeper.storage.leases.lives import ReadTime, beat_interval_ms
 from groupkeeper.storage.segment_lines import EventDict
 
@@ -236,11 +237,12 @@ class KafkaTopicStorage:
 
     async def _fence(self, shard: ShardId) -> None:
         owned = self._shards.get(shard)
+        name = "cluster" if shard == CLUSTER_SHARD else str(shard)
         if owned is None:
-            log = ShardLog(self._clock, self._new_log_id)
+            store = name_of_shard(self._own.log.store, name)
+            log = ShardLog(self._clock, self._new_log_id, store)
             owned = self._shards[shard] = HeldShard(shard, log)
         owned.fence = None
-        name = "cluster" if shard == CLUSTER_SHARD else str(shard)
         async with self._fencing:
             fence = await self._link.fence(f"{self._url.topic}-{name}", TRANSACTION_TIMEOUT_MS)
         owned.fenced(fence)

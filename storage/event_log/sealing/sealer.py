@@ -67,6 +67,8 @@ class SealSettings:
     """
     retention_ms: int = FOR_EVER
     """How long events are kept. Whole days that are older are deleted. -1: no day is deleted."""
+    store: str = ""
+    """The name of the store for the manifest, if the store does not record its own."""
 
     def __post_init__(self) -> None:
         """Convert the directory to a Path if it is a string."""

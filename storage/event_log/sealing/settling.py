@@ -56,9 +56,12 @@ class Settled(NamedTuple):
         return None
 
 
-def settle(rows: EventRows, directory: Path) -> Settled:
-    """Repair the files of this store, and find out which events they contain."""
+def settle(rows: EventRows, directory: Path, store: str = "") -> Settled:
+    """Repair the files of this store, and find out which events they contain. ``store`` is the name
+    of the store, if the store does not record it.
+    """
     note = rows.note()
+    name = note.store or store
     new = _logs_in_rows(rows, directory, note.log_ids)
     own = {*note.log_ids, *new}
     remove_temporary(
@@ -66,7 +69,7 @@ def settle(rows: EventRows, directory: Path) -> Settled:
         lambda log_id, seq: base_log(log_id) in own or rows.log_id_at(seq) == log_id,
     )
     everything = {name.log_id for name in segment_names(directory)}
-    manifest = reconcile(directory, [log for log in everything if base_log(log) in own], note.store)
+    manifest = reconcile(directory, [log for log in everything if base_log(log) in own], name)
     remove_orphans(directory, own, manifest)
     present = {str(name) for name in segment_names(directory)}
     listed = manifest.of_store(own)
@@ -90,7 +93,7 @@ def settle(rows: EventRows, directory: Path) -> Settled:
         later=later,
         lost=_lost(segments, listed.covered_seq, first_seq),
         put_aside=manifest.put_aside,
-        store=note.store,
+        store=name,
     )
 
 

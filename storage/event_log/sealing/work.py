@@ -70,7 +70,7 @@ class SealingWork:
         if self._rows is not None:
             self._rows.close()
         self._rows = self._open_rows()
-        self._settled = settled = settle(self._rows, self._settings.directory)
+        self._settled = settled = settle(self._rows, self._settings.directory, self._settings.store)
         self._log_ids = set(settled.log_ids)
         self._new_log_ids = settled.new_log_ids
         self._gone_log_ids = frozenset()

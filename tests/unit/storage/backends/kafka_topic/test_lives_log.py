@@ -20,6 +20,15 @@ def beat(life_id: str, counter: int, read_to: int = 0, shards: tuple[int, ...] =
     return life_message(NodeLife(1, life_id, "host:1", counter), read_to, shards)
 
 
+def test_the_name_of_the_store_is_that_of_the_lives_that_went_on():
+    named = life_message(NodeLife(1, "a", "host:1", 1), 0, (), "s")
+    refused = life_message(NodeLife(2, "b", "host:2", 1), 0, (), "other")
+    assert read([beat("old", 1), end_message("old", 1), named, refused]).store == "s"
+    downgraded = [named, end_message("a", 1), beat("c", 1, 2)]
+    assert read(downgraded).store == "s", "messages of an older version have no name"
+    assert read(downgraded, newest(downgraded)).store == "s"
+
+
 def read(messages: Messages, kept: set[int] | None = None) -> LivesLog:
     """Read a log. ``kept`` has the offsets that compaction has left."""
     log = LivesLog()
