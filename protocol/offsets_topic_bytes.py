@@ -32,6 +32,8 @@ from groupkeeper.protocol.reader import Input
 from groupkeeper.protocol.spans import written_tags
 
 OFFSET: Final = 1
+OFFSET_TYPES: Final = frozenset({0, OFFSET})
+"""The types of records with an offset. Only their keys have a number: the partition."""
 GROUP: Final = 2
 CONSUMER_GROUP: Final = 3
 CONSUMER_MEMBER: Final = 5
@@ -128,16 +130,16 @@ def partition_key(topic_key: bytes, partition: int) -> bytes:
     return topic_key + _PARTITION.pack(partition)
 
 
-def read_key(data: bytes, with_number: frozenset[int]) -> tuple[int, list[str], int]:
-    """Return the type of a key, its names, and the number after them: 0 if its type has none."""
+def read_key(data: bytes) -> tuple[int, list[str], int]:
+    """Return the type of a key, its names, and the number after them (OFFSET_TYPES), or 0."""
 
     def read(source: Input) -> tuple[int, list[str], int]:
         record_type = _fixed(source, _TYPE)
-        end = source.end - (_PARTITION.size if record_type in with_number else 0)
+        end = source.end - (_PARTITION.size if record_type in OFFSET_TYPES else 0)
         names = []
         while source.position < end:
             names.append(source.text(_fixed(source, _TYPE)))
-        number = _fixed(source, _PARTITION) if record_type in with_number else 0
+        number = _fixed(source, _PARTITION) if record_type in OFFSET_TYPES else 0
         return record_type, names, number
 
     return _read(data, "key", read)

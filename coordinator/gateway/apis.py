@@ -69,10 +69,10 @@ def _split(name: str, max_version: int, notes: str, min_version: int = 0) -> Gat
     return GatewayApi(name, Treatment.SPLIT, max_version, min_version, notes=notes)
 
 
-def _rewritten(
-    name: str, max_version: int, notes: str, *, min_version: int = 0, passed_below: int = 0
-) -> GatewayApi:
-    return GatewayApi(name, Treatment.REWRITTEN, max_version, min_version, passed_below, notes)
+def _rewritten(name: str, max_version: int, notes: str, passed_below: int = 0) -> GatewayApi:
+    return GatewayApi(
+        name, Treatment.REWRITTEN, max_version, passed_below=passed_below, notes=notes
+    )
 
 
 _CONFIGS = "Groups and our own node are answered here."

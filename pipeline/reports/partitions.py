@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -96,14 +96,11 @@ def _owners(scope: Scope) -> DataFrame:
     members = gives.select(*event[:3], own_name, F.explode(given()).alias("member_id", "of_member"))
     topics = members.select(*event, "member_id", F.explode("of_member").alias("topic", "numbers"))
     owner = F.coalesce("own_name", "member_id").alias("owner")
-    held = topics.select("store", "group", "topic", "order", owner, _exploded("numbers"))
+    partition = F.explode("numbers").alias("partition")
+    held = topics.select("store", "group", "topic", "order", owner, partition)
     last = held.groupBy(*OFFSET_KEY).agg(F.max_by("owner", "order").alias("owner"))
     names = last.join(_members(scope), list(_OWNED)).drop("owner")
     return names.withColumnRenamed("name", "owner")
-
-
-def _exploded(numbers: str) -> Column:
-    return F.explode(numbers).alias("partition")
 
 
 def _members(scope: Scope) -> DataFrame:

@@ -79,16 +79,16 @@ def read_segments(spark: SparkSession, *paths: str) -> DataFrame:
             rest.alias("rest"),
             F.col("_metadata.file_name").alias("segment"),
         )
-        .select(*_columns_of("line"), "rest", "segment")
+        .select(*_columns_of_line(), "rest", "segment")
     )
 
 
-def _columns_of(line: str) -> list[Column]:
-    """Return the columns of an event from its parsed line. ``line`` is the name of the column with
-    the line. The partitions have named fields, whether the line has ``rows`` or ``partitions``.
+def _columns_of_line() -> list[Column]:
+    """Return the columns of an event from the column ``line``, which has its parsed line. The
+    partitions have named fields, whether the line has ``rows`` or ``partitions``.
     """
-    topics = F.transform(f"{line}.topics", _named).alias("topics")
-    return [topics if name == "topics" else F.col(f"{line}.{name}") for name in EVENT_SCHEMA.names]
+    topics = F.transform("line.topics", _named).alias("topics")
+    return [topics if name == "topics" else F.col(f"line.{name}") for name in EVENT_SCHEMA.names]
 
 
 def with_rest(events: DataFrame) -> DataFrame:
@@ -99,7 +99,7 @@ def with_rest(events: DataFrame) -> DataFrame:
     lines = events.withColumn("line", F.from_json("rest", LINE_SCHEMA, _LINES))
     known = [
         F.coalesce(again, F.col(name)).alias(name)
-        for name, again in zip(EVENT_SCHEMA.names, _columns_of("line"), strict=True)
+        for name, again in zip(EVENT_SCHEMA.names, _columns_of_line(), strict=True)
     ]
     return lines.select(*known, *others)
 

@@ -103,7 +103,10 @@ class Computation:
         sessions, episodes = self._lives(known) if has_others else self._no_lives()
 
         minutes = gold.minutes(deltas, others)
-        minutes = self._added("_carried/minutes", MINUTES_SCHEMA, minutes, gold.added_minutes)
+        if self.grown:
+            known_minutes = self._valid("_carried/minutes", MINUTES_SCHEMA)
+            minutes = gold.added_minutes(minutes.unionByName(known_minutes))
+        minutes = self._kept("_carried/minutes", minutes)
         newest = self._kept("_carried/newest", gold.newest_by_day(minutes))
         standing = self.carried("offsets", STANDING_SCHEMA)
         known_offsets = self._valid("_carried/offsets", STANDING_SCHEMA)
@@ -114,7 +117,8 @@ class Computation:
         known_ends = self._valid("_carried/ends", ENDS_SCHEMA)
         self._write("_carried/ends", gold.ends_by_day(samples, known_ends, ends, self.days))
 
-        samples = self._with_valid("silver/end_offsets", samples)
+        if self.grown:
+            samples = samples.unionByName(self._valid("silver/end_offsets", samples.schema))
         lag = lag_1m(minutes, newest, standing, samples, ends, self.days)
         lag = self._published("lag_1m", lag)
         self._published("commit_rate_1m", gold.commit_rate_1m(minutes))
@@ -183,26 +187,9 @@ class Computation:
         folders = [of_day[table] for of_day in self.tables.values() if table in of_day]
         return read_days(self.spark, self.lake, table, folders, rows.schema)
 
-    def _added(
-        self,
-        table: str,
-        schema: StructType,
-        rows: DataFrame,
-        add: Callable[[DataFrame], DataFrame],
-    ) -> DataFrame:
-        """Write a table of sums and return it. For days that have grown, ``rows`` has the sums of
-        the new events, and ``add`` adds them to the sums of the known events.
-        """
-        if self.grown:
-            rows = add(rows.unionByName(self._valid(table, schema)))
-        return self._kept(table, rows)
-
     def carried(self, table: str, schema: StructType) -> DataFrame:
         """Read the rows that the day before the first one carries."""
         return self._valid(f"_carried/{table}", schema, [self.before] if self.before else [])
-
-    def _with_valid(self, table: str, rows: DataFrame) -> DataFrame:
-        return rows.unionByName(self._valid(table, rows.schema)) if self.grown else rows
 
     def _valid(
         self, table: str, schema: StructType, days: Collection[date] | None = None

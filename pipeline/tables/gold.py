@@ -116,7 +116,7 @@ def offsets_by_day(
     are_set = newest.where("is_set").drop("is_set")
     steps = last_changes(changes.where("is_set"), *key, newest=are_set)
     before = known.withColumn("order", event_order()).join(are_set, [*key, "order"], "left_semi")
-    removed = newest.where("not is_set").select(*key, "is_set", *order_columns("order"))
+    removed = newest.where("not is_set").select(*key, "is_set", *order_columns())
     steps = steps.unionByName(before.select(*steps.columns))
     steps = steps.unionByName(removed, allowMissingColumns=True)
     return _by_day(steps, standing, OFFSET_KEY, days).where("is_set")

@@ -51,10 +51,10 @@ def event_order() -> Column:
     return F.col("lease_epoch") * F.lit(1 << 40) + F.col("seq")
 
 
-def order_columns(order: str) -> tuple[Column, Column]:
+def order_columns() -> tuple[Column, Column]:
     """Return ``lease_epoch`` and ``seq`` as columns, from the column ``order`` (event_order)."""
-    lease_epoch = F.shiftright(order, 40).alias("lease_epoch")
-    return lease_epoch, (F.col(order) % F.lit(1 << 40)).alias("seq")
+    lease_epoch = F.shiftright("order", 40).alias("lease_epoch")
+    return lease_epoch, (F.col("order") % F.lit(1 << 40)).alias("seq")
 
 
 def offset_changes(events: DataFrame) -> DataFrame:

@@ -66,7 +66,7 @@ def _parts(found: FoundIncidents) -> list[str]:
             "Open",
             f"Incidents that last until the end of the tables, {charts.moment(found.as_of_ms)}, or "
             "happened shortly before it.",
-            _cards(found.open, "No incident is open."),
+            _cards(found.open),
         ),
         page.section(
             "Over",
@@ -82,9 +82,9 @@ def _parts(found: FoundIncidents) -> list[str]:
     ]
 
 
-def _cards(incidents: Rows, empty: str) -> str:
+def _cards(incidents: Rows) -> str:
     if not incidents:
-        return page.table([], empty)
+        return page.table([], "No incident is open.")
     cards = [
         page.card(
             f"{each['severity']}: {each['title']}",

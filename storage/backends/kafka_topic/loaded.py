@@ -47,8 +47,6 @@ KEYS_A_TURN: Final = 500
 """The number of keys that are read before other tasks of the loop can run. An offset takes up to 9
 us."""
 
-_WITH_NUMBER: Final = frozenset({0, wire.OFFSET})
-_OFFSET_TYPES: Final = _WITH_NUMBER
 decode_end: Final = msgspec.json.Decoder(own.ShardLogEnd).decode
 
 
@@ -124,14 +122,14 @@ class LoadedShard:
             self._add_of_group(key, value)
 
     def _add_of_group(self, key: bytes, value: bytes) -> None:
-        record_type, names, number = wire.read_key(key, _WITH_NUMBER)
+        record_type, names, number = wire.read_key(key)
         if not names:
             raise RecordError(f"a key of type {record_type}")
         group_id = names[0]
         found = self._groups.get(group_id)
         if found is None:
             found = self._groups[group_id] = _Found()
-        if record_type in _OFFSET_TYPES:
+        if record_type in wire.OFFSET_TYPES:
             found.offsets.setdefault(names[1], {})[number] = own.read_offset(value)
             self.keys.found_offset(group_id, names[1], number)
         else:

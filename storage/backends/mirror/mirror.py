@@ -79,13 +79,10 @@ class Mirror:
         self,
         open_session: Callable[[], Awaitable[MirrorSession]],
         is_name: IsName,
-        *,
-        timer_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """``is_name`` returns whether a name can be used in the layout, unchanged."""
         self._open_session = open_session
         self._is_name = is_name
-        self._timer_s = timer_s
         self._backlog = MirrorBacklog()
         self._wanted: dict[str, MirroredGroup] = {}
         self._topic_names: dict[str, str] = {}
@@ -136,7 +133,7 @@ class Mirror:
         """Add these values to those that wait. The next round writes them to the mirror."""
         for value in values:
             if value.is_group and self._is_name(value.key):
-                self._backlog.changed(value.key, value.data, self._timer_s())
+                self._backlog.changed(value.key, value.data, time.monotonic())
             elif not value.is_group and value.key.startswith(_TOPIC) and value.data is not None:
                 record = decode_record(value.data)
                 if isinstance(record, TopicRecord):
@@ -146,7 +143,7 @@ class Mirror:
 
     def lag_s(self) -> float:
         """Return the age of the oldest change that is not mirrored; 0 if there is none."""
-        return self._backlog.lag_s(self._timer_s())
+        return self._backlog.lag_s(time.monotonic())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -197,7 +194,7 @@ class Mirror:
                 with contextlib.suppress(Exception):  # it has ended: close only its connection
                     await session.close()
             session = self._session = await self._open_session()
-            self._backlog.lost(self._wanted, self._timer_s())
+            self._backlog.lost(self._wanted, time.monotonic())
             ended = asyncio.ensure_future(session.wait_ended())
             ended.add_done_callback(lambda _: self._wake.set())
         return session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -15,11 +14,8 @@ from groupkeeper.storage.base import StorageError, StoreRefused
 BUSY_TIMEOUT_S: Final = 5.0
 PORTION_PAGES: Final = 4_096
 
-Progress = Callable[[int, int], None]
-"""Called with the number of pages that are left, and the number of all pages."""
 
-
-def back_up(path: Path, copy: Path, progress: Progress | None = None) -> int:
+def back_up(path: Path, copy: Path) -> int:
     """Write a consistent copy of a store, and return its size in bytes. The daemon may run during
     this.
 
@@ -40,13 +36,7 @@ def back_up(path: Path, copy: Path, progress: Progress | None = None) -> int:
             source.execute("BEGIN")  # the copy is the state of this moment
             source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
             with closing(sqlite3.connect(part)) as target:
-                source.backup(
-                    target,
-                    pages=PORTION_PAGES,
-                    progress=None
-                    if progress is None
-                    else lambda _, left, all_: progress(left, all_),
-                )
+                source.backup(target, pages=PORTION_PAGES)
                 found = target.execute("PRAGMA quick_check(1)").fetchall()
         if found != [("ok",)]:
             raise StorageError(f"{path}: its copy is damaged: {found[0][0]}")

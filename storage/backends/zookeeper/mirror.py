@@ -35,12 +35,9 @@ class ZooKeeperMirrorSession:
     the session ends.
     """
 
-    def __init__(
-        self, session: ZooKeeperSession, chroot: str, clock: Callable[[], int] = wall_clock_ms
-    ) -> None:
+    def __init__(self, session: ZooKeeperSession, chroot: str) -> None:
         self._session = session
         self._chroot = chroot
-        self._clock = clock
         self._written: dict[str, _Written] = {}
 
     @property
@@ -61,7 +58,7 @@ class ZooKeeperMirrorSession:
         root = f"{self._chroot}/consumers/{group_id}"
         nodes = NO_NODES if wanted is None else wanted
         written = self._written.setdefault(group_id, _Written())
-        now_s = self._clock() // 1000
+        now_s = wall_clock_ms() // 1000
         ids = EphemeralNodes[MirroredSubscription](
             session, f"{root}/ids", lambda subscribed: registration(subscribed, now_s)
         )
