@@ -152,17 +152,10 @@ def read_small(spark: SparkSession, path: str, schema: StructType) -> list[dict[
     place = local_path(spark, path) if is_small(spark) else None
     if place is None:
         return [row.asDict() for row in read_table(spark, path, schema).collect()]
-    import pyarrow.parquet as pq
-
+    wanted = to_arrow_schema(schema)
     rows: list[dict[str, Any]] = []
     for file in sorted(place.glob("**/*.parquet")):
-        folders = file.relative_to(place).parts[:-1]
-        if any(map(is_hidden, (*folders, file.name))):
-            continue
-        known = dict.fromkeys(schema.names)
-        if folders:  # one for each batch
-            known[_BATCH] = unquote(folders[0].removeprefix(f"{_BATCH}="))
-        with pq.ParquetFile(file) as content:
-            names = [name for name in content.schema_arrow.names if name in known]
-            rows += [known | row for row in content.read(columns=names).to_pylist()]
+        inside = file.relative_to(place)
+        if not any(map(is_hidden, inside.parts)):
+            rows += _read_file(file, str(inside.parent), wanted).to_pylist()
     return rows
