@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any, Final, NamedTuple, Self
 
-from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.errors import ErrorCode, error_name
 from groupkeeper.coordinator.daemon.address import HostPort
 from groupkeeper.coordinator.version import CLI_CLIENT_ID, VERSION
 from groupkeeper.protocol.asking import read_response, write_request
@@ -42,14 +42,6 @@ class Broker(NamedTuple):
 
     node_id: int
     address: HostPort
-
-
-def error_name(code: int) -> str:
-    """Return Kafka's name of an error code."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
 
 
 class BrokerConnection:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
-from groupkeeper.coordinator.cli.broker_client import Broker, BrokerCluster, ServerError, error_name
+from groupkeeper.coordinator.cli.broker_client import Broker, BrokerCluster, ServerError
 from groupkeeper.coordinator.cli.group_waiting import WaitingReport, details_of, waiting_of
-from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.errors import ErrorCode, error_name
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerProtocolError,

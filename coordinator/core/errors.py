@@ -91,6 +91,14 @@ class ErrorCode(IntEnum):
         return code
 
 
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error code; "error 999" if it has none."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
 class GroupError(Exception):
     """A call of the embedding API was refused. ``code`` is the reason."""
 

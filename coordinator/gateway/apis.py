@@ -184,7 +184,7 @@ def treatments(
             lowest = own.lowest_served
         for version in range(lowest, highest + 1):
             found = Treatment.OURS if ours else treatment(key, version)
-            if follows_logins and key in _LOGIN:
+            if follows_logins and key in LOGIN_APIS:
                 found = Treatment.LOGIN
             if found is not None:
                 result[key, version] = found
@@ -215,7 +215,8 @@ def offered(
     return ranges
 
 
-_LOGIN: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
+LOGIN_APIS: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
+"""The APIs with which a client logs in."""
 _WITH_SASL_AUTHENTICATE: Final = 1
 """The first version of SaslHandshake after which clients send SaslAuthenticate requests. After
 version 0 they send bare tokens.

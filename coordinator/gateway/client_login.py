@@ -19,7 +19,7 @@ from enum import Enum, IntEnum
 from typing import Any, Final
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.gateway.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from groupkeeper.coordinator.gateway.apis import LOGIN_APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from groupkeeper.coordinator.gateway.message import checked, request_of
 from groupkeeper.coordinator.handlers.session import ANONYMOUS
 from groupkeeper.protocol.asking import read_response, write_request
@@ -27,8 +27,6 @@ from groupkeeper.protocol.codec import read_request
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import PREFIX_BYTES
 from groupkeeper.protocol.versions import ApiKey
-
-SASL: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
 
 NOT_AUTHENTICATED: Final = "not_authenticated"
 """A request came before the client had authenticated itself. As in Kafka, we do not answer it."""
@@ -129,7 +127,7 @@ class ClientLogin:
         """
         if self._asked is not None:
             return Permit.LATER
-        if key in SASL or key == ApiKey.API_VERSIONS:
+        if key in LOGIN_APIS or key == ApiKey.API_VERSIONS:
             return Permit.GRANTED
         if self._stage < _Stage.TOLD:
             raise ProtocolError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.errors import ErrorCode, error_name
 from groupkeeper.coordinator.gateway.journal_links import ADMIN_LANE, JournalLinks, only
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.writer import Row
@@ -86,7 +86,8 @@ class TopicFinder:
             return None
         if topic.error_code:
             raise JournalRefused(
-                f"the upstream refuses to describe the topic {self.name}: {_name(topic.error_code)}"
+                f"the upstream refuses to describe the topic {self.name}: "
+                f"{error_name(topic.error_code)}"
             )
         self._check_partitions(topic.partitions)
         leaders = {p.partition_index: p.leader_id for p in topic.partitions if p.leader_id >= 0}
@@ -124,7 +125,7 @@ class TopicFinder:
         if created.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise JournalRefused(
                 f"the upstream refuses to create the topic {self.name}: "
-                f"{_name(created.error_code)}: {created.error_message}"
+                f"{error_name(created.error_code)}: {created.error_message}"
             )
 
     async def _controller(self) -> int:
@@ -166,10 +167,3 @@ class TopicFinder:
                 f"the topic {self.name} has compression.type={compression}, and compressed records "
                 "are not read; set it to producer, or name another topic in upstream.journal_topic"
             )
-
-
-def _name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.errors import ErrorCode, error_name
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import OffsetsCommitted
 from groupkeeper.coordinator.gateway.client import BrokerError
@@ -23,7 +23,6 @@ from groupkeeper.coordinator.gateway.upstream_groups import (
     GroupsError,
     UpstreamGroups,
     UpstreamOffset,
-    error_name,
 )
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
 

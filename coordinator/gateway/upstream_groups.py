@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.errors import ErrorCode, error_name
 from groupkeeper.coordinator.gateway.client import UnsupportedApi
 from groupkeeper.protocol.writer import Row
 
@@ -184,11 +184,3 @@ class UpstreamGroups:
 def _raise_if(code: int, what: str) -> None:
     if code:
         raise GroupsError(f"{what}: {error_name(code)}")
-
-
-def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, or its number."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

@@ -33,6 +33,7 @@ from typing import Final, NamedTuple
 
 from groupkeeper.pipeline.log.branches import Before, Branches, PutBack
 from groupkeeper.storage.event_log.event_kinds import DATA_LOG_PREFIX
+from groupkeeper.storage.event_log.snapshot_logs import base_log
 from groupkeeper.storage.event_log.store_names import StoreName, parse_store_name
 
 IN_NO_SNAPSHOT: Final = "no snapshot knows what it told"
@@ -382,12 +383,6 @@ def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
     if first_seq == last_seq:
         return f"event {first_seq}{of_log} is missing"
     return f"events {first_seq} to {last_seq}{of_log} are missing"
-
-
-def base_log(log_id: str) -> str:
-    """Return the log from which a snapshot was taken. If ``log_id`` is no snapshot, return it."""
-    base, dot, seq = log_id.rpartition(".")
-    return base if dot and seq.isdigit() else log_id
 
 
 def _by_log(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND
+
 DATA_STORE: Final = "data"
 """The ``store`` of events with sampled end offsets of partitions. No coordinator wrote these
 events, so they are valid for the groups of every store.
@@ -11,9 +13,6 @@ events, so they are valid for the groups of every store.
 
 LOG_STARTED: Final = "log_started"
 """The kind of the first event of each log, except the first log of a store."""
-
-SNAPSHOT_KIND: Final = "offset_snapshot"
-"""The kind of events with the offsets of a group at the time when older segments were deleted."""
 
 SETS_OFFSETS: Final = ("commit", SNAPSHOT_KIND)
 """Kinds of events that set offsets. A snapshot repeats the offsets of deleted segments."""

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Final, NamedTuple
 
-from groupkeeper.pipeline.log.coverage import IN_NO_SNAPSHOT, HeldSegment, base_log
+from groupkeeper.pipeline.log.coverage import IN_NO_SNAPSHOT, HeldSegment
 from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
+from groupkeeper.storage.event_log.snapshot_logs import base_log
 
 MANIFEST: Final = "_manifest.jsonl"
 

@@ -43,9 +43,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
-from groupkeeper.pipeline.log.coverage import base_log
 from groupkeeper.storage.event_log.reader import Asked, read_events
 from groupkeeper.storage.event_log.several_logs import ONLY_LOG, Logs, end_of, read_logs
+from groupkeeper.storage.event_log.snapshot_logs import base_log
 from groupkeeper.storage.open import log_store, url_error, without_password
 from groupkeeper.storage.password_file import read_password
 

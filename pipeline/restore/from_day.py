@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.log.columns import STANDING_SCHEMA
-from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment, base_log
-from groupkeeper.pipeline.log.kinds import SNAPSHOT_KIND
+from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 from groupkeeper.pipeline.restore.standing import Standing
 from groupkeeper.pipeline.tables.bronze import read_coverage, read_events
@@ -25,6 +24,7 @@ from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.offsets import OFFSET_KEY, last_changes, offset_changes
 from groupkeeper.pipeline.tables.pointer import GOLD, DayNote, Pointer
 from groupkeeper.pipeline.tables.versions import read_pointer, read_valid
+from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND, base_log
 
 
 def group_from_day(

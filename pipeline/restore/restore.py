@@ -10,7 +10,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.log.coverage import Coverage
-from groupkeeper.pipeline.log.kinds import SNAPSHOT_KIND
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 from groupkeeper.pipeline.restore.sealed import NONE_LACKING, coverage_of_log, right_segments
 from groupkeeper.pipeline.restore.standing import (
@@ -32,6 +31,7 @@ from groupkeeper.pipeline.tables.bronze import (
 )
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.offsets import offset_changes, standing
+from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND
 
 NO_CHAINS: Final[Mapping[str, str]] = {}
 

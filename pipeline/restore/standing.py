@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from groupkeeper.pipeline.log.kinds import REMOVES_OFFSETS, SETS_OFFSETS, SNAPSHOT_KIND
+from groupkeeper.pipeline.log.kinds import REMOVES_OFFSETS, SETS_OFFSETS
 from groupkeeper.pipeline.restore.plan import Committed, Partition
+from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND
 
 NAMED: Final = 5
 """The most gaps that a message names."""

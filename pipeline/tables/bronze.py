@@ -28,7 +28,7 @@ from groupkeeper.pipeline.log.columns import (
     VERDICT_SCHEMA,
 )
 from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
-from groupkeeper.pipeline.log.kinds import LOG_STARTED, SNAPSHOT_KIND
+from groupkeeper.pipeline.log.kinds import LOG_STARTED
 from groupkeeper.pipeline.log.known_lines import KNOWN_LINE
 from groupkeeper.pipeline.log.segment_files import (
     SEGMENT_GLOB,
@@ -60,6 +60,7 @@ from groupkeeper.pipeline.tables.small import (
     write_small,
 )
 from groupkeeper.pipeline.tables.versions import read_pointer, read_valid
+from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND
 
 NO_BATCHES: Final[Mapping[date, int]] = {}
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from groupkeeper.coordinator.cli.failing import FAILED, USAGE, fail
-from groupkeeper.coordinator.cli.pipeline.inputs import read_known
+from groupkeeper.coordinator.cli.pipeline.inputs import TLS_FILES, read_known
 from groupkeeper.coordinator.cli.stopping import run_stoppable
 
 Result = TypeVar("Result")
@@ -37,16 +37,14 @@ TimeoutOption = Annotated[
 ]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 
-_FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
-
 
 def secured(config: Path | None) -> dict[str, Any]:
     """Return the token and the TLS context as arguments for ConsulClient. Exit with one line if the
     config has an unknown setting, or names a file that cannot be used."""
-    properties = read_known(config, ("token", *_FILES), _FILES)
+    properties = read_known(config, ("token", *TLS_FILES))
     tls = None
-    if any(name in properties for name in _FILES):
-        ca, certificate, key = (properties.get(name) for name in _FILES)
+    if any(name in properties for name in TLS_FILES):
+        ca, certificate, key = (properties.get(name) for name in TLS_FILES)
         try:
             tls = ssl.create_default_context(cafile=ca)
             if certificate is not None:

@@ -11,6 +11,9 @@ from typing import Final
 from groupkeeper.coordinator.cli.failing import USAGE, fail
 from groupkeeper.coordinator.cli.pipeline.plan_view import moment
 
+TLS_FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+"""The settings that name a file for TLS."""
+
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -65,14 +68,14 @@ def read_properties(path: Path | None) -> dict[str, str]:
     return found
 
 
-def read_known(path: Path | None, known: Sequence[str], files: Sequence[str]) -> dict[str, str]:
-    """Read a file of ``name=value`` lines. Exits if a name is not known, or if a setting in
-    ``files`` names no file."""
+def read_known(path: Path | None, known: Sequence[str]) -> dict[str, str]:
+    """Read a file of ``name=value`` lines. Exits if a name is not known, or if one of ``TLS_FILES``
+    names no file."""
     found = read_properties(path)
     for name, value in found.items():
         if name not in known:
             fail(f"{path}: unknown setting {name}; known are {', '.join(known)}", USAGE)
-        if name in files and not Path(value).is_file():
+        if name in TLS_FILES and not Path(value).is_file():
             fail(f"{path}: {name}={value}: no such file", USAGE)
     return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from groupkeeper.coordinator.cli.failing import USAGE, fail
-from groupkeeper.coordinator.cli.pipeline.inputs import read_known
+from groupkeeper.coordinator.cli.pipeline.inputs import TLS_FILES, read_known
 
 if TYPE_CHECKING:
     from groupkeeper.clients.zookeeper.registry import Registry
@@ -57,8 +57,7 @@ InstanceOption = Annotated[
     str, typer.Option("--instance", metavar="ID", help="The id of the instance.")
 ]
 
-_FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
-_KNOWN: Final = (*_FILES, "ssl.key.password", "digest", "acl")
+_KNOWN: Final = (*TLS_FILES, "ssl.key.password", "digest", "acl")
 
 
 def registry_of(
@@ -73,7 +72,7 @@ def registry_of(
             servers,
             connect_timeout_ms=int(timeout_s * 1000),
             session_timeout_ms=session_timeout_ms,
-            **_secured(read_known(config, _KNOWN, _FILES), config),
+            **_secured(read_known(config, _KNOWN), config),
         )
     except ValueError as error:
         fail(str(error), USAGE)
@@ -92,6 +91,6 @@ def _secured(properties: Mapping[str, str], config: Path | None) -> dict[str, An
         fail(f"{config}: acl={acl} is neither open nor creator", USAGE)
     tls = None
     if any(name.startswith("ssl.") for name in properties):
-        ca, cert, key = (Path(properties[n]) if n in properties else None for n in _FILES)
+        ca, cert, key = (Path(properties[n]) if n in properties else None for n in TLS_FILES)
         tls = ZooKeeperTls(ca, cert, key, properties.get("ssl.key.password"))
     return {"digest": properties.get("digest"), "access": acls[acl], "tls": tls}

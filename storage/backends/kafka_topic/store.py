@@ -19,6 +19,7 @@ import structlog
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.storage.backends.journal.driver import LifeOver
+from groupkeeper.storage.backends.journal.life_journal import error_text
 from groupkeeper.storage.backends.journal.store import boot_time_ms
 from groupkeeper.storage.backends.kafka_topic.events import read_events
 from groupkeeper.storage.backends.kafka_topic.link import Fenced, KafkaLink
@@ -157,7 +158,7 @@ class KafkaTopicStorage:
             async with asyncio.timeout(self._ttl_ms / 1000):
                 await self._own.end()
         except (StorageError, TimeoutError) as error:  # the next start waits until it is dead
-            _log.warning("life_not_ended", store=self._url.name, error=_text(error))
+            _log.warning("life_not_ended", store=self._url.name, error=error_text(error))
         finally:
             await self._beats.close()
             await self._link.close()
@@ -177,7 +178,7 @@ class KafkaTopicStorage:
                 async with asyncio.timeout(self._ttl_ms / 1000):
                     await self._beat()
             except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may succeed
-                _log.warning("beat_failed", store=self._url.name, error=_text(error))
+                _log.warning("beat_failed", store=self._url.name, error=error_text(error))
             took_ms = self._timer_ms() - began_ms
             await asyncio.sleep(max(beat_interval_ms(self._ttl_ms) - took_ms, 1) / 1000)
 
@@ -387,7 +388,3 @@ async def _all(calls: Iterable[Awaitable[None]]) -> None:
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
-
-
-def _text(error: BaseException) -> str:
-    return str(error) or repr(error)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from groupkeeper.coordinator.gateway.addresses import Addresses
-from groupkeeper.coordinator.gateway.apis import treatments
-from groupkeeper.coordinator.gateway.client_login import SASL, ClientLogin, no_login
+from groupkeeper.coordinator.gateway.apis import LOGIN_APIS, treatments
+from groupkeeper.coordinator.gateway.client_login import ClientLogin, no_login
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner
 from groupkeeper.coordinator.gateway.own_node import Asking, OwnNode
 from groupkeeper.coordinator.handlers import metadata
@@ -61,7 +61,7 @@ class OwnNodePeer(Peer):
         super().__init__(self.server, listener=Listener("PLAINTEXT", routes, services))
 
     def _other(self, exchange: Exchange, services: Services) -> None:
-        if exchange.key in SASL:
+        if exchange.key in LOGIN_APIS:
             self.node.log_in(exchange, services)
         else:
             self.node.authenticated(self.node.forward)(exchange, services)
