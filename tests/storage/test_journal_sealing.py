@@ -20,10 +20,10 @@ import groupkeeper
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage.backends.journal.driver import JournalDriver, LoggedEvent
-from groupkeeper.storage.backends.journal.event_chunks import EventChunks
 from groupkeeper.storage.backends.journal.read_store import NodeLogs
 from groupkeeper.storage.backends.journal.store import JournalStorage
-from groupkeeper.storage.backends.journal.stored_chunks import StoredChunks
+from groupkeeper.storage.backends.key_value.event_chunks import EventChunks
+from groupkeeper.storage.backends.key_value.stored_chunks import StoredChunks
 from groupkeeper.storage.base import LimitsReads, StorageError, StoreRefused
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.reader import read_events

@@ -10,11 +10,9 @@ This file is long because every call of the journal is here.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from groupkeeper.storage.backends.consul.keys import (
     PART_BYTES,
@@ -53,15 +51,10 @@ from groupkeeper.storage.backends.journal.driver import (
     Fold,
     JournalEnd,
     JournalEntry,
-    LifeOver,
-    LoggedEvent,
-    LogSpan,
     OwnedShard,
-    SeqMoved,
     StoreLook,
     Value,
 )
-from groupkeeper.storage.backends.journal.event_chunks import EventChunks
 from groupkeeper.storage.backends.journal.stored import (
     acquire_shards,
     end_data,
@@ -77,7 +70,11 @@ from groupkeeper.storage.backends.journal.stored import (
     release_shards,
     shards_data,
 )
-from groupkeeper.storage.backends.journal.stored_chunks import StoredChunks
+from groupkeeper.storage.backends.key_value.driver import (
+    CALL_SHARE,
+    FOLD_TIMEOUT_S,
+    KeyValueDriver,
+)
 from groupkeeper.storage.backends.mirror.mirror import Mirror
 from groupkeeper.storage.base import (
     LeaseEpoch,
@@ -90,22 +87,6 @@ from groupkeeper.storage.base import (
 from groupkeeper.storage.connections.consul import MOST_OPERATIONS, ConsulClient, ConsulEntry
 from groupkeeper.storage.connections.consul_errors import ConsulUnavailable, TransactionFailed
 from groupkeeper.storage.leases.lives import NodeLife
-from groupkeeper.storage.segment_lines import EventDict
-
-CALL_SHARE: Final = 0.8
-"""A call ends after this share of its caller's time limit. So it ends before the caller gives
-up."""
-
-FOLD_TIMEOUT_S: Final = 60.0
-"""The time limit of a fold. A fold may take longer than an append: a group may have tens of
-megabytes. Appends do not wait for a fold unless the journal is full."""
-
-CHUNK_BYTES: Final = 8 * 1024
-"""No events are added to a chunk (a value with compressed events) that is larger than this. Each
-fold writes the newest chunk again, and Consul's log has every write until its next snapshot."""
-
-MAX_CHUNKS: Final = 2_048
-"""The most chunks of events that are kept: some 16 MiB, as in ZooKeeper."""
 
 
 @dataclass
@@ -127,37 +108,30 @@ class ConsulLife:
     to be read."""
 
 
-class ConsulDriver:
+class ConsulDriver(KeyValueDriver):
     """One store: all keys with one prefix."""
 
-    max_entry_bytes = 16 * 1024 * 1024
-    keeps_events = False
+    why_moved = "was Consul restored from a snapshot?"
+    chunk_bytes = 8 * 1024  # small, as Consul's log has every write until its next snapshot
+    max_chunks = 2_048  # some 16 MiB, as in ZooKeeper
 
     def __init__(self, url: ConsulUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
         """Raises ValueError if a file of TLS cannot be read."""
-        self.name = url.name
-        self.round_trips: Counter[str] = Counter()
-        self._keys = StoreKeys(url.prefix)
         tls = url.tls()  # once: to read the system's authorities takes up to 0.1 s
+        mirror = None
+        if url.mirror is not None:
+            to_agent = partial(connect, url, tls)
+            mirror = Mirror(consul_mirror(to_agent, url.mirror), is_key_name)
+        super().__init__(url.name, mirror)
+        self._keys = StoreKeys(url.prefix)
         self._calls, self._beats = self._links = [
             ConsulLink(url, tls, limit_ms * CALL_SHARE / 1000, self.round_trips)
             for limit_ms in (append_timeout_ms, lease_ttl_ms)
         ]
-        self._mirror: Mirror | None = None
-        if url.mirror is not None:
-            to_agent = partial(connect, url, tls)
-            self._mirror = Mirror(consul_mirror(to_agent, url.mirror), is_key_name)
         self._own: ConsulLife | None = None
-        self._chunks: EventChunks | None = None
-        """None before the chunks are listed, and after a fold whose outcome is unknown."""
-        self._stored = StoredChunks(partial(self._event_names, "events"), self._read_chunks)
         self._parts: Parts | None = None
         """The values that are stored in parts. None before they are listed, and after a fold whose
         outcome is unknown."""
-
-    def figures(self) -> Mapping[str, float]:
-        """Return the lag of the mirror, if there is a mirror."""
-        return {} if self._mirror is None else {"mirror_lag_s": self._mirror.lag_s()}
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -205,7 +179,7 @@ class ConsulDriver:
 
     # --- lives ------------------------------------------------------------------------------------
 
-    async def begin_life(self, life: NodeLife) -> Begun:
+    async def _begin_life(self, life: NodeLife) -> Begun:
         async def begin(client: ConsulClient) -> Begun:
             turn, end_key = self._keys.turn, self._keys.end(life.node_id)
             own_keys = [self._keys.life(life.life_id), self._keys.fold(life.life_id), end_key]
@@ -232,12 +206,7 @@ class ConsulDriver:
             self._forget()
             return Begun([], end)
 
-        if self._mirror is not None:
-            self._mirror.end()
-        begun = await self._calls.run("begin_life", begin)
-        if self._mirror is not None and not begun.others:
-            self._mirror.begin()
-        return begun
+        return await self._calls.run("begin_life", begin)
 
     def _look(self) -> list[Operation]:
         return [read_all(self._keys.lives), read_all(self._keys.beats)]
@@ -341,12 +310,6 @@ class ConsulDriver:
     def _goes_on(self, own: ConsulLife) -> Operation:
         return check(self._keys.life(own.life_id), own.index)
 
-    def _over(self, life_id: str) -> LifeOver:
-        return LifeOver(f"{self.name}: the life {life_id} has ended")
-
-    def _freed(self, ended: str) -> LifeOver:
-        return LifeOver(f"{self.name}: the shards of life {ended} are free already")
-
     # --- shards -----------------------------------------------------------------------------------
 
     async def _owners(self, client: ConsulClient) -> tuple[int, dict[ShardId, OwnedShard]]:
@@ -431,12 +394,6 @@ class ConsulDriver:
         own.end_index = await self._calls.run("append", append)
         own.end = end
 
-    def _moved(self, next_seq: int, entry: JournalEntry) -> SeqMoved:
-        return SeqMoved(
-            f"{self.name}: the journal ends with seq {next_seq - 1}, not "
-            f"{entry.first_seq - 1}: was Consul restored from a snapshot?"
-        )
-
     async def journal(self, life_id: str) -> AsyncIterator[JournalEntry]:
         prefix = self._keys.journal(life_id)
         found = await self._calls.run("journal", partial(_names, prefix=prefix))
@@ -488,10 +445,6 @@ class ConsulDriver:
         if journal_of == life_id:
             own.trimmed = max(own.trimmed, fold.trim_row)
         self._show(fold.values)
-
-    def _show(self, values: Sequence[Value]) -> None:
-        if self._mirror is not None:
-            self._mirror.changed(values)
 
     async def _batch(self, client: ConsulClient, own: ConsulLife, journal_of: str) -> ConsulBatch:
         """Return a batch whose transactions change the mark of a journal (the key ``folds/LIFE``).
@@ -549,19 +502,9 @@ class ConsulDriver:
 
     # --- events -----------------------------------------------------------------------------------
 
-    async def _event_names(self, call: str) -> list[str]:
+    async def _chunk_names(self, call: str) -> Sequence[str]:
         keys = await self._calls.run(call, partial(_names, prefix=self._keys.events))
         return [key.removeprefix(self._keys.events) for key in keys]
-
-    async def _event_chunks(self) -> EventChunks:
-        if self._chunks is None:
-            names = await self._event_names("_event_chunks")
-            self._chunks = EventChunks(names, CHUNK_BYTES, MAX_CHUNKS)
-        return self._chunks
-
-    async def delete_events(self, life_id: str, before_ms: int) -> None:
-        chunks = await self._event_chunks()
-        await self._delete_chunks("delete_events", life_id, chunks.older_than(before_ms))
 
     async def _delete_chunks(self, call: str, life_id: str, names: Sequence[str]) -> None:
         own = self._own_life(life_id)
@@ -574,22 +517,12 @@ class ConsulDriver:
                 )
 
         await self._calls.run(call, delete_old, self._over(life_id))
-        if self._chunks is not None:
-            self._chunks.forget(names)
 
     async def _read_chunks(self, names: Sequence[str]) -> Mapping[str, bytes]:
         found = await self._values([self._keys.events + name for name in names])
         return {key.removeprefix(self._keys.events): data for key, data in found.items()}
 
-    async def event_logs(self) -> Sequence[LogSpan]:
-        return await self._stored.logs()
-
-    async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
-        return await self._stored.events(log_id, after_seq)
-
-    async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
-        delete_chunks = partial(self._delete_chunks, "trim_events", life_id)
-        return await self._stored.trim(sealed, delete_chunks)
+    # --- ends and notes of nodes ------------------------------------------------------------------
 
     async def ends(self) -> Mapping[int, JournalEnd]:
         found = await self._by_node("ends", self._keys.ends)
@@ -612,9 +545,6 @@ class ConsulDriver:
             await client.execute(self._goes_on(own), write(key, note))
 
         await self._calls.run("write_seal_note", write_note, self._over(life_id))
-
-    def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
-        return self._stored.history(group_id, since_ms)
 
 
 async def _found(client: ConsulClient, *operations: Operation) -> dict[str, ConsulEntry]:

@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.storage.backends.journal.driver import LoggedEvent
 from groupkeeper.storage.backends.journal.log_view import JournalRow, rows_of_events
-from groupkeeper.storage.backends.journal.stored_chunks import logged_event
+from groupkeeper.storage.backends.journal.logged_events import logged_event
 from groupkeeper.storage.backends.kafka_topic import own
 from groupkeeper.storage.backends.kafka_topic.events import read_messages
 from groupkeeper.storage.backends.kafka_topic.lives_log import LivesLog

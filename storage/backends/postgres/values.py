@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 
 from groupkeeper.storage.backends.journal.driver import LoggedEvent, Value
-from groupkeeper.storage.backends.journal.stored_chunks import logged_event
+from groupkeeper.storage.backends.journal.logged_events import logged_event
 from groupkeeper.storage.backends.postgres import tables
 from groupkeeper.storage.backends.postgres.names import escaped, key_of, unescaped
 from groupkeeper.storage.base import ShardId

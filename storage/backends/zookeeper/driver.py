@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,15 +21,10 @@ from groupkeeper.storage.backends.journal.driver import (
     Fold,
     JournalEnd,
     JournalEntry,
-    LifeOver,
-    LoggedEvent,
-    LogSpan,
     OwnedShard,
-    SeqMoved,
     StoreLook,
     Value,
 )
-from groupkeeper.storage.backends.journal.event_chunks import EventChunks
 from groupkeeper.storage.backends.journal.stored import (
     acquire_shards,
     end_data,
@@ -42,7 +36,12 @@ from groupkeeper.storage.backends.journal.stored import (
     release_shards,
     shards_data,
 )
-from groupkeeper.storage.backends.journal.stored_chunks import StoredChunks
+from groupkeeper.storage.backends.key_value.driver import (
+    CALL_SHARE,
+    FOLD_TIMEOUT_S,
+    KeyValueDriver,
+)
+from groupkeeper.storage.backends.key_value.event_chunks import CHUNK_BYTES, MAX_CHUNKS
 from groupkeeper.storage.backends.mirror.mirror import Mirror
 from groupkeeper.storage.backends.zookeeper.journal import (
     OwnLife,
@@ -96,16 +95,6 @@ from groupkeeper.storage.connections.zookeeper_transaction import (
     SetNode,
 )
 from groupkeeper.storage.leases.lives import NodeLife
-from groupkeeper.storage.segment_lines import EventDict
-
-CALL_SHARE: Final = 0.8
-"""A call ends after this share of its caller's time limit. So it ends before the caller gives up.
-"""
-
-FOLD_TIMEOUT_S: Final = 60.0
-"""The time limit of a fold. A fold may take longer than an append: a group may have tens of
-megabytes. Appends do not wait for a fold unless the journal is full. If an append gets no answer,
-it ends the session, and with it the fold."""
 
 READ_PORTION: Final = 256
 """The number of values that a load yields at a time."""
@@ -113,15 +102,14 @@ READ_PORTION: Final = 256
 _T = TypeVar("_T")
 
 
-class ZooKeeperDriver:
+class ZooKeeperDriver(KeyValueDriver):
     """One store: a node, and everything below it."""
 
-    max_entry_bytes = 16 * 1024 * 1024
-    keeps_events = False
+    why_moved = "was the ensemble set back?"
+    chunk_bytes = CHUNK_BYTES
+    max_chunks = MAX_CHUNKS
 
     def __init__(self, url: ZooKeeperUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
-        self.name = url.name
-        self.round_trips: Counter[str] = Counter()
         self._nodes = StoreNodes(f"{url.address.chroot}/{ROOT}")
         settings = ZooKeeperSettings(
             url.address,
@@ -130,25 +118,17 @@ class ZooKeeperDriver:
             access=ANYONE if url.digest is None else CREATOR_ONLY,
             tls=url.tls,
         )
+        opening = zookeeper_mirror(_open_to_readers(settings))
+        super().__init__(url.name, Mirror(opening, is_node_name) if url.has_mirror else None)
         self._calls, self._beats = self._links = [
             ZooKeeperLink(url.name, settings, limit_ms * CALL_SHARE / 1000, self.round_trips)
             for limit_ms in (append_timeout_ms, lease_ttl_ms)
         ]
-        opening = zookeeper_mirror(_open_to_readers(settings))
-        self._mirror = Mirror(opening, is_node_name) if url.has_mirror else None
         self._own: OwnLife | None = None
         self._seen_lives: frozenset[str] = frozenset()
         """The lives that the last beat found."""
-        self._chunks: EventChunks | None = None
-        """The nodes with the events of the store. None before they are listed, and after a fold
-        whose outcome is unknown."""
-        self._stored = StoredChunks(self._chunk_names, self._read_chunks)
         self._parents: set[str] = set()
         """The nodes that are known to exist, so that values can be created below them."""
-
-    def figures(self) -> Mapping[str, float]:
-        """Return the lag of the mirror, if there is a mirror."""
-        return {} if self._mirror is None else {"mirror_lag_s": self._mirror.lag_s()}
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -188,7 +168,7 @@ class ZooKeeperDriver:
 
     # --- lives ------------------------------------------------------------------------------------
 
-    async def begin_life(self, life: NodeLife) -> Begun:
+    async def _begin_life(self, life: NodeLife) -> Begun:
         async def begin(session: ZooKeeperSession) -> Begun:
             turn = await session.get(self._nodes.nodes)
             lives = await self._lives(session)
@@ -209,12 +189,7 @@ class ZooKeeperDriver:
             self._chunks = None
             return Begun([], end)
 
-        if self._mirror is not None:
-            self._mirror.end()
-        begun = await self._calls.run_until_done("begin_life", begin)
-        if self._mirror is not None and not begun.others:
-            self._mirror.begin()
-        return begun
+        return await self._calls.run_until_done("begin_life", begin)
 
     async def _lives(
         self, session: ZooKeeperSession, seen: frozenset[str] = frozenset()
@@ -306,12 +281,6 @@ class ZooKeeperDriver:
 
         await self._calls.run_until_done("free", free, self._over(life_id))
 
-    def _over(self, life_id: str) -> LifeOver:
-        return LifeOver(f"{self.name}: the life {life_id} has ended")
-
-    def _freed(self, ended: str) -> LifeOver:
-        return LifeOver(f"{self.name}: the shards of life {ended} are free already")
-
     # --- shards -----------------------------------------------------------------------------------
 
     async def _owners(self, session: ZooKeeperSession) -> tuple[Node, dict[ShardId, OwnedShard]]:
@@ -365,12 +334,6 @@ class ZooKeeperDriver:
 
         await self._calls.run("append", append)
 
-    def _moved(self, next_seq: int, entry: JournalEntry) -> SeqMoved:
-        return SeqMoved(
-            f"{self.name}: the journal ends with seq {next_seq - 1}, not "
-            f"{entry.first_seq - 1}: was the ensemble set back?"
-        )
-
     async def journal(self, life_id: str) -> AsyncIterator[JournalEntry]:
         path = self._nodes.life(life_id)
         for row in await self._calls.run("journal", partial(entry_rows, path=path)):
@@ -381,7 +344,8 @@ class ZooKeeperDriver:
         """Write the values first, then move the events and delete the entries.
 
         Only the operations in one request are atomic. If a fold is interrupted, it is repeated,
-        perhaps by another process. The result is the same.
+        perhaps by another process. The result is the same. An append that gets no answer ends the
+        session, and with it the fold.
         """
         guard = [CheckNode(self._nodes.node(life_id))]
         errors = [self._over(life_id)]
@@ -409,10 +373,6 @@ class ZooKeeperDriver:
             self._chunks = None
             raise
         self._show(fold.values)
-
-    def _show(self, values: Sequence[Value]) -> None:
-        if self._mirror is not None:
-            self._mirror.changed(values)
 
     async def _ensure_parents(self, session: ZooKeeperSession, values: Sequence[Value]) -> None:
         parents = {self._nodes.values(value.shard, value.is_group) for value in values}
@@ -476,21 +436,8 @@ class ZooKeeperDriver:
 
     # --- events -----------------------------------------------------------------------------------
 
-    async def _event_chunks(self) -> EventChunks:
-        if self._chunks is None:
-            names = await self._calls.run(
-                "_event_chunks", partial(_names_below, path=self._nodes.events)
-            )
-            self._chunks = EventChunks(names)
-        return self._chunks
-
-    async def delete_events(self, life_id: str, before_ms: int) -> None:
-        chunks = await self._event_chunks()
-        names = chunks.older_than(before_ms)
-        await self._delete_chunks("delete_events", life_id, names)
-
-    async def _chunk_names(self) -> Sequence[str]:
-        return await self._calls.run("events", partial(_names_below, path=self._nodes.events))
+    async def _chunk_names(self, call: str) -> Sequence[str]:
+        return await self._calls.run(call, partial(_names_below, path=self._nodes.events))
 
     async def _read_chunks(self, names: Sequence[str]) -> Mapping[str, bytes]:
         async def read(session: ZooKeeperSession) -> Mapping[str, bytes]:
@@ -499,16 +446,6 @@ class ZooKeeperDriver:
             return {name: data for name, data in zip(names, found, strict=True) if data is not None}
 
         return await self._calls.run("events", read)
-
-    async def event_logs(self) -> Sequence[LogSpan]:
-        return await self._stored.logs()
-
-    async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
-        return await self._stored.events(log_id, after_seq)
-
-    async def trim_events(self, life_id: str, sealed: Mapping[str, int]) -> int:
-        delete_chunks = partial(self._delete_chunks, "trim_events", life_id)
-        return await self._stored.trim(sealed, delete_chunks)
 
     async def _delete_chunks(self, call: str, life_id: str, names: Sequence[str]) -> None:
         paths = [f"{self._nodes.events}/{name}" for name in names]
@@ -519,8 +456,8 @@ class ZooKeeperDriver:
             await batch.send()
 
         await self._calls.run_until_done(call, delete, self._over(life_id))
-        if self._chunks is not None:
-            self._chunks.forget(names)
+
+    # --- ends and notes of nodes ------------------------------------------------------------------
 
     async def ends(self) -> Mapping[int, JournalEnd]:
         async def read(session: ZooKeeperSession) -> Mapping[int, JournalEnd]:
@@ -550,9 +487,6 @@ class ZooKeeperDriver:
             await batch.send()
 
         await self._calls.run_until_done("write_seal_note", write, self._over(life_id))
-
-    def history(self, group_id: str, since_ms: int) -> AsyncIterator[EventDict]:
-        return self._stored.history(group_id, since_ms)
 
 
 def _open_to_readers(settings: ZooKeeperSettings) -> ZooKeeperSettings:

@@ -8,8 +8,8 @@ import urllib.error
 import urllib.request
 from urllib.parse import quote
 
-from groupkeeper.storage.backends.journal.event_chunks import events_of
 from groupkeeper.storage.backends.journal.stored import entry_of, parts_of_entry
+from groupkeeper.storage.backends.key_value.event_chunks import events_of
 from groupkeeper.storage.codec.records import decode_payload, payload_events
 from groupkeeper.storage.segment_lines import EventDict
 

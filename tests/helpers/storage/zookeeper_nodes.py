@@ -9,8 +9,8 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from groupkeeper.storage.backends.journal.event_chunks import events_of
 from groupkeeper.storage.backends.journal.stored import entry_of, parts_of_entry
+from groupkeeper.storage.backends.key_value.event_chunks import events_of
 from groupkeeper.storage.codec.records import decode_payload, payload_events
 from groupkeeper.storage.segment_lines import EventDict
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupkeeper.storage.backends.journal.driver import JournalEntry, LoggedEvent
-from groupkeeper.storage.backends.journal.event_chunks import (
+from groupkeeper.storage.backends.journal.stored import entry_of, entry_parts, parts_of_entry
+from groupkeeper.storage.backends.key_value.event_chunks import (
     CHUNK_BYTES,
     MAX_CHUNKS,
     EventChunks,
     events_of,
 )
-from groupkeeper.storage.backends.journal.stored import entry_of, entry_parts, parts_of_entry
 from groupkeeper.storage.backends.zookeeper.names import node_name, plain_name
 from groupkeeper.storage.backends.zookeeper.nodes import PART_BYTES, StoreNodes, is_entry, row_of
 from groupkeeper.storage.backends.zookeeper.url import parse_url

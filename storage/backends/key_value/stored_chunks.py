@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from groupkeeper.storage.backends.journal.driver import LoggedEvent, LogSpan
-from groupkeeper.storage.backends.journal.event_chunks import events_of
+from groupkeeper.storage.backends.journal.logged_events import decode_head
+from groupkeeper.storage.backends.key_value.event_chunks import events_of
 from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.segment_lines import EventDict
 
@@ -30,26 +31,6 @@ ReadChunks = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]]
 """Returns the content of those chunks that exist, by name."""
 DeleteChunks = Callable[[Sequence[str]], Awaitable[None]]
 """Deletes these chunks."""
-
-
-class _Head(msgspec.Struct):
-    """The fields of an event that ``LoggedEvent`` and ``LogSpan`` need."""
-
-    log_id: str
-    seq: int
-    ts_ms: int
-    group: str
-    kind: str
-    previous_log_id: str | None = None
-
-
-_decode_head: Final = msgspec.json.Decoder(_Head).decode
-
-
-def logged_event(line: bytes) -> LoggedEvent:
-    """Decode one line of a chunk."""
-    head = _decode_head(line)
-    return LoggedEvent(head.log_id, head.seq, head.ts_ms, (head.group, line))
 
 
 @dataclass
@@ -168,7 +149,7 @@ def _events(data: bytes) -> tuple[list[LoggedEvent], dict[str, LogSpan]]:
     found: list[LoggedEvent] = []
     spans: dict[str, LogSpan] = {}
     for line in gzip.decompress(data).splitlines(keepends=True):
-        head = _decode_head(line)
+        head = decode_head(line)
         found.append(LoggedEvent(head.log_id, head.seq, head.ts_ms, (head.group, line)))
         span = spans.get(head.log_id)
         first_seq = head.seq if span is None else span.first_seq

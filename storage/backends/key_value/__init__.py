@@ -1,0 +1,1 @@
+"""What the stores of keys and values, ZooKeeper and Consul, have in common."""
