@@ -148,13 +148,13 @@ DECISIONS: tuple[Decision, ...] = (
         "JoinGroup, SyncGroup",
         "all",
         "the answer",
-        "Kafka never answers these requests, or only after a timeout. We answer at once: (1) the "
-        "older of two joins or syncs of one member, with REBALANCE_IN_PROGRESS; (2) a parked sync "
-        "of a removed member, with UNKNOWN_MEMBER_ID; (3) members that wait for a member that was "
-        "removed because the group is full; (4) a join that names a protocol twice; (5) the "
-        "members of a group in which one member sends an unreadable subscription. If a join names "
-        "a protocol twice, we use the first one. Kafka counts both: it never answers a new member, "
-        "and answers a known one with UNKNOWN_SERVER_ERROR.",
+        "Kafka never answers these requests, or only after a timeout. We answer them at once: (1) "
+        "If a member sends two joins or syncs, the older one gets REBALANCE_IN_PROGRESS. (2) If a "
+        "member is removed, its waiting sync gets UNKNOWN_MEMBER_ID. (3) If a member is removed "
+        "because the group is full, the others no longer wait for it. (4) If a join names a "
+        "protocol twice, we use the first of the two. Kafka counts both: it never answers a new "
+        "member, and answers a known one with UNKNOWN_SERVER_ERROR. (5) If one member sends a "
+        "subscription that cannot be read, the joins of its group are answered.",
         (
             _rule(
                 "a_member_joins_twice_at_once",
@@ -424,8 +424,9 @@ DECISIONS: tuple[Decision, ...] = (
         "all that write, and SyncGroup and OffsetFetch while a shard loads",
         "all",
         "error codes: see below",
-        "After a failed append we drop the shard and load it again, which evicts nobody. Kafka "
-        "undoes single changes, and answers a sync with a code that is fatal to its own client.",
+        "If a write to the store (an append) fails, we load the groups in it again from the store, "
+        "and evict nobody. Kafka undoes single changes, and answers a sync with a code that is "
+        "fatal to its own client.",
         beyond="no case: a broker ends if its only log directory fails, and both sides have "
         "loaded before the first case",
     ),
@@ -434,9 +435,9 @@ DECISIONS: tuple[Decision, ...] = (
         "Heartbeat, and all that wait for a timer",
         "all",
         "when the answer comes",
-        "A crash cannot make the answers NONE and REBALANCE_IN_PROGRESS false, so they do not wait "
-        "for earlier writes. If a process was stopped, its clock advances by at most a second "
-        "before the process has read its sockets.",
+        "The answers NONE and REBALANCE_IN_PROGRESS are also right after a crash, so they do not "
+        "wait for earlier writes. If a process was stopped for some time, its clock advances by at "
+        "most a second before it has read the heartbeats that have arrived.",
         beyond="no case: whether a stopped broker first reads or first evicts is chance, and we "
         "cannot make its disk slow from outside",
     ),
@@ -476,8 +477,8 @@ DECISIONS: tuple[Decision, ...] = (
         "JoinGroup",
         "all",
         "generation_id after 2147483647",
-        "In Kafka it becomes negative, and a negative number means that there is no generation. "
-        "The group must not end there.",
+        "In Kafka the next number is negative, which means that there is no generation. Here the "
+        "group continues.",
         beyond="no case: it would need 2147483647 rebalances, or a forged record in Kafka's log",
     ),
     Decision(
