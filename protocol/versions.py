@@ -101,8 +101,10 @@ def _api(  # noqa: PLR0913  one line of a table
 NEVER_FLEXIBLE: Final = 32_767
 """A value of ``first_flexible``: no version is flexible."""
 
-_CONSUMER_GROUPS = "UNSUPPORTED_VERSION if group.rebalance_protocols lacks consumer."
-_NO_RECORDS = "We keep topics and offsets, not records"
+_CONSUMER_GROUPS = (
+    "Answered with UNSUPPORTED_VERSION if consumer is not in group.rebalance_protocols."
+)
+_NO_RECORDS = "There are no messages here"
 
 APIS: Final[tuple[Api, ...]] = (
     _api(
@@ -112,7 +114,8 @@ APIS: Final[tuple[Api, ...]] = (
         13,
         9,
         f"{_NO_RECORDS}: every partition is refused with POLICY_VIOLATION.",
-        "Advertised from 0 as Kafka does, for old librdkafka; 0-2 close the connection.",
+        "As in Kafka, 0-2 are advertised for old librdkafka, but a request in one of these "
+        "versions closes the connection.",
         advertised_min=0,
     ),
     _api(
@@ -121,8 +124,9 @@ APIS: Final[tuple[Api, ...]] = (
         4,
         18,
         12,
-        f"{_NO_RECORDS}: waits and returns nothing; above the partition's end OFFSET_OUT_OF_RANGE.",
-        "No sessions: session id 0, FETCH_SESSION_ID_NOT_FOUND for others.",
+        f"{_NO_RECORDS}: a request waits and gets nothing. An offset above the partition's end "
+        "gets OFFSET_OUT_OF_RANGE.",
+        "There are no fetch sessions: a session id other than 0 gets FETCH_SESSION_ID_NOT_FOUND.",
     ),
     _api(
         ApiKey.LIST_OFFSETS,
@@ -130,18 +134,17 @@ APIS: Final[tuple[Api, ...]] = (
         1,
         11,
         6,
-        "EARLIEST (-2, -4) is 0, LATEST (-1) the partition's end; any other timestamp that the "
-        "version knows answers -1.",
+        "EARLIEST (-2, -4) returns 0, LATEST (-1) the partition's end, and any other timestamp -1.",
     ),
-    _api(ApiKey.METADATA, "Metadata", 0, 13, 9, "We are the leader of every partition."),
+    _api(ApiKey.METADATA, "Metadata", 0, 13, 9, "groupkeeper is the leader of all."),
     _api(
         ApiKey.OFFSET_COMMIT,
         "OffsetCommit",
         2,
         10,
         8,
-        "0-1 are served unadvertised: clients that do not negotiate still send them.",
-        "The timestamp of v1 is ignored.",
+        "0-1 are served but not advertised, because some clients send them without asking which "
+        "versions are served. The timestamp of version 1 is ignored.",
         lowest_served=0,
     ),
     _api(
@@ -150,7 +153,7 @@ APIS: Final[tuple[Api, ...]] = (
         1,
         10,
         6,
-        "0 is served unadvertised, with the meaning of 1.",
+        "0 is served but not advertised, and works like 1.",
         lowest_served=0,
     ),
     _api(ApiKey.FIND_COORDINATOR, "FindCoordinator", 0, 6, 3),
@@ -166,7 +169,7 @@ APIS: Final[tuple[Api, ...]] = (
         0,
         4,
         3,
-        "Others: UNSUPPORTED_VERSION in the layout of v0, as Kafka answers.",
+        "Any other version gets UNSUPPORTED_VERSION in the layout of version 0, as in Kafka.",
     ),
     _api(ApiKey.CREATE_TOPICS, "CreateTopics", 2, 7, 5),
     _api(ApiKey.DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
@@ -176,7 +179,7 @@ APIS: Final[tuple[Api, ...]] = (
         1,
         4,
         4,
-        "Groups, topics and the broker; loggers and client metrics are INVALID_REQUEST.",
+        "For groups, topics and the broker. Loggers and client metrics get INVALID_REQUEST.",
     ),
     _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
     _api(ApiKey.DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
@@ -186,7 +189,7 @@ APIS: Final[tuple[Api, ...]] = (
         0,
         1,
         1,
-        "Configs of groups; those of topics and of the broker are read-only (POLICY_VIOLATION).",
+        "For groups. Configs of topics and of the broker are read-only (POLICY_VIOLATION).",
     ),
     _api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0, NEVER_FLEXIBLE),
     _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
@@ -198,7 +201,8 @@ APIS: Final[tuple[Api, ...]] = (
         0,
         1,
         0,
-        "Groups with configs of their own, topics and the broker; never loggers or client metrics.",
+        "Lists groups that have configs, topics and the broker. There are no loggers and no client "
+        "metrics.",
     ),
 )
 """All APIs that we serve in static mode, by key."""

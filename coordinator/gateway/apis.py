@@ -75,45 +75,66 @@ def _rewritten(name: str, max_version: int, notes: str, passed_below: int = 0) -
     )
 
 
-_CONFIGS = "Groups and our own node are answered here."
-_KEPT = "The journal is refused."
-_FOLLOWED = "Followed if upstream.identity is client."
-_FOLLOWED_FROM_1 = "From 1, and followed, if upstream.identity is client."
-_CONSUMER_GROUPS = "UNSUPPORTED_VERSION if group.rebalance_protocols lacks consumer."
+_CONFIGS = "groupkeeper answers about groups and its own node, the broker about the rest."
+_KEPT = "A request about the journal topic is refused."
+_FOLLOWED = "If upstream.identity is client, groupkeeper reads whether the login succeeded."
+_FOLLOWED_FROM_1 = "If upstream.identity is client, only version 1."
+_CONSUMER_GROUPS = (
+    "Answered with UNSUPPORTED_VERSION if consumer is not in group.rebalance_protocols."
+)
+_ADDRESSES = "The addresses of brokers in the reply are replaced by those of our listeners."
 
 TABLE: Final[Mapping[int, GatewayApi]] = {
     PRODUCE: _rewritten(
-        "Produce", 13, "The addresses of new leaders in the reply, from 10.", passed_below=10
+        "Produce",
+        13,
+        "From version 10 on the reply has addresses of new leaders, which are replaced.",
+        passed_below=10,
     ),
-    1: _passed("Fetch", 15, "Not above 15: later replies have addresses behind the records."),
+    1: _passed(
+        "Fetch", 15, "Replies of later versions have addresses of brokers after the records."
+    ),
     2: _passed("ListOffsets", 11),
-    3: _rewritten("Metadata", 13, "Brokers; the journal is left out."),
+    3: _rewritten("Metadata", 13, f"{_ADDRESSES} The journal topic is left out."),
     8: _ours("OffsetCommit", 10),
     9: _ours("OffsetFetch", 10),
-    10: _split("FindCoordinator", 6, "Groups here, transactions by the broker, never share."),
+    10: _split(
+        "FindCoordinator", 6, "groupkeeper answers for groups, the broker for transactions."
+    ),
     11: _ours("JoinGroup", 9),
     12: _ours("Heartbeat", 4),
     13: _ours("LeaveGroup", 5),
     14: _ours("SyncGroup", 5),
     15: _ours("DescribeGroups", 6),
-    16: _ours("ListGroups", 5, "Only our own node lists groups; others answer none."),
+    16: _ours("ListGroups", 5, "Only groupkeeper's own node lists groups; other nodes have none."),
     17: _passed("SaslHandshake", 1, _FOLLOWED_FROM_1),
-    18: _ours("ApiVersions", 4, "The broker's versions, as far as this table goes."),
+    18: _ours("ApiVersions", 4, "Lists the versions that both the broker and this table have."),
     19: _passed("CreateTopics", 7),
     20: _split("DeleteTopics", 6, _KEPT, 1),
     21: _split("DeleteRecords", 2, _KEPT),
     22: _passed("InitProducerId", 6),
     23: _passed("OffsetForLeaderEpoch", 4),
     24: _passed("AddPartitionsToTxn", 5),
-    25: GatewayApi("AddOffsetsToTxn", Treatment.TRANSLATED, 4, notes="Becomes AddPartitionsToTxn."),
+    25: GatewayApi(
+        "AddOffsetsToTxn",
+        Treatment.TRANSLATED,
+        4,
+        notes="The broker gets AddPartitionsToTxn for a partition of the journal topic.",
+    ),
     26: _passed("EndTxn", 5),
     27: _passed("WriteTxnMarkers", 2),
-    28: _ours("TxnOffsetCommit", 5, "4 if the broker has Produce 11, 5 if it has 12."),
+    28: _ours(
+        "TxnOffsetCommit", 5, "Version 4 only if the broker has Produce 11, 5 only if it has 12."
+    ),
     29: _passed("DescribeAcls", 3),
     30: _passed("CreateAcls", 3),
     31: _passed("DeleteAcls", 3),
-    32: _split("DescribeConfigs", 4, f"{_CONFIGS} Addresses of brokers are blank.", 1),
-    33: _split("AlterConfigs", 2, f"{_CONFIGS} Those can be changed only incrementally. {_KEPT}"),
+    32: _split("DescribeConfigs", 4, f"{_CONFIGS} Addresses of brokers are empty.", 1),
+    33: _split(
+        "AlterConfigs",
+        2,
+        f"{_CONFIGS} Its own configs can be changed only by IncrementalAlterConfigs. {_KEPT}",
+    ),
     34: _passed("AlterReplicaLogDirs", 2),
     35: _passed("DescribeLogDirs", 5),
     36: _passed("SaslAuthenticate", 2, _FOLLOWED),
@@ -132,9 +153,9 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
     49: _passed("AlterClientQuotas", 1),
     50: _passed("DescribeUserScramCredentials", 0),
     51: _passed("AlterUserScramCredentials", 0),
-    55: _passed("DescribeQuorum", 1, "Not above 1: version 2 has the addresses of controllers."),
+    55: _passed("DescribeQuorum", 1, "Replies of version 2 have addresses of controllers."),
     57: _passed("UpdateFeatures", 2),
-    60: _rewritten("DescribeCluster", 2, "Brokers."),
+    60: _rewritten("DescribeCluster", 2, _ADDRESSES),
     61: _passed("DescribeProducers", 0),
     64: _passed("UnregisterBroker", 0),
     65: _passed("DescribeTransactions", 0),
@@ -144,7 +165,7 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
     71: _passed("GetTelemetrySubscriptions", 0),
     72: _passed("PushTelemetry", 0),
     74: _split("ListConfigResources", 1, _CONFIGS),
-    75: _rewritten("DescribeTopicPartitions", 0, "The journal is left out."),
+    75: _rewritten("DescribeTopicPartitions", 0, "The journal topic is left out."),
     80: _passed("AddRaftVoter", 1),
     81: _passed("RemoveRaftVoter", 0),
 }
