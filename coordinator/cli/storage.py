@@ -217,6 +217,7 @@ def move_command(
                 to,
                 identity,
                 append_timeout_ms=settings.storage.append_timeout_ms,
+                lease_ttl_ms=settings.cluster.lease_ttl_ms,
                 node_id=settings.node_id,
                 password=password,
                 target_password=target_password,

@@ -96,6 +96,7 @@ async def move_store(  # noqa: PLR0913 - each is a setting
     identity: StoreIdentity,
     *,
     append_timeout_ms: int,
+    lease_ttl_ms: int = DEFAULT_LEASE_TTL_MS,
     node_id: int = 1,
     password: str | None = None,
     target_password: str | None = None,
@@ -103,7 +104,8 @@ async def move_store(  # noqa: PLR0913 - each is a setting
 ) -> Moved:
     """Copy the groups from the store of one URL to the store of another. ``password`` belongs to
     the user of the source, ``target_password`` to that of the target. ``node_id`` is that of the
-    process that has used the source.
+    process that has used the source. ``lease_ttl_ms`` is ``cluster.lease_ttl_ms`` of the daemons:
+    with a shorter time, a move would end the life of a daemon that runs.
 
     Raises StoreRefused if a URL has no backend, or if a process uses one of the stores.
     """
@@ -111,9 +113,13 @@ async def move_store(  # noqa: PLR0913 - each is a setting
 
     _refuse_urls(source, target)
     storage = open_storage(
-        source, append_timeout_ms=append_timeout_ms, node_id=node_id, password=password
+        source,
+        append_timeout_ms=append_timeout_ms,
+        lease_ttl_ms=lease_ttl_ms,
+        node_id=node_id,
+        password=password,
     )
-    opening = _opening(target, identity, append_timeout_ms, target_password)
+    opening = _opening(target, identity, (append_timeout_ms, lease_ttl_ms), target_password)
     return await move(storage, opening, identity, progress=progress)
 
 
@@ -167,12 +173,15 @@ def _refuse_urls(source: str, target: str) -> None:
 
 
 def _opening(
-    url: str, identity: StoreIdentity, append_timeout_ms: int, password: str | None
+    url: str, identity: StoreIdentity, times_ms: tuple[int, int], password: str | None
 ) -> AbstractAsyncContextManager[MoveTarget]:
+    """Return the target of a move. ``times_ms`` are the append timeout and the time to live."""
     from groupkeeper.storage.tools.move_targets import journal_target, storage_target
 
     if scheme_of(url) in JOURNALS:
-        driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
-        return journal_target(driver, identity, DEFAULT_LEASE_TTL_MS)
-    storage = open_storage(url, append_timeout_ms=append_timeout_ms, password=password)
+        driver = journal_driver(url, *times_ms, password)
+        return journal_target(driver, identity, times_ms[1])
+    storage = open_storage(
+        url, append_timeout_ms=times_ms[0], lease_ttl_ms=times_ms[1], password=password
+    )
     return storage_target(storage, without_password(url), identity)

@@ -7,6 +7,7 @@ end all values are read back and compared.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,6 +20,8 @@ from groupkeeper.coordinator.core.records import GroupMetadata, Record, SavedGro
 from groupkeeper.storage.backends.journal.driver import Value
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
+    Lease,
+    LimitsReads,
     OffsetStorage,
     ShardId,
     StorageError,
@@ -30,6 +33,9 @@ from groupkeeper.storage.keyed import KeyedRecords
 
 PORTION_BYTES: Final = 1024 * 1024
 """The approximate size of the values that are written at once."""
+_LOOK_S: Final = 0.05
+_MOST_LOOKS: Final = 200
+"""The end of a move waits for 10 s for an answer of the old store."""
 
 Key = tuple[ShardId, bool, str]
 Values = dict[Key, bytes]
@@ -104,12 +110,33 @@ async def _held(source: OffsetStorage, identity: StoreIdentity) -> AsyncIterator
     try:
         acquired = await source.acquire(shards, "groupkeeper storage move")
         leases = [*acquired.values()]
+        if len(leases) < len(shards):
+            raise StorageError("another process has shards of the old store: stop it first")
         yield values_of(await keyed_of(source.load(shards)))
+        if isinstance(source, LimitsReads):
+            await _confirmed(source, leases)
         if await source.renew(leases):
             raise StorageError("another process has used the old store during the copy: try again")
         await source.release(leases)
     finally:
         await source.close()
+
+
+async def _confirmed(source: LimitsReads, leases: Sequence[Lease]) -> None:
+    """Wait until the store has confirmed the leases, or one is lost.
+
+    Raises StorageError if it confirms nothing for some seconds. This process may have been
+    suspended, or cut off from the store, for so long that another one has acquired the shards and
+    written to them. ``renew`` returns only what the last answer of the store said.
+    """
+    for _ in range(_MOST_LOOKS):
+        if source.read_time_left_ms() or source.lost(leases):
+            return
+        await asyncio.sleep(_LOOK_S)
+    raise StorageError(
+        "the old store does not answer at the end of the copy, so another process may have used "
+        "it: try again"
+    )
 
 
 def all_shards(identity: StoreIdentity) -> list[ShardId]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -11,6 +11,7 @@ import msgspec
 from groupkeeper.coordinator.core.records import Record, SavedGroup, SavedOffsets
 from groupkeeper.storage.backends.group_parts import GroupWalk
 from groupkeeper.storage.backends.journal.driver import Fold, JournalDriver, Value
+from groupkeeper.storage.backends.journal.store import boot_time_ms
 from groupkeeper.storage.backends.journal.succession import fold_ended
 from groupkeeper.storage.base import (
     Batch,
@@ -40,15 +41,19 @@ PIECE_BYTES: Final = 512 * 1024
 
 @asynccontextmanager
 async def journal_target(
-    driver: JournalDriver, identity: StoreIdentity, lease_ttl_ms: int
+    driver: JournalDriver,
+    identity: StoreIdentity,
+    lease_ttl_ms: int,
+    timer_ms: Callable[[], int] = boot_time_ms,
 ) -> AsyncIterator[MoveTarget]:
     """Open a store with a journal. Values are written directly, without an entry in the journal.
 
-    Raises StoreRefused if a process uses the store.
+    If a process was killed that used the store, such as an earlier move, wait until its life has
+    ended. Raises StoreRefused if a process uses the store.
     """
     await driver.open(identity)
     try:
-        async with short_life(driver, "move", lease_ttl_ms) as life_id:
+        async with short_life(driver, "move", lease_ttl_ms, timer_ms) as life_id:
             for ended in await driver.ended_lives():
                 await fold_ended(driver, life_id, ended)
             yield _JournalTarget(driver, identity, life_id)

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from groupkeeper.storage.backends.journal.beating import beating
 from groupkeeper.storage.backends.journal.driver import JournalDriver
-from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.backends.journal.others import in_use, wait_until_dead
+from groupkeeper.storage.backends.journal.store import boot_time_ms
 from groupkeeper.storage.leases.lives import NodeLife
 
 
 @asynccontextmanager
-async def short_life(driver: JournalDriver, command: str, lease_ttl_ms: int) -> AsyncIterator[str]:
+async def short_life(
+    driver: JournalDriver,
+    command: str,
+    lease_ttl_ms: int,
+    timer_ms: Callable[[], int] = boot_time_ms,
+) -> AsyncIterator[str]:
     """Own the store until the end of the block, so that no other process can open it.
 
     The command is registered like a daemon (``NodeLife``), and renews this registration. The result
-    is the id of the registration. Raises StoreRefused if another process uses the store.
+    is the id of the registration. If a process was killed that used the store, such as an earlier
+    run of the command, wait until its registration has expired. Raises StoreRefused if another
+    process uses the store. ``lease_ttl_ms`` must be that of the daemons.
     """
     name = f"groupkeeper storage {command}"
     life = NodeLife(0, f"{command}-{uuid.uuid4().hex}", name, 0)
     begun = await driver.begin_life(life)
     if begun.others:
-        other = begun.others[0]
-        raise StoreRefused(
-            f"{driver.name}: is in use by node {other.node_id} ({other.name}): stop it first. "
-            "If it was killed, start and stop it once"
-        )
+        await wait_until_dead(driver, begun.others, lease_ttl_ms, timer_ms)
+        begun = await driver.begin_life(life)
+        if begun.others:
+            raise in_use(driver, begun.others[0])
     try:
         async with beating(driver, life.life_id, lease_ttl_ms):
             yield life.life_id

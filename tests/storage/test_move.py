@@ -16,6 +16,7 @@ from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreRefused
 from groupkeeper.storage.event_log.reader import read_events
 from groupkeeper.storage.event_log.segments import read_segment, segment_names
+from groupkeeper.storage.leases.lives import NodeLife
 from groupkeeper.storage.tools.by_url import move_store
 from groupkeeper.storage.tools.kept_events import KeptEvents, keep_events
 from groupkeeper.storage.tools.move import Moved, move
@@ -75,6 +76,47 @@ async def test_a_move_that_was_interrupted_writes_only_the_rest(tmp_path: Path) 
     await owner.storage.close()
 
 
+def virtual_ms() -> int:
+    return round(asyncio.get_running_loop().time() * 1000)
+
+
+async def a_virtual_source() -> JournalStorage:
+    """Make a store in virtual time that has one group."""
+    server = FakeServer()
+    owner = await a_target(server)
+    await owner.append(1, [commit("g", 1)])
+    await owner.storage.close()
+    return JournalStorage(
+        FakeDriver(server), node_id=1, name="host:1", lease_ttl_ms=TTL_MS, timer_ms=virtual_ms
+    )
+
+
+@virtual_time
+async def test_a_move_that_was_killed_is_repeated_without_a_daemon_on_the_half_copy() -> None:
+    """Nobody ended the life of the killed move, and no daemon may start on what it left."""
+    server = FakeServer()
+    killed = FakeDriver(server)
+    await killed.open(IDENTITY)
+    await killed.begin_life(NodeLife(0, "move-killed", "groupkeeper storage move", 0))
+    opening = journal_target(FakeDriver(server), IDENTITY, TTL_MS, virtual_ms)
+    assert await move(await a_virtual_source(), opening, IDENTITY) == Moved(1, 1)
+    assert not server.going_on()
+
+
+@virtual_time
+async def test_a_move_waits_for_the_ttl_of_the_daemons_before_it_ends_a_life() -> None:
+    server, ttl_ms = FakeServer(), 30_000
+    storage = JournalStorage(
+        FakeDriver(server), node_id=1, name="host:1", lease_ttl_ms=ttl_ms, timer_ms=virtual_ms
+    )
+    owner = await Owner(storage).start()
+    opening = journal_target(FakeDriver(server), IDENTITY, ttl_ms, virtual_ms)
+    with pytest.raises(StoreRefused, match=r"is in use by node 1 \(host:1\): stop it first"):
+        await move(await a_virtual_source(), opening, IDENTITY)
+    await owner.append(0, [commit("g", 1)])
+    await owner.storage.close()
+
+
 async def test_groups_of_the_target_are_not_overwritten(tmp_path: Path) -> None:
     await a_source(tmp_path / "a.db")
     server = FakeServer()
@@ -128,6 +170,46 @@ async def test_a_source_that_another_process_took_during_the_copy_is_noticed() -
     source = JournalStorage(FakeDriver(server), node_id=1, name="host:1", lease_ttl_ms=TTL_MS)
     opening = journal_target(FakeDriver(target, take), IDENTITY, TTL_MS)
     with pytest.raises(StorageError, match="another process has used the old store"):
+        await move(source, opening, IDENTITY)
+
+
+@virtual_time
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_a_source_that_was_cut_off_counts_only_after_its_next_answer(
+    comes_back: bool,
+) -> None:
+    """Another node ends the life and commits, and the move hears nothing of it."""
+    server, target, is_cut = FakeServer(), FakeServer(), False
+    owner = await a_target(server)
+    await owner.append(1, [commit("g", 1)])
+    await owner.storage.close()
+
+    async def silent(call: str, is_done: bool) -> None:
+        if is_cut:
+            raise StorageError("the network is away")
+
+    async def take(call: str, is_done: bool) -> None:
+        nonlocal is_cut
+        if call == "fold" and not is_done:
+            is_cut = True
+            (life,) = server.going_on()
+            server.lives[life.life_id].is_over = True
+            await asyncio.sleep(2 * TTL_MS / 1000)
+            other = await a_target(server)
+            await other.append(1, [commit("g", 2)])
+            await other.storage.close()
+            is_cut = not comes_back
+
+    source = JournalStorage(
+        FakeDriver(server, silent),
+        node_id=1,
+        name="host:1",
+        lease_ttl_ms=TTL_MS,
+        timer_ms=virtual_ms,
+    )
+    opening = journal_target(FakeDriver(target, take), IDENTITY, TTL_MS)
+    words = "another process has used" if comes_back else "the old store does not answer"
+    with pytest.raises(StorageError, match=words):
         await move(source, opening, IDENTITY)
 
 

@@ -31,6 +31,7 @@ from groupkeeper.storage.backends.journal.driver import (
 )
 from groupkeeper.storage.backends.journal.event_source import JournalEvents
 from groupkeeper.storage.backends.journal.life_journal import LifeJournal, error_text, is_told
+from groupkeeper.storage.backends.journal.others import in_use, wait_until_dead
 from groupkeeper.storage.backends.journal.succession import fold_ended
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
@@ -60,7 +61,7 @@ from groupkeeper.storage.event_log.log_clock import (
     wall_clock_ms,
 )
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
-from groupkeeper.storage.leases.lives import LifeWatch, NodeLife, ReadTime, beat_interval_ms
+from groupkeeper.storage.leases.lives import NodeLife, ReadTime, beat_interval_ms
 from groupkeeper.storage.segment_lines import EventDict
 
 CLEAN_EVERY_MS: Final = 60_000
@@ -238,10 +239,10 @@ class JournalStorage:
         self._begun.append(life.life_id)
         begun = await self._driver.begin_life(life)
         if begun.others:
-            await self._wait_until_dead(begun.others)
+            await wait_until_dead(self._driver, begun.others, self._ttl_ms, self._timer_ms)
             begun = await self._driver.begin_life(life)
             if begun.others:
-                raise self._in_use(begun.others[0])
+                raise in_use(self._driver, begun.others[0])
         return Succession(life.life_id, begun.end)
 
     async def _fold_ended_lives(self, life_id: str) -> None:
@@ -256,32 +257,6 @@ class JournalStorage:
                     f"written: {error}"
                 ) from error
             _log.info("life_folded", store=self._driver.name, life=ended)
-
-    async def _wait_until_dead(self, others: Sequence[NodeLife]) -> None:
-        """Watch the counters of the other lives. End each life whose counter has stood still for
-        long enough. Raises StoreRefused if a counter rises, because its process is alive.
-        """
-        watch = LifeWatch(self._ttl_ms)
-        first = {life.life_id: life for life in others}
-        _log.warning("life_goes_on", store=self._driver.name, name=others[0].name)
-        while True:
-            sent_ms = self._timer_ms()
-            lives = [life for life in await self._driver.lives() if life.life_id in first]
-            for life in lives:
-                if life.counter != first[life.life_id].counter:
-                    raise self._in_use(life)
-            dead = watch.look(lives, sent_ms, self._timer_ms())
-            for life in dead:
-                await self._driver.end_life(life.life_id, life.counter)
-            if len(dead) == len(lives):
-                return
-            await asyncio.sleep(watch.next_look_ms() / 1000)
-
-    def _in_use(self, life: NodeLife) -> StoreRefused:
-        return StoreRefused(
-            f"{self._driver.name}: is in use by node {life.node_id} ({life.name}): stop it first, "
-            "or name another store"
-        )
 
     async def _beat_forever(self) -> None:
         while True:

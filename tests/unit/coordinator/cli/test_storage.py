@@ -225,6 +225,25 @@ async def use(storage: OffsetStorage, commits: int) -> None:
     await storage.close()
 
 
+def test_a_move_has_the_time_to_live_of_the_daemons(
+    store: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a shorter one it would end the life of a daemon between two beats."""
+    ttls_ms = []
+
+    def driver(url: str, timeout_ms: int, ttl_ms: int, password: str | None) -> FakeDriver:
+        ttls_ms.append(ttl_ms)
+        return FakeDriver(server if url == ON_SERVER else FakeServer())
+
+    for module in (stores, by_url):
+        monkeypatch.setattr(module, "journal_driver", driver)
+    monkeypatch.setenv("GROUPKEEPER_CLUSTER__LEASE_TTL_MS", "30000")
+    asyncio.run(use(a_node(server, 1), 1))
+    moved = run("move", "--from", ON_SERVER, "--to", "postgresql://me@h/new")
+    assert moved.exit_code == 0, moved.output
+    assert ttls_ms[:2] == [30_000, 30_000]
+
+
 def test_a_move_writes_the_events_of_every_node_of_the_old_store_into_files(
     store: Path, server: FakeServer
 ) -> None:
