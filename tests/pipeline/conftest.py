@@ -80,6 +80,9 @@ SMALL_DATA = {
     "spark.default.parallelism": "1",
     # where in Python a column was made, asked of the JVM for each one
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # the stack of the JVM for each column, for messages of errors; a check of Spark's own rules
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
     # what the pages that nobody looks at would show
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",

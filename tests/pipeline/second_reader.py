@@ -26,7 +26,7 @@ class Day(NamedTuple):
 
 Days = dict[str, Day]
 
-PAUSE_S: Final = 0.05
+PAUSE_S: Final = 0.1
 """Between two looks. Without it, the reader would need as much of the processor as the jobs."""
 
 _COUNTS = """
@@ -77,7 +77,8 @@ def by_views(root: Path) -> Days:
     views = root / "views" / "duckdb.sql"
     if not views.exists():
         return {}
-    with duckdb.connect() as connection:
+    # a pool of threads for each connection would cost more than the query
+    with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute(views.read_text())
         rows = connection.execute(_COUNTS).fetchall()
     return {day: Day(*(int(count or 0) for count in counts)) for day, *counts in rows}

@@ -474,6 +474,31 @@ async def test_a_first_segment_that_is_missing_is_told(tmp_path: Path) -> None:
     assert [(entry["first_seq"], entry["last_seq"]) for entry in lost] == [(1, last_seq)]
 
 
+async def test_a_last_segment_that_is_missing_with_the_manifest_is_told_by_the_store_alone(
+    tmp_path: Path,
+) -> None:
+    """No file is left that says that it was there."""
+    store = SealedStore(tmp_path, segment_bytes=2_000)
+    owner = await filled(store)
+    store.now_ms += AGE_MS
+    await until(lambda: len(store.live_seqs()) == 1)
+    await owner.storage.close()
+    last = max(store.log_dir.glob("dt=*/events-*"), key=lambda path: int(path.name.split("-")[2]))
+    first_seq = int(last.name.split("-")[2])
+    (in_a_row,) = store.live_seqs()
+    assert first_seq < in_a_row
+    last.unlink()
+    (store.log_dir / MANIFEST).unlink()
+    assert verify(store.log_dir).is_sound
+    with capture_logs() as logs:
+        await (await store.owner()).storage.close()
+    lost = [entry for entry in logs if entry["event"] == "events_are_lost"]
+    assert [(entry["first_seq"], entry["last_seq"]) for entry in lost] == [
+        (first_seq, in_a_row - 1)
+    ]
+    assert not verify(store.log_dir).is_sound
+
+
 async def test_a_directory_that_cannot_be_made_is_refused_with_what_to_do(tmp_path: Path) -> None:
     store = SealedStore(tmp_path)
     store.log_dir.write_text("in the way")
