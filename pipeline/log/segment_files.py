@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Final, NamedTuple
 
-from groupkeeper.pipeline.log.coverage import IN_NO_SNAPSHOT, HeldSegment
+from groupkeeper.pipeline.log.gaps import IN_NO_SNAPSHOT
+from groupkeeper.pipeline.log.held_segment import HeldSegment
 from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
 from groupkeeper.storage.event_log.snapshot_logs import base_log
 

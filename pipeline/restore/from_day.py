@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.log.columns import STANDING_SCHEMA
-from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
+from groupkeeper.pipeline.log.coverage import Coverage
+from groupkeeper.pipeline.log.held_segment import HeldSegment
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 from groupkeeper.pipeline.restore.standing import Standing
 from groupkeeper.pipeline.tables.bronze import read_coverage, read_events

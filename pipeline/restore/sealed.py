@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
+from groupkeeper.pipeline.log.coverage import Coverage
+from groupkeeper.pipeline.log.held_segment import HeldSegment
 from groupkeeper.pipeline.log.kinds import LOG_STARTED
 from groupkeeper.pipeline.log.segment_files import (
     MANIFEST,

@@ -27,7 +27,8 @@ from groupkeeper.pipeline.log.columns import (
     STANDING_SCHEMA,
     VERDICT_SCHEMA,
 )
-from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
+from groupkeeper.pipeline.log.coverage import Coverage
+from groupkeeper.pipeline.log.held_segment import HeldSegment
 from groupkeeper.pipeline.log.kinds import LOG_STARTED
 from groupkeeper.pipeline.log.known_lines import KNOWN_LINE
 from groupkeeper.pipeline.log.segment_files import (

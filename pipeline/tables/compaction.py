@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.log.columns import BRONZE_SCHEMA, VERDICT_SCHEMA
-from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
+from groupkeeper.pipeline.log.coverage import Coverage
+from groupkeeper.pipeline.log.held_segment import HeldSegment
 from groupkeeper.pipeline.log.segment_files import Judged, Verdict
 from groupkeeper.pipeline.tables.bronze import (
     clustered,

@@ -17,7 +17,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from groupkeeper.pipeline.log.columns import LACKING_SCHEMA, VERDICT_SCHEMA
-from groupkeeper.pipeline.log.coverage import HeldSegment
+from groupkeeper.pipeline.log.held_segment import HeldSegment
 from groupkeeper.pipeline.log.segment_files import (
     ChangeTicket,
     Lacking,

@@ -23,7 +23,8 @@ from datetime import date
 from pyspark.sql import SparkSession
 
 from groupkeeper.pipeline.log.branches import PutBack
-from groupkeeper.pipeline.log.coverage import Coverage, Gap
+from groupkeeper.pipeline.log.coverage import Coverage
+from groupkeeper.pipeline.log.gaps import Gap
 from groupkeeper.pipeline.tables.bronze import read_contents
 from groupkeeper.pipeline.tables.compute import COMPUTATION, TABLES, Computation, Progress
 from groupkeeper.pipeline.tables.growth import Growth

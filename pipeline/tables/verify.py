@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from groupkeeper.pipeline.log.columns import ENDS_SCHEMA, STANDING_SCHEMA
-from groupkeeper.pipeline.log.coverage import Gap
+from groupkeeper.pipeline.log.gaps import Gap
 from groupkeeper.pipeline.tables import gold, silver
 from groupkeeper.pipeline.tables.bronze import (
     Contents,

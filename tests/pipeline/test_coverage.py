@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import date
 
-from groupkeeper.pipeline.log.coverage import IN_NO_SNAPSHOT, Coverage, Gap, HeldSegment
+from groupkeeper.pipeline.log.coverage import Coverage
+from groupkeeper.pipeline.log.gaps import IN_NO_SNAPSHOT, Gap
+from groupkeeper.pipeline.log.held_segment import HeldSegment
 
 ONE, TWO, THREE = date(2026, 11, 1), date(2026, 11, 2), date(2026, 11, 3)
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from groupkeeper.pipeline.log.coverage import missing_text
+from groupkeeper.pipeline.log.gaps import missing_text
 from groupkeeper.pipeline.restore.standing import GroupHistory
 from groupkeeper.storage.event_log.manifest import listed_and_found
 from groupkeeper.storage.event_log.reader import read_events

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 from msgspec.structs import replace
 
-from groupkeeper.pipeline.log.coverage import HeldSegment
+from groupkeeper.pipeline.log.held_segment import HeldSegment
 from groupkeeper.pipeline.log.segment_files import (
     ABSENT,
     MANIFEST,
