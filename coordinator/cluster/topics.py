@@ -23,6 +23,7 @@ from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.core.offsets.ends import raise_ends
 from groupkeeper.coordinator.core.records import OffsetsCommitted, Record, TopicRecord, TopicRemoved
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics, ChangeTopicsResult, NewTopic
@@ -159,15 +160,13 @@ class Topics:
         """Raise the ends of the partitions of a durable commit, and count the offsets that it
         lowered."""
         for topic in record.topics:
-            if topic.topic_id not in self.image.by_id:
+            topic_id = topic.topic_id
+            if topic_id not in self.image.by_id:
                 continue  # deleted before the commit was durable
-            ends = self._ends.setdefault(topic.topic_id, {})
-            end_of = ends.get
-            for partition, offset, previous, _, _ in topic.partitions:
-                if offset > end_of(partition, 0):
-                    ends[partition] = offset
-                elif offset < previous:
-                    self.rewinds += 1
+            ends = self._ends.get(topic_id)
+            if ends is None:
+                ends = self._ends[topic_id] = {}
+            self.rewinds += raise_ends(ends, topic.partitions)
 
     def observe_ends(self, found: Mapping[PartitionKey, int]) -> None:
         """Set the ends that the upstream has reported. They may be lower than before, because a

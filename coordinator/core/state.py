@@ -352,7 +352,10 @@ class ShardState:
                 stored[partition] = SavedOffset(
                     offset, leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id
                 )
-                if offset > ends.get(partition, -1):
+                end: Any = ends.get(partition)
+                known: int = -1 if end is None else end  # mypyc compares ints faster than Any
+                new: int = offset
+                if new > known:
                     ends[partition] = offset
             if added := len(stored) - held_before:
                 self.offsets_held += added

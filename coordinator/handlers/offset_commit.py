@@ -50,7 +50,9 @@ def handle(exchange: Exchange, services: Services) -> None:
     )
     exchange.frame = b""
     exchange.blocks = False
-    exchange.asked = topics, exchange.last.commit
+    shape = exchange.last.commit
+    # With a shape, the partitions need not be kept until the reply.
+    exchange.asked = topics if shape is None else shape
     exchange.render = render
     services.coordinator.submit(
         OffsetCommit(
@@ -74,11 +76,9 @@ def render(result: OffsetCommitResult, exchange: Exchange) -> bytes:
     topics = result.topics
     if topics is None:
         exchange.error = error = result.error
-        asked: list[CommitTopic]
-        shape: CommitShape | None
-        asked, shape = exchange.asked
-        if shape is not None and not error:
-            return shape.pack_accepted(exchange.correlation_id, throttle_time_ms, asked)
+        asked: list[CommitTopic] | CommitShape = exchange.asked
+        if isinstance(asked, CommitShape):
+            return asked.pack(exchange.correlation_id, throttle_time_ms, error)
         return pack_offset_commit(version, exchange.correlation_id, throttle_time_ms, asked, error)
     exchange.error = next((e for _, _, rows in topics for _, e in rows if e), ErrorCode.NONE)
     return pack_offset_commit_results(version, exchange.correlation_id, throttle_time_ms, topics)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from groupkeeper.coordinator.runtime.gathering import Append, Gathering
 from groupkeeper.coordinator.runtime.slot import Slot, Write
 from groupkeeper.coordinator.runtime.stats import names_length
 from groupkeeper.storage.base import Batch, OffsetStorage, ShardAppend, ShardId
@@ -89,55 +90,7 @@ class LaneHost(Protocol):
         ...
 
 
-class Append:
-    """One call of ``storage.append``. First it gathers records, then it is in flight."""
-
-    def __init__(self) -> None:
-        self.writes: dict[Slot, Write] = {}
-        """For each shard's slot: its records and events in this append, and the replies that wait
-        for them."""
-        self.requests = 0
-        """The number of requests and timers whose records are in this append."""
-        self.events = 0
-        """The number of events that came without a record. An event with long names counts as
-        several."""
-        self.bytes = 0
-        self.started_ms = 0
-        """The time when the append began (monotonic). While the append waits for a paused lane: the
-        time when the wait began. Otherwise 0."""
-        self.started_s = 0.0
-        """The time when the append began, from a precise timer. ``started_ms`` counts only
-        milliseconds, and an append may be shorter."""
-        self.abandoned = False
-        """True if the append timed out. Its result is then ignored."""
-        self.time_limit: asyncio.TimerHandle | None = None
-        """The timer that abandons the append after ``append_timeout_ms``. None before the append
-        begins."""
-        self.done: asyncio.Future[None] | None = None
-        """A future that is resolved when the append ends, even if it failed. None if nobody waits
-        for the end. A fold has this future before it begins."""
-
-    def end_time_limit(self) -> None:
-        """Cancel the timer that would abandon the append. Called when the store has answered or
-        failed.
-        """
-        if self.time_limit is not None:
-            self.time_limit.cancel()
-
-    def end(self) -> None:
-        """Resolve ``done``, so that the callers that wait for the end of the append continue."""
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
-
-    def write_of(self, slot: Slot) -> Write:
-        """Return the part of this append that belongs to a slot. The first call creates it."""
-        write = self.writes.get(slot)
-        if write is None:
-            write = self.writes[slot] = Write(slot.shard_id)
-        return write
-
-
-class Lane:
+class Lane(Gathering):
     """A queue of appends, and the slots whose records these appends write."""
 
     def __init__(
@@ -148,25 +101,20 @@ class Lane:
         host: LaneHost,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
+        super().__init__(config)
         self._timer = timer
         self.slots: list[Slot] = []
-        self.is_full = False
-        """True if too many requests or bytes have gathered for the next append. Until that append
-        begins, requests that write are refused."""
         self.failures = 0
         """The number of failed appends since the last one that succeeded."""
         self.last_append_ms = 0
         """When the last append began (monotonic). Folds do not count."""
-        self.max_waiting = config.max_gathered_requests
         self._storage = storage
         self._config = config
         self._clock = clock
         self._stats = host.stats
         self._observer = host.observer
         self._host = host
-        self._gathering: Append | None = None
         self._in_flight: Append | None = None
-        self._task: asyncio.Task[None] | None = None
         self._abandoned: set[asyncio.Task[None]] = set()
         self._events_timer: asyncio.TimerHandle | None = None
         self._pauses = 0
@@ -177,30 +125,6 @@ class Lane:
         self._idle.set()
 
     # --- What slots call --------------------------------------------------------------------------
-
-    def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
-        """Add a step with records to the next append. A step is the result of one request or timer.
-        Return the slot's part of that append.
-
-        If no append is in flight, the next one starts in the next turn of the loop. So all requests
-        of this turn share one append.
-        """
-        append = self._gathering
-        if append is None:
-            append = self._gathering = Append()
-        write = append.write_of(slot)
-        write.batches.append(batch)
-        slot.unfinished = write
-        append.requests += 1
-        append.bytes += record_bytes
-        if (
-            append.requests >= self._config.max_gathered_requests
-            or append.bytes >= self._config.max_gathered_bytes
-        ):
-            self.is_full = True
-        if self._task is None:
-            self._start()
-        return write
 
     def add_events(self, slot: Slot, events: list[Event]) -> None:
         """Add events without a record to the next append.

@@ -1,6 +1,8 @@
 """Reads an OffsetCommit into plain tuples, and packs its reply, by plain struct code.
 
 A ``CommitShape`` reads a commit faster if it differs from the last one only in its offsets.
+
+This file is long because the shape, the request and the reply share the layouts of all versions.
 """
 
 from __future__ import annotations
@@ -181,14 +183,25 @@ class CommitShape:
         topics = [(self._name, self._topic_id, partitions)]
         return group_id, generation_id, member_id, instance_id, -1, topics
 
-    def pack_accepted(
-        self, correlation_id: int, throttle_time_ms: int, topics: list[CommitTopic]
-    ) -> bytes:
-        """Return the frame of the reply that accepts all partitions of a commit of this shape."""
-        body = self._accepted
-        if body is None:
-            body = self._accepted = _pack_error(self.version, topics, 0)
+    def pack(self, correlation_id: int, throttle_time_ms: int, error_code: int) -> bytes:
+        """Return the frame of the reply that has this error for all partitions of a commit of this
+        shape.
+        """
+        if error_code:
+            body = self._pack_body(error_code)
+        else:
+            accepted = self._accepted
+            if accepted is None:
+                accepted = self._accepted = self._pack_body(0)
+            body = accepted
         return framed(correlation_id, throttle_time_ms, body, flexible=True, throttle=True)
+
+    def _pack_body(self, error_code: int) -> bytes:
+        # The shape has the numbers of the partitions. So a commit that waits for the store need
+        # not keep its own partitions.
+        rows = self._shape.to_bytes(18 * self.rows, "big")
+        topics: list[CommitTopic] = [(self._name, self._topic_id, _plain_rows(rows, None))]
+        return _pack_error(self.version, topics, error_code)
 
 
 MAX_SHAPE_ROWS: Final = 32

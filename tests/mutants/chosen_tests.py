@@ -173,6 +173,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
         "coordinator/cluster/test_group_configs",
         "coordinator/cluster/test_topics",
     ),
+    "coordinator/runtime/gathering": ("coordinator/runtime/test_group_commit",),
     "coordinator/runtime/lane": (
         "coordinator/runtime/test_group_commit",
         "coordinator/runtime/test_paused_lane",

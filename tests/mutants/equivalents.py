@@ -29,14 +29,11 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "coordinator/core/offsets/commit.py _too_long: 2 * length > limit -> 2 * length >= limit": (
         "a shortcut: what it saves is a count of twice the length at the most, the limit itself"
     ),
-    "coordinator/core/offsets/commit.py check_partitions: "
-    "len({row[0] for row in partitions}) < count -> len({row[0] for row in partitions}) <= count": (
+    "coordinator/core/offsets/commit.py _is_one_twice: "
+    "len({row[0] for row in rows}) < len(rows) -> len({row[0] for row in rows}) <= len(rows)": (
         "over partitions that are named once, an overlay shows what is stored: only slower"
     ),
-    "coordinator/core/offsets/commit.py check_partitions: count > 1 -> count >= 1": (
-        "one partition is not named twice: only slower"
-    ),
-    "coordinator/core/offsets/commit.py _goes_on: offset < previous -> offset <= previous": (
+    "coordinator/core/offsets/commit.py _goes_on: new < old -> new <= old": (
         "judged one by one, an offset that stays is taken as well: only slower"
     ),
     "coordinator/core/offsets/commit.py check_partitions: "

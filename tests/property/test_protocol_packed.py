@@ -224,8 +224,9 @@ def test_the_shape_of_an_earlier_commit_changes_nothing(data: st.DataObject) -> 
             again = outcome(read_offset_commit, version, bytes(frame), 0, LIMIT, last)
             assert again == fresh
             if last.commit is not None:
-                packed = pack_offset_commit(version, 7, THROTTLE_MS, again[5], 0)
-                assert last.commit.pack_accepted(7, THROTTLE_MS, again[5]) == packed
+                for error in (25, 0, 0):
+                    packed = pack_offset_commit(version, 7, THROTTLE_MS, again[5], error)
+                    assert last.commit.pack(7, THROTTLE_MS, error) == packed
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])

@@ -7,6 +7,8 @@ longest time. A large group is written in parts, one with each append.
 
 A group counts as folded only after the writer's thread has reported it. If a fold fails, the append
 does not. The group is retried later, and ``folded_row`` stays below its oldest change.
+
+This file is long because choosing, encoding and counting groups share the state of one map.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffsets,
 )
 from groupkeeper.storage.backends.group_parts import MAX_PART_BYTES, GroupWalk, is_one_part
-from groupkeeper.storage.base import ShardAppend, ShardId
+from groupkeeper.storage.base import Batch, ShardAppend, ShardId
 from groupkeeper.storage.codec.records import PayloadItem, encode_record, encode_saved, group_of
 
 FOLD_AFTER_REQUESTS = 50_000
@@ -100,30 +102,42 @@ class FoldWork:
 
 
 class Changes(NamedTuple):
-    """The changes of an append, for the fold."""
+    """The content of an append or of a row of the log, found in one walk over its batches."""
 
     groups: list[GroupKey]
+    """The groups that it changes."""
     requests: int
     """The number of steps that changed a group. A load has to apply them again until the groups are
     folded."""
+    commits: int
+    """The number of batches that are one commit and nothing else: most batches."""
+    others: list[tuple[ShardId, Batch]]
+    """All other batches."""
 
 
 def changes_of(items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> Changes:
     """Return the groups that an append, or a row of the log, changes. Also count its requests that
-    changed a group.
+    changed a group, and separate its commits from everything else.
     """
     groups: dict[GroupKey, None] = {}
-    requests = 0
+    others: list[tuple[ShardId, Batch]] = []
+    requests = commits = 0
     for item in items:
         shard = item.shard
         for batch in item.batches:
-            record = batch.records[0] if len(batch.records) == 1 else None
-            if type(record) is OffsetsCommitted:  # most steps are one commit
+            records = batch.records
+            record = records[0] if len(records) == 1 else None
+            if type(record) is OffsetsCommitted:
                 groups[shard, record.group_id] = None
                 requests += 1
+                if batch.events:
+                    others.append((shard, batch))
+                else:
+                    commits += 1
             else:
-                requests += _note_groups(groups, shard, batch.records)
-    return Changes(list(groups), requests)
+                requests += _note_groups(groups, shard, records)
+                others.append((shard, batch))
+    return Changes(list(groups), requests, commits, others)
 
 
 def _note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence[Record]) -> bool:

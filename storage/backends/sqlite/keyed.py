@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.storage.backends.sqlite import tables
-from groupkeeper.storage.base import Batch, LeaseEpoch, ShardAppend, ShardId
+from groupkeeper.storage.base import Batch, LeaseEpoch, ShardId
 from groupkeeper.storage.codec.records import WITH_OWN_KEY, encode_record, own_key
 
 KeyedRow: TypeAlias = tuple[ShardId, str, bytes | None]
@@ -26,15 +26,16 @@ _ROWS_PER_STATEMENT = 1_000
 _Changes: TypeAlias = dict[tuple[ShardId, str], Record | None]
 
 
-def keyed_changes(items: Sequence[ShardAppend]) -> list[KeyedRow]:
+def keyed_changes(batches: Iterable[tuple[ShardId, Batch]]) -> list[KeyedRow]:
     """Return the last record of each key in an append, or None for a key that was cleared.
+    ``batches`` may leave out batches without keyed records.
 
     Keyed records are few. So each append writes all of its keyed records, and no request waits for
     that.
     """
     changes: _Changes = {}
-    for item in items:
-        _note(changes, item.shard, item.batches)
+    for shard, batch in batches:
+        _note(changes, shard, (batch,))
     return [
         (shard, key, None if record is None else encode_record(record))
         for (shard, key), record in changes.items()

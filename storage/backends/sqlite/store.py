@@ -298,10 +298,12 @@ class SqliteOffsetStorage:
         folded_row = self._fold.folded_row(self._last_row)
         payload = None
         row = self._last_row
-        keyed = keyed_changes(items)
-        batches = [batch for item in items for batch in item.batches]
-        event_count = sum(count_events(batch.records, batch.events) for batch in batches)
-        if batches:
+        changes = changes_of(items)
+        keyed = keyed_changes(changes.others)
+        event_count = changes.commits + sum(
+            [count_events(batch.records, batch.events) for _, batch in changes.others]
+        )
+        if changes.commits or changes.others:
             stamp = self._log_clock.stamp()
             first: Sequence[ShardAppend] = ()
             if (started := self._log_clock.started(self._next_seq - 1)) is not None:
@@ -314,7 +316,7 @@ class SqliteOffsetStorage:
             event_count=event_count,
             payload=payload,
             keyed=keyed,
-            work=self._fold.work(items, row, changes_of(items), bool(keyed)),
+            work=self._fold.work(items, row, changes, bool(keyed)),
             folded_row=folded_row,
         )
 

@@ -118,6 +118,15 @@ def test_an_end_outlives_a_commit_that_names_its_partition_twice(driver, topics)
     driver.check_replay()
 
 
+def test_a_partition_named_twice_is_found_in_any_order(driver):
+    driver.commit("g", {"orders": {0: 8, 1: 8}})
+    rows = [(1, 9, -1, ""), (0, 20, -1, ""), (1, 10, -1, "")]
+    driver.commit("g", [("orders", "", rows)])
+    (topic,) = driver.records_of(OffsetsCommitted)[-1].topics
+    assert [p[2] for p in topic.partitions] == [8, 8, 9]
+    driver.check_replay()
+
+
 def test_unknown_topic_is_refused_and_its_neighbours_are_committed(driver):
     """docs/spec/offsets.md#commit step 3; rejected partitions come first, a topic once."""
     call = driver.commit("g", {"orders": {0: 1}, "nowhere": {0: 2}, "payments": {0: 3}})

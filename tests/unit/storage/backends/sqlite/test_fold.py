@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.events import MemberFenced
 from groupkeeper.coordinator.core.records import PartitionEnd, SavedGroup, SavedOffset, SavedOffsets
 from groupkeeper.storage.backends.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite.fold import (
@@ -9,7 +10,6 @@ from groupkeeper.storage.backends.sqlite.fold import (
     MAX_SLICE_BYTES,
     MIN_RETRY_SLICES,
     MIN_SLICE_GROUPS,
-    Changes,
     FoldedGroup,
     FoldMap,
     FoldWork,
@@ -18,6 +18,8 @@ from groupkeeper.storage.backends.sqlite.fold import (
 from groupkeeper.storage.base import Batch, ShardAppend
 from groupkeeper.storage.codec.records import decode_record, decode_saved
 from tests.helpers.core.records import commit
+
+EVENT = MemberFenced(group_id="a", error="FENCED_INSTANCE_ID")
 
 
 def saved(group_id: str, size: int = 10) -> SavedGroup:
@@ -66,7 +68,24 @@ def test_a_request_counts_once_however_many_records_of_groups_it_has() -> None:
     batch = Batch([commit("a", 1), commit("b", 1)], [])
     without = Batch([PartitionEnd("x", 0, 1)], [])
     changes = changes_of([ShardAppend(3, 1, [batch, without, batch], saved)])
-    assert changes == Changes([(3, "a"), (3, "b")], 2)
+    assert changes.groups == [(3, "a"), (3, "b")]
+    assert changes.requests == 2
+
+
+def test_only_a_batch_of_one_commit_is_counted_as_a_commit() -> None:
+    lone = Batch([commit("a", 1)], [])
+    with_event = Batch([commit("a", 1)], [EVENT])
+    two = Batch([commit("a", 1), commit("b", 1)], [])
+    end = Batch([PartitionEnd("x", 0, 1)], [])
+    rider = Batch((), [EVENT])
+    changes = changes_of(
+        [
+            ShardAppend(3, 1, [lone, with_event, lone], saved),
+            ShardAppend(4, 1, [two, end, rider], saved),
+        ]
+    )
+    assert changes.commits == 2
+    assert changes.others == [(3, with_event), (4, two), (4, end), (4, rider)]
 
 
 def test_a_row_of_one_commit_is_noted_as_any_other_row() -> None:

@@ -1,0 +1,105 @@
+"""The append that gathers: requests add their records to it while the last append is in flight
+(docs/design.md#group-commit).
+
+Every commit passes through this module, so it is compiled. ``runtime.lane`` awaits the store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from groupkeeper.coordinator.core.compiling import mypyc_attr
+from groupkeeper.coordinator.runtime.slot import Slot, Write
+from groupkeeper.storage.base import Batch
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+
+
+class Append:
+    """One call of ``storage.append``. First it gathers records, then it is in flight."""
+
+    def __init__(self) -> None:
+        self.writes: dict[Slot, Write] = {}
+        """For each shard's slot: its records and events in this append, and the replies that wait
+        for them."""
+        self.requests = 0
+        """The number of requests and timers whose records are in this append."""
+        self.events = 0
+        """The number of events that came without a record. An event with long names counts as
+        several."""
+        self.bytes = 0
+        self.started_ms = 0
+        """The time when the append began (monotonic). While the append waits for a paused lane: the
+        time when the wait began. Otherwise 0."""
+        self.started_s = 0.0
+        """The time when the append began, from a precise timer. ``started_ms`` counts only
+        milliseconds, and an append may be shorter."""
+        self.abandoned = False
+        """True if the append timed out. Its result is then ignored."""
+        self.time_limit: asyncio.TimerHandle | None = None
+        """The timer that abandons the append after ``append_timeout_ms``. None before the append
+        begins."""
+        self.done: asyncio.Future[None] | None = None
+        """A future that is resolved when the append ends, even if it failed. None if nobody waits
+        for the end. A fold has this future before it begins."""
+
+    def end_time_limit(self) -> None:
+        """Cancel the timer that would abandon the append. Called when the store has answered or
+        failed.
+        """
+        if self.time_limit is not None:
+            self.time_limit.cancel()
+
+    def end(self) -> None:
+        """Resolve ``done``, so that the callers that wait for the end of the append continue."""
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+    def write_of(self, slot: Slot) -> Write:
+        """Return the part of this append that belongs to a slot. The first call creates it."""
+        write = self.writes.get(slot)
+        if write is None:
+            write = self.writes[slot] = Write(slot.shard_id)
+        return write
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Gathering:
+    """The part of a lane that adds steps to the next append. ``runtime.lane.Lane`` is the rest."""
+
+    def __init__(self, config: CoordinatorConfig) -> None:
+        self.is_full = False
+        """True if too many requests or bytes have gathered for the next append. Until that append
+        begins, requests that write are refused."""
+        self.max_waiting = config.max_gathered_requests
+        self._max_bytes = config.max_gathered_bytes
+        self._gathering: Append | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
+        """Add a step with records to the next append. A step is the result of one request or timer.
+        Return the slot's part of that append.
+
+        If no append is in flight, the next one starts in the next turn of the loop. So all requests
+        of this turn share one append.
+        """
+        append = self._gathering
+        if append is None:
+            append = self._gathering = Append()
+        write = append.write_of(slot)
+        write.batches.append(batch)
+        slot.unfinished = write
+        append.requests += 1
+        append.bytes += record_bytes
+        if append.requests >= self.max_waiting or append.bytes >= self._max_bytes:
+            self.is_full = True
+        if self._task is None:
+            self._start()
+        return write
+
+    def _start(self) -> None:
+        """Start the gathered append in the next turn of the loop. ``Lane`` implements this."""
+        raise NotImplementedError
