@@ -393,15 +393,17 @@ _HEAD = """\
 Which clients were tested with the running daemon, in which versions, and what each test shows. For
 people who want to know whether their client works.
 
-A test run writes this page if every scenario ran. `make test` runs the clients of Python,
-`make test-clients` those of other languages and Kafka's command line. confluent-kafka contains
-librdkafka, which clients of many other languages also use.
+Each line is a scenario: a test that uses some features of a client. The tests write this page,
+after a run of all scenarios. `make test` runs the clients of Python, `make test-clients` those of
+other languages and Kafka's command line. confluent-kafka contains librdkafka, which clients of many
+other languages also use.
 
-Clients read no records here, because groupkeeper has none. On Fetch 0-3, ListOffsets 0 and Produce
-0-2 the connection is closed, as by Kafka 4.3.
+Clients get no messages in these tests, because groupkeeper has none. If a client sends Fetch 0-3,
+ListOffsets 0 or Produce 0-2, its connection is closed, as by Kafka 4.3.
 
-A static member of franz-go 1.22.2 leaves a consumer group without its instance id. Kafka refuses
-that, and so does groupkeeper: its partitions wait until its session ends.
+If a static member of franz-go 1.22.2 leaves a consumer group, it does not name its instance id. So
+groupkeeper refuses the request, as Kafka does, and the partitions of the member wait until its
+session ends.
 """
 _LINE = re.compile(
     r"^\| [^|]+ \| (?P<version>[^|]+) \| `(?P<name>[^`]+)` \| .* \| (?P<outcome>[^|]+) \|$"
