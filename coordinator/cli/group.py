@@ -50,7 +50,9 @@ def _address(text: str) -> HostPort:
 
 ServerOption = Annotated[
     HostPort,
-    typer.Option("--server", metavar="HOST:PORT", parser=_address, help="A broker of the cluster."),
+    typer.Option(
+        "--server", metavar="HOST:PORT", parser=_address, help="groupkeeper, or a Kafka broker."
+    ),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="The format of the output.")]
 _DEFAULT_SERVER = "127.0.0.1:9092"

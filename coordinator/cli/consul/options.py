@@ -18,7 +18,9 @@ Result = TypeVar("Result")
 
 AddressOption = Annotated[
     str,
-    typer.Option("--consul", "-c", metavar="HOST:PORT", help="An agent of Consul, or its URL."),
+    typer.Option(
+        "--consul", "-c", metavar="HOST:PORT", help="The address of an agent of Consul, or its URL."
+    ),
 ]
 DEFAULT_ADDRESS: Final = "127.0.0.1:8500"
 ConfigOption = Annotated[
