@@ -41,7 +41,7 @@ class ShardLogEnd(msgspec.Struct, frozen=True):
     ts_ms: int
     """The time of the last event."""
     store: str = ""
-    """The name of the store, with the shard (``event_log.store_names``). Up to 0.2.0.dev9 each
+    """The name of the store, with the shard (``event_log.store_names``). Up to 0.2.0.dev10 each
     shard had a name of its own, or "" in older versions."""
 
 
