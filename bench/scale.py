@@ -133,13 +133,13 @@ def written(found: Mapping[str, Rows], run: str) -> str:
         if key.endswith("_ops")
     )
     facts = [
-        f"One of {members:,} members takes {found['members'][-1]['bytes']:,.0f} bytes. "
-        f"An offset takes {found['offsets'][-1]['bytes']:,.0f} bytes.",
-        "A request does the same work with many members and many groups: its bytecodes grow by "
-        f"{more:.0%} at most. Its time grows more, because its data is then not in the "
-        f"processor's nearest caches. From {OWN:,} on, each of the 1,024 connections has its own "
-        "member or group.",
-        f"The longest pause of the garbage collector while requests were served is "
+        f"With {members:,} members, each needs {found['members'][-1]['bytes']:,.0f} bytes of "
+        f"memory. An offset needs {found['offsets'][-1]['bytes']:,.0f} bytes.",
+        "A request does the same work with few and with many members or groups: the number of "
+        f"Python's bytecodes that it executes grows by {more:.0%} at most. Its time grows more, "
+        "because with many members its data is not in the nearest caches of the processor. (From "
+        f"{OWN:,} members or groups on, each of the 1,024 connections has its own.)",
+        f"While requests were served, the garbage collector paused the process for at most "
         f"{longest:.1f} ms. A full collection takes up to {full:.0f} ms, and is rare. It examines "
         "only objects made since the start.",
     ]
@@ -151,9 +151,9 @@ def written(found: Mapping[str, Rows], run: str) -> str:
     return f"""\
 # Scale
 
-What a request costs while members, groups, partitions and offsets grow. For people who size a
-machine. `python -m bench.scale --write` prints this page and its charts. Not compiled; times are
-the best tenth of many short rounds.
+What a request costs while the numbers of members, groups, partitions and offsets grow. For people
+who size a machine. `python -m bench.scale --write` measures this, and prints the page and its
+charts. The code was not compiled. A time is the CPU time in the fastest tenth of many short rounds.
 
 This run: {run}.
 
@@ -161,9 +161,11 @@ This run: {run}.
 
 {bullets}
 
-Every request has ten partitions, except in the table of partitions. Memory is the growth of the
-process, divided by the count: at small counts it shows what the coordinator needs anyway. It
-includes the records that the store in memory keeps.
+Each table is for one of these numbers, which grows from line to line. Every request has ten
+partitions, except in the table of partitions. "Memory of one" is the growth of the process, divided
+by the number. So in the first lines it mostly shows what the coordinator needs anyway. It includes
+the records that the `memory:` store keeps. "Bytecodes" is how many of Python's bytecodes a request
+executes.
 
 {tables}"""
 
@@ -177,9 +179,9 @@ def _remark(curve: str, rows: Rows) -> str:
         return ", ".join(f"{key[: -len(unit)]} {t:.2f}" for key, t in times if key.endswith(unit))
 
     facts = (
-        f"Bytecodes of the most expensive row, compared with the first: {said(0, '_ops')}. "
-        f"Time, compared with the first: {said(0, '_us')}; "
-        f"compared with {OWN:,}: {said(OWN, '_us')}."
+        f"The most bytecodes of a line, divided by those of the first line: {said(0, '_ops')}. "
+        f"The longest time of a line, divided by that of the first line: {said(0, '_us')}; "
+        f"divided by that of the line of {OWN:,}: {said(OWN, '_us')}."
     )
     return f"\n{fill(facts, 100)}\n"
 
