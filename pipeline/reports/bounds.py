@@ -37,65 +37,65 @@ class IncidentBounds(BaseModel):
     stalled_minutes: int = Field(
         10,
         ge=1,
-        description="A partition is stalled if its offset does not move for so long, while its "
-        "group commits other partitions. The default is twice `max.poll.interval.ms` (5 minutes), "
-        "so a slow poll is no stall.",
+        description="A partition is stalled if its offset does not move for this many minutes, "
+        "while its group commits other partitions. The default is twice `max.poll.interval.ms` "
+        "(5 minutes), so a slow poll is no stall.",
     )
     stalled_messages: int = Field(
         100,
         ge=1,
-        description="A partition is stalled only if its lag has grown by so many messages. A "
-        "smaller growth may be one batch of a slow consumer.",
+        description="A partition is stalled only if its lag has grown by at least this many "
+        "messages. A smaller growth may be one batch of a slow consumer.",
     )
     storm_rebalances: int = Field(
         10,
         ge=2,
-        description="So many rebalances of a group within `storm_minutes` are a storm. A rolling "
-        "restart causes two for each member, but takes longer.",
+        description="A storm is at least this many rebalances of a group within `storm_minutes`. "
+        "A rolling restart causes two for each member, but takes longer.",
     )
     storm_minutes: int = Field(
         10,
         ge=1,
-        description="The time in which `storm_rebalances` are counted. With one rebalance a minute "
-        "a group consumes almost nothing.",
+        description="The time, in minutes, in which `storm_rebalances` are counted. With one "
+        "rebalance a minute a group consumes almost nothing.",
     )
     moved_messages: int = Field(
         100_000,
         ge=1,
-        description="A rewind or a skip of so many messages is an incident. A smaller one is often "
-        "a retry. The tables do not record smaller skips of members, so a lower bound finds no "
-        "more of those.",
+        description="A rewind or a skip of at least this many messages is an incident. A smaller "
+        "one is often a retry. The tables do not record smaller skips of members, so a lower "
+        "bound finds no more of those.",
     )
     refused_commits: int = Field(
         10,
         ge=1,
-        description="So many refused commits of one member are an incident. A slow member has one "
-        "or two after a rebalance.",
+        description="An incident is at least this many refused commits of one member. A slow "
+        "member has one or two after a rebalance.",
     )
     silent_minutes: int = Field(
         60,
         ge=1,
-        description="A group is silent if it commits nothing for so long although it is behind. "
-        "Set it longer than the pause between two runs of a batch job.",
+        description="A group is silent if it commits nothing for this many minutes although it "
+        "is behind. Set it longer than the pause between two runs of a batch job.",
     )
     slo_lag: int = Field(
         100_000,
         ge=0,
-        description="The service level objective (SLO): no partition is further behind than so "
-        "many messages.",
+        description="The service level objective (SLO) in messages: no partition should be "
+        "further behind than this.",
     )
     slo_minutes: int = Field(
         15,
         ge=1,
-        description="The SLO is missed if the lag is above `slo_lag` for so long. A shorter time "
-        "is often a deployment.",
+        description="The SLO is missed if the lag is above `slo_lag` for this many minutes. A "
+        "shorter time is often a deployment.",
     )
     quiet_minutes: int = Field(
         60,
         ge=1,
-        description="An incident about a rewind, a skip, a storm or refused commits ends so long "
-        "after the last of them. So a pipeline that runs every hour sees each one open. "
-        "Another rewind, skip, storm or refusal in this time belongs to the same incident.",
+        description="An incident about a rewind, a skip, a storm or refused commits ends this "
+        "many minutes after the last of them. So a pipeline that runs every hour sees each one "
+        "open. Another rewind, skip, storm or refusal in this time belongs to the same incident.",
     )
     groups: tuple[GroupBounds, ...] = Field(
         (),
