@@ -67,7 +67,7 @@ _OR_NULL = FieldType.STRING_OR_NULL
 
 COMMON_FIELDS: Final = (
     Field("log_id", _STRING, "The log that the event belongs to."),
-    Field("seq", _INTEGER, "Its number in the store."),
+    Field("seq", _INTEGER, "The number of the event: events of a store are counted from 1."),
     Field(
         "ts_ms",
         _INTEGER,
@@ -84,7 +84,12 @@ COMMON_FIELDS: Final = (
         _INTEGER,
         "The shard that wrote it; -1 for the shard of topics, which has no groups.",
     ),
-    Field("lease_epoch", _INTEGER, "The epoch of the lease under which it was written."),
+    Field(
+        "lease_epoch",
+        _INTEGER,
+        "A number of the shard. It grows whenever a process takes over the shard, or loads it "
+        "again.",
+    ),
     Field("kind", _STRING, "One of the kinds below."),
     Field("group", _STRING, 'The group id; "" if the event belongs to no group.'),
     Field(
@@ -387,9 +392,9 @@ KINDS: Final = (
     ),
     Kind(
         "offset_snapshot",
-        "The offsets of a group at the horizon. Retention writes it when it deletes the segments "
-        "before the horizon (see above); a store never does. If the event has no group, nothing "
-        "was ever committed.",
+        "The offsets of a group at the horizon (see above). It is written into a segment when the "
+        "segments before the horizon are deleted. If the event has no group, nothing was ever "
+        "committed.",
         (
             _topics(
                 *_LAST_VALUES, _EXPIRE_TIME, meaning="The committed offsets, one entry a topic."
@@ -408,8 +413,9 @@ KINDS: Final = (
     Kind(
         "end_offset",
         "A sample of the ends of partitions, once a minute (`log.end_offset_interval_ms`). It has "
-        "the ends that changed since the last sample; after a start, all ends above 0. In static "
-        "mode an end is the largest offset that any group committed, or the end in the config.",
+        "the ends that changed since the last sample; after a start, all ends above 0. Except in "
+        "gateway mode, an end is the largest offset that any group committed, or the end in the "
+        "config.",
         (
             _topics(
                 _PARTITION,
