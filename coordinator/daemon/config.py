@@ -234,11 +234,12 @@ class ClusterSettings(Section):
         default=DEFAULT_LEASE_TTL_MS,
         ge=400,
         le=60_000,
-        description="A process that uses the store reports to it regularly. If it has not "
-        "reported for this many milliseconds, it is dead or cut off, and another process may "
-        "take over the store. So after kill -9 the next start waits this long. A process reports "
-        "four times within this time. If its last report is older than nine tenths of it, the "
-        "process answers no reads.",
+        description="For a store on a server (PostgreSQL, ZooKeeper, Consul, topics of Kafka): a "
+        "process that uses the store reports to it regularly. If it has not reported for this "
+        "many milliseconds, it is dead or cut off, and another process may take over the store. "
+        "So after kill -9 the next start waits this long. A process reports four times within "
+        "this time. If its last report is older than nine tenths of it, the process answers no "
+        "reads.",
     )
 
 
