@@ -9,7 +9,9 @@ _Number = TypeVar("_Number", int, float)
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest value that a number may have."""
+    """The least and the greatest value that a number may have. If ``most`` is None, there is no
+    greatest value.
+    """
 
     least: int
     most: int | None = None

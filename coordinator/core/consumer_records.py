@@ -54,15 +54,19 @@ PartitionEpochs: TypeAlias = dict[str, tuple[tuple[int, int], ...]]
 
 
 class AssignedFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The partitions of one member, and its state on the way to its target
+    """The partitions of one member, and how far it is on the way to its target
     (``core.consumer.reconciliation``).
     """
 
     state: int
-    """``ReconciliationState``."""
+    """The value of a ``ReconciliationState``."""
     epoch: int
     previous_epoch: int
+    """The epoch before the last step towards the target. The member may still send it if an answer
+    was lost.
+    """
     assigned: PartitionEpochs = {}
+    """The partitions that the member may use."""
     revoking: PartitionEpochs = {}
     """The partitions that the member has to give up. It owns them until it acknowledges the
     revocation.
@@ -139,8 +143,8 @@ class PatternTopics(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResolvedPattern(msgspec.Struct, frozen=True, tag="resolved_pattern", tag_field="record"):
-    """Sets the topics of a pattern of a consumer group, or clears them. Key: (group id,
-    pattern).
+    """Sets the topics of a pattern of a consumer group. If ``resolved`` is None, it clears them.
+    Key: (group id, pattern).
     """
 
     group_id: str
@@ -152,9 +156,11 @@ class SavedConsumerMember(msgspec.Struct, frozen=True, gc=False, omit_defaults=T
     """A member of a consumer group, with its assignment."""
 
     fields: ConsumerMemberFields
-    """The fields of the member without its topic names. ``subscription`` leads to the names."""
+    """The fields of the member, but with an empty list of topic names. ``subscription`` has the
+    names.
+    """
     subscription: int
-    """The position of its list of names in ``ConsumerGroupRecord.subscriptions``."""
+    """The position of the member's list of names in ``ConsumerGroupRecord.subscriptions``."""
     current: AssignedFields
     target: Partitions = {}
 
@@ -172,9 +178,10 @@ class ConsumerGroupRecord(msgspec.Struct, frozen=True, tag="consumer_group", tag
     target_epoch: int = FIRST_EPOCH
     computed_ms: int = -1
     subscriptions: tuple[tuple[str, ...], ...] = ()
-    """The different lists of names. 10,000 members with the same list share one."""
+    """Each different list of topic names, once. 10,000 members with the same list share it."""
     members: tuple[SavedConsumerMember, ...] = ()
     patterns: dict[str, PatternTopics] = {}
+    """Pattern -> the topics that match it."""
 
 
 ConsumerChange: TypeAlias = (
@@ -185,7 +192,9 @@ ConsumerChange: TypeAlias = (
     | ConsumerCurrentAssignment
     | ResolvedPattern
 )
-"""A change of a part of a consumer group."""
+"""A record that changes one thing of a consumer group: its epoch, a member, a target or a
+pattern.
+"""
 
 CONSUMER_CHANGES: Final = get_args(ConsumerChange)
-"""The same as a tuple of types, for ``isinstance``."""
+"""The types of ``ConsumerChange`` as a tuple, for ``isinstance``."""

@@ -69,7 +69,8 @@ DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
 
 JOIN_RECORDS: Final = 4
 """The number of small records that a join may add: the epoch, the target, the member's partitions,
-and one more."""
+and one in reserve.
+"""
 NOTHING_ASSIGNED: Final = encode_assignment(ConsumerAssignment(0, {}))
 
 # --- classic group -> consumer group ---
@@ -113,8 +114,8 @@ def _refuse(shard: ShardState, ticket: Ticket, refusal: HeartbeatRefusal) -> Non
 
 
 def _upgraded(shard: ShardState, group: ClassicGroup) -> ConsumerGroupRecord | HeartbeatRefusal:
-    """Return the consumer group that a classic group becomes, or the refusal if it cannot become
-    one.
+    """Return the record of the consumer group that a classic group becomes. If the group cannot be
+    converted, return the refusal of the heartbeat.
     """
     limits = shard.limits
     fits = (
@@ -151,15 +152,15 @@ def _consumer_members(
     """Return the members of a classic group as members of a consumer group: their fields, the names
     that they subscribe to, and their partitions.
 
-    Raises ConsumerProtocolError if their bytes are not those of the consumer protocol, contain data
-    of the assignor itself, or have too many names and partitions.
+    Raises ConsumerProtocolError in three cases: the bytes of a member are not those of the consumer
+    protocol, its assignment has user data, or the members have too many names and partitions.
     """
     members = []
     parts_left = MAX_PARTS
     for member in group.members.values():
         metadata = member.metadata(group.protocol_name) or member.protocols[0].metadata
         subscription = decode_subscription(metadata, parts_left)
-        # Its answers have the version of the protocol that it lists first.
+        # Answers to this member will have the version of its first protocol: check that too.
         subscription_version(member.protocols[0].metadata)
         assignment = decode_assignment(member.assignment or NOTHING_ASSIGNED, parts_left)
         if assignment.user_data:
@@ -245,9 +246,9 @@ def _trial_refusal(
 def _upgrade(
     shard: ShardState, group: ClassicGroup, record: ConsumerGroupRecord, size_bytes: int
 ) -> ConsumerGroup:
-    """Convert a classic group, and return the consumer group. Its parked joins and syncs are
-    answered with REBALANCE_IN_PROGRESS. The other members notice the change with their next
-    heartbeats.
+    """Record the conversion of a classic group, and return the consumer group. Parked joins and
+    syncs are answered with REBALANCE_IN_PROGRESS. The other members notice the change with their
+    next heartbeats.
     """
     for member in group.members.values():
         ticket = group.release_join(member)
@@ -300,9 +301,9 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     """Convert a consumer group in which only classic members are left
     (docs/spec/migration.md#downgrade). Return True if it was converted.
 
-    ``by_replacement`` is True if a classic member took the place of a static member of the consumer
-    protocol, and the target is up to date. If in addition no member waits for a partition, the
-    members continue with this target. In all other cases a rebalance begins.
+    ``by_replacement`` is True if a classic member has just replaced a static member of the consumer
+    protocol, and the target is up to date. If no member waits for a partition either, the members
+    continue with this target. In all other cases a rebalance begins.
     """
     assert isinstance(group, ConsumerGroup), "only those have members of both protocols"
     members = group.members.values()
@@ -325,7 +326,7 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     classic = _classic(shard, group.group_id)
     restore(classic)
     for member in classic.members.values():
-        # Only one protocol is saved. All of them are known here.
+        # ``restore`` sets only the chosen protocol, because a record has no others.
         classic.set_protocols(member, trial.members[member.member_id].protocols)
         shard.restart_session(member)
     classic.subscribed_topics = rebalance.subscribed_topics(classic)

@@ -2,7 +2,7 @@
 is no timer to cancel.
 
 Every deadline has at most one valid entry in a heap. If a deadline is moved to a later time, its
-entry stays unchanged. When the entry reaches the top of the heap, it is put back at its new time.
+entry stays unchanged. When the time of the entry is reached, the entry is put back at the new time.
 So a heartbeat costs the same for any number of members.
 """
 
@@ -15,11 +15,13 @@ from typing import TypeAlias
 import msgspec
 
 SubjectKey: TypeAlias = tuple[str, str]
-"""(group id, member id or "")."""
+"""(group id, member id). The member id is "" for a deadline of the whole group. Both are "" for a
+deadline of the shard.
+"""
 
 NEXT_PORTION_MS = 1
-"""The delay before the next portion of work that is divided into steps. The shortest delay is
-enough: the portion is in another step.
+"""The delay in ms before the next portion of work that is divided into steps. Other requests are
+handled between two portions.
 """
 
 _COMPACT_ABOVE = 1_024
@@ -41,7 +43,9 @@ class DeadlineKind(Enum):
     """A classic member of a consumer group has joined, and has not sent its SyncGroup."""
     RETENTION = "retention"
     SWEEP = "sweep"
-    """The next portion of a sweep is due: it deletes offsets of deleted topics."""
+    """The next portion of a sweep is due. A sweep deletes the offsets of deleted topics, and adds
+    missing topic ids.
+    """
 
 
 class Deadline(msgspec.Struct, eq=False, gc=False):
@@ -52,6 +56,7 @@ class Deadline(msgspec.Struct, eq=False, gc=False):
     subject: SubjectKey
     at: int | None = None
     queued_at: int | None = None
+    """The time of the valid entry in the heap. None if there is none."""
 
 
 class Deadlines:
@@ -60,7 +65,7 @@ class Deadlines:
     def __init__(self, session_grid_ms: int = 0) -> None:
         """Start without deadlines.
 
-        If ``session_grid_ms`` is not 0, sessions are examined only at its multiples. Other
+        If ``session_grid_ms`` is not 0, sessions end only at multiples of this time. Other
         deadlines are not affected.
         """
         self._session_grid_ms = session_grid_ms
@@ -83,7 +88,7 @@ class Deadlines:
 
     def next_at(self) -> int | None:
         """Return the time of the next call of ``pop_due``: the earliest deadline, or a time before
-        it. O(1).
+        it. None if there are no deadlines. O(1).
         """
         return self._heap[0][0] if self._heap else None
 
@@ -122,8 +127,8 @@ class Deadlines:
         heapq.heappush(self._heap, (at, is_last, self._order, deadline))
 
     def _compact(self) -> None:
-        """Drop the entries of cleared and moved deadlines. Without this, many joins would fill the
-        heap.
+        """Drop the entries of cleared deadlines, and the old entries of deadlines that were moved
+        to an earlier time. Without this, many joins would fill the heap.
         """
         live = []
         for entry in self._heap:

@@ -54,8 +54,8 @@ class AnyRequest(msgspec.Struct, frozen=True):
     """The rule that finds the shard. If the request is not about one group, ``group_id`` is a class
     attribute with the value None."""
     parks: ClassVar[bool]
-    """True if the answer may come in a later step. A type that parks and one that does not must
-    have different types of results.
+    """True if the answer may come in a later step. Types that park must not share a type of result
+    with types that do not: the runtime recognizes the answers by their type (``PARKED_RESULTS``).
     """
     reads: ClassVar[bool]
     """True if the request writes nothing, and its step answers no other request."""
@@ -65,8 +65,9 @@ class AnyRequest(msgspec.Struct, frozen=True):
     while_loading: ClassVar[ErrorCode]
     """The answer of a shard that is LOADING (docs/design.md#loading)."""
     when_full: ClassVar[ErrorCode | None]
-    """The answer if too much waits for the storage. The code makes clients look up the coordinator
-    again after their back-off, and repeat the request. None: the request is never refused.
+    """The error for the request if too much waits for the storage. On this error clients look up
+    the coordinator again after their back-off, and repeat the request. None: the request is never
+    refused.
     """
 
     def refused(self, code: ErrorCode) -> Result:

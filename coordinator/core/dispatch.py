@@ -27,10 +27,14 @@ FUNCTION_OF: Final[dict[type, Callable[[Any, Any, Any], None]]] = {}
 
 
 def handles(kind: type[AnyRequest], *types: GroupType) -> Callable[[_F], _F]:
-    """Register the function for requests of a type, and for groups of these types.
+    """Return a decorator that registers a function for requests of a type, and for groups of these
+    types.
 
-    Without types of groups, the function handles every group. Raises TypeError if the type of
-    requests does not declare everything that the runtime needs.
+    Without types of groups, the function handles every group, and also requests about an absent
+    group. With types, it handles an absent group only if ``if_absent`` of the request is among
+    them.
+
+    Raises TypeError if the type of requests does not declare everything that the runtime needs.
     """
     missing = [name for name in AnyRequest.__annotations__ if not hasattr(kind, name)]
     if missing:

@@ -92,7 +92,7 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code; "error 999" if it has none."""
+    """Return Kafka's name of an error code, or "error 999" if the code 999 is unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -103,7 +103,7 @@ class GroupError(Exception):
     """A call of the embedding API was refused. ``code`` is the reason."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        """``message`` is set only for APIs whose answers have one."""
+        """``message`` is None for APIs whose answers have no message."""
         super().__init__(code, message)
         self.code = code
         self.message = message

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.requests.client import Client
 
 MAX_REASON_LENGTH = 255
-"""The most characters of a client's reason that an event has. Clients cut it to the same length
-(KIP-800).
+"""The most characters of a text from a client that an event has, such as a reason. Clients cut
+their reasons to the same length (KIP-800).
 """
 
 
 def quoted(text: str) -> str:
-    """Return a text, cut to ``MAX_REASON_LENGTH``."""
+    """Return the first ``MAX_REASON_LENGTH`` characters of a text."""
     return text[:MAX_REASON_LENGTH]
 
 
@@ -254,14 +254,14 @@ class OffsetDeleted(_Event, frozen=True, kw_only=True, tag="offset_deleted"):
 
 
 class EndPartition(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A partition of a sample, with its end."""
+    """A partition and its end in an ``EndOffset``."""
 
     partition: int
     offset: int
 
 
 class EndTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The partitions of one topic in a sample."""
+    """One topic of an ``EndOffset``."""
 
     topic: str
     topic_id: str
@@ -296,11 +296,11 @@ class LogStarted(_Event, frozen=True, kw_only=True, tag="log_started"):
     """The first event of a log. The storage writes it, not a shard."""
 
     previous_log_id: str | None
-    """None if the store no longer knows it."""
+    """The log before this one. None if the store does not know it."""
     previous_seq: int
     reason: str
     store: str = ""
-    """"" in the logs of versions that did not name their stores."""
+    """The name of the store; "" in logs of old versions, which did not name their stores."""
 
 
 Event: TypeAlias = (

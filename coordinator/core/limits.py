@@ -51,19 +51,23 @@ class CoreLimits:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """The assignors that a member may name. The first is used if no member names one."""
     consumer_migration_policy: str = "bidirectional"
-    """Which groups change their type while they have members: see ``MIGRATION_POLICIES``."""
+    """Which groups may change their type while they have members. ``upgrade``: classic groups
+    become consumer groups. ``downgrade``: consumer groups become classic groups.
+    """
     consumer_assignment_interval_ms: int = number(1_000, least=0, most=INT32_MAX)
     """The least time between two computations of a group's target assignment (KIP-1263)."""
     consumer_min_assignment_interval_ms: int = number(0, least=0, most=INT32_MAX)
     consumer_max_assignment_interval_ms: int = number(15_000, least=0, most=INT32_MAX)
     consumer_regex_refresh_interval_ms: int = number(600_000, least=10_000, most=INT32_MAX)
-    """How often the patterns of a group are resolved again without a new topic."""
+    """How often the patterns of a group are resolved again if no topic was created."""
     max_group_patterns: int = number(100, least=1)
-    """The most different patterns of the members of one group. Members that share their work
-    usually have the same one. All patterns are resolved together, and stored with their topics."""
+    """The most different patterns that the members of one group may have. All patterns of a group
+    are resolved together, and stored with their topics. The members of a usual group have the same
+    pattern.
+    """
     max_groups: int = number(1_000_000, least=1)
-    """The most groups of all shards together. One group costs about 2 KB. Loaded groups are always
-    served.
+    """The most groups of all shards together. One group costs about 2 KB. Groups that a load finds
+    are served even above this limit.
     """
     max_metadata_bytes: int = number(MAX_METADATA_BYTES, least=0)
     """The most metadata of the members of all groups together. The assignments of all groups
@@ -81,13 +85,13 @@ class CoreLimits:
     max_configured_groups: int = number(10_000, least=0)
     """The most groups with configs of their own.
 
-    All are read at every start, and one ListConfigResources lists them all. For more groups than
-    this, change the daemon's default instead.
+    All configs are read at every start, and one answer to ListConfigResources lists all these
+    groups. For more groups than this, change the daemon's default instead.
     """
     max_remembered_groups: int = number(0, least=0)
-    """The most deleted groups that one shard remembers, so that they are not adopted again from the
-    upstream (docs/design.md#adoption). If there are more, the oldest is forgotten. An id of more
-    than 128 characters counts as several. 0 except in gateway mode.
+    """The most deleted groups that one shard remembers (docs/design.md#adoption). A remembered
+    group is not adopted again from the upstream. If there are more, the oldest is forgotten. A
+    group whose id is longer than 128 characters counts as several. 0 except in gateway mode.
 
     One costs about 200 bytes of memory and is read at every start.
     """

@@ -12,8 +12,8 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 MAX_LISTED = 2_000
-"""The most groups in one reply. Listing them takes 1 ms of the event loop, and encoding them
-another.
+"""The most groups in one reply. To list so many blocks the event loop for 1 ms, and to encode the
+reply for another 1 ms.
 """
 
 
@@ -21,9 +21,10 @@ another.
 def list_groups(
     shard: ShardState, _group: Group | None, request: ListGroups, ticket: Ticket
 ) -> None:
-    """List the groups of this shard. A filter that matches nothing is no error.
+    """List the groups of this shard that pass the filters. If none passes, the answer is an empty
+    list, not an error.
 
-    Lists at most ``MAX_LISTED`` groups, and returns the names of the rest in ``left``.
+    Lists at most ``MAX_LISTED`` groups, and returns the ids of the rest in ``left``.
     """
     among: Collection[str] = shard.groups if request.among is None else request.among
     left: tuple[str, ...] = ()

@@ -14,5 +14,5 @@ class Now(NamedTuple):
     wall_ms: int
 
     def wall_at(self, monotonic_ms: int) -> int:
-        """Return the wall clock at a moment of the monotonic clock."""
+        """Return the wall-clock time (ms) at which the monotonic clock has this value."""
         return self.wall_ms + monotonic_ms - self.monotonic_ms

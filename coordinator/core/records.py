@@ -1,9 +1,9 @@
 """Records: the hard state of a shard, durable and keyed; the last write to a key wins.
 
-SQL rows, znodes, Consul keys and a compacted topic can all store them. ``ShardState.apply`` is the
-one place that turns them into state, for requests and for loads. Each class names the keys that it
-sets or clears. Times are wall-clock milliseconds since the epoch. A topic id is in Kafka's printed
-form (22 characters of URL-safe base64); "" means none.
+SQL rows, znodes, Consul keys and a compacted topic can all store them. Only ``apply`` of a shard
+turns them into state, for requests and for loads. Each class names the keys that it sets or clears.
+Times are wall-clock milliseconds since the epoch. A topic id is in Kafka's printed form (22
+characters of URL-safe base64); "" means none.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class GroupRemoved(msgspec.Struct, frozen=True, tag="group_removed", tag_field="
 CommittedPartition: TypeAlias = tuple[int, int, int, int, str]
 """(partition, offset, previous offset, leader epoch, metadata): one partition of a commit.
 
-The previous offset is the one that this commit replaces; -1 if there was none. It is a bare tuple,
-because a commit has many of them and each is read several times.
+The previous offset is the one that this commit replaces; -1 if there was none. The type is a bare
+tuple, because a commit has many of them and each is read several times.
 """
 
 
 CommittedRow: TypeAlias = tuple[Any, Any, Any, Any, Any]
-"""The same tuple as CommittedPartition, for code that only passes its numbers on. With ``Any``,
-mypyc does not unpack and pack each int.
+"""The same tuple as ``CommittedPartition``, for code that does not compute with the numbers. With
+``Any``, mypyc does not unpack and pack each int.
 """
 
 
@@ -129,7 +129,7 @@ class OffsetsRemoved(msgspec.Struct, frozen=True, tag="offsets_removed", tag_fie
 
 
 class AdoptedTopic(msgspec.Struct, frozen=True, gc=False):
-    """Offsets of one topic that get its id."""
+    """Offsets of one topic that get the id of the topic."""
 
     topic: str
     topic_id: str
@@ -202,8 +202,8 @@ class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="reco
 class SavedOffsets(msgspec.Struct, frozen=True, tag="saved_offsets", tag_field="record"):
     """Adds offsets to a loaded group.
 
-    A load returns a large group as a SavedGroup followed by these. No request writes it. Keys:
-    every offset that it names.
+    A load returns a large group as one ``SavedGroup`` and then several ``SavedOffsets``. No request
+    writes this record. Keys: every offset that it names.
     """
 
     group_id: str
@@ -212,8 +212,8 @@ class SavedOffsets(msgspec.Struct, frozen=True, tag="saved_offsets", tag_field="
 
 
 class PartitionEnd(msgspec.Struct, frozen=True, gc=False, tag="partition_end", tag_field="record"):
-    """Sets the least end of a partition in static mode; an end of -1 clears it. Key: (topic id,
-    partition), within a shard.
+    """Sets a lower bound of the end of a partition in static mode; an end of -1 clears it. Key:
+    (topic id, partition), within a shard.
 
     Written only when the offset that held the shard's maximum is lowered or deleted
     (docs/design.md#ends), and to clear the end after the topic was deleted.
@@ -281,12 +281,15 @@ class PendingOffsets(
 ):
     """Sets the offsets that one TxnOffsetCommit made pending. Key: pending id, within a shard.
 
-    It does not create its group: another record of the same step does.
+    This record does not create the group. If the group is new, another record of the same step
+    creates it.
     """
 
     pending_id: str
     arrival: int
-    """The place of this record among the pending offsets of its shard. Larger is later."""
+    """The number of this record in the order in which its shard stored pending offsets. A later
+    record has a larger number.
+    """
     producer_id: int
     producer_epoch: int
     group_id: str
@@ -310,13 +313,16 @@ class PendingEnded(msgspec.Struct, frozen=True, gc=False, tag="pending_ended", t
 class JournalPosition(
     msgspec.Struct, frozen=True, gc=False, tag="journal_position", tag_field="record"
 ):
-    """Sets how far the journal of transactions is read (docs/design.md#journal). Key: the shard.
+    """Sets how far the journal of transactions is read (docs/design.md#journal). A shard has at
+    most one such record.
 
-    The partition of the journal topic has the number of the shard.
+    The shard reads the partition of the journal topic that has the shard's number.
     """
 
     topic_id: str
-    """The id of the journal topic. Another topic with its name is another journal."""
+    """The id of the journal topic. If the topic is deleted and created again, it is another
+    journal.
+    """
     position: int
     """The offset of the next record to read after a restart."""
 
@@ -332,10 +338,10 @@ GROUP_REMOVED: Final = "removed"
 
 
 class AdoptionMark(msgspec.Struct, frozen=True, gc=False, tag="adoption_mark", tag_field="record"):
-    """Sets the mark that decides whether a group is adopted: whether its offsets are copied from
-    the upstream cluster (docs/design.md#adoption). Key: group id.
+    """Sets the mark that decides whether a group is adopted. An adoption copies the group's offsets
+    from the upstream cluster (docs/design.md#adoption). Key: group id.
 
-    Only gateway mode writes it. The mark outlives its group.
+    Only gateway mode writes this record. The mark outlives its group.
     """
 
     group_id: str
@@ -345,7 +351,8 @@ class AdoptionMark(msgspec.Struct, frozen=True, gc=False, tag="adoption_mark", t
 
 
 class UpstreamId(msgspec.Struct, frozen=True, gc=False, tag="upstream_id", tag_field="record"):
-    """Sets the cluster id of the upstream in gateway mode, which never changes. There is one key.
+    """Sets the cluster id of the upstream in gateway mode, which never changes. A store has at most
+    one such record.
 
     Stored in the cluster shard (-1). Offsets of one cluster make no sense in another one.
     """

@@ -53,8 +53,9 @@ def add_refused_event(
     generation_id: int,
     error: ErrorCode,
 ) -> None:
-    """Add the event that the request was refused as a whole: its member was replaced, or its
-    generation is over.
+    """Add the event that a request was refused as a whole: its member is unknown or was replaced,
+    or its generation is over. The event is ``commit_rejected`` for a commit, otherwise
+    ``member_fenced``.
     """
     kind = CommitRejected if isinstance(request, OffsetCommit | TxnOffsetCommit) else MemberFenced
     shard.event(

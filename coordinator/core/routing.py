@@ -8,8 +8,9 @@ _INT_MIN: Final = -(2**31)
 _MASK: Final = 0xFFFFFFFF
 
 SHORT_UNITS: Final = 64
-"""For texts up to this length, a loop over the UTF-16 units is as fast as arithmetic with one large
-integer."""
+"""For texts of up to this many UTF-16 units, a loop over the units is as fast as arithmetic with
+one large integer.
+"""
 
 
 def java_hash(text: str) -> int:
@@ -22,8 +23,8 @@ def java_hash(text: str) -> int:
 
 
 def shard_of(group_id: str, shards: int) -> int:
-    """Return the shard of a group. If the hash is the least 32-bit integer, which has no absolute
-    value, the shard is 0, as in Kafka's ``Utils.abs``.
+    """Return the number of the shard of a group, from 0 to ``shards - 1``. If the hash is the least
+    32-bit integer, which has no absolute value, the shard is 0, as in Kafka's ``Utils.abs``.
     """
     value = java_hash(group_id)
     return 0 if value == _INT_MIN else abs(value) % shards
@@ -37,8 +38,8 @@ def _looped(units: bytes) -> int:
 
 
 def _folded(units: bytes) -> int:
-    """Return the hash of a long text. A loop over up to 32,767 bytes would need milliseconds, so
-    Python computes with all units at once, in C.
+    """Return the hash of a long text as an unsigned integer of 32 bits. A loop over up to 32,767
+    bytes would need milliseconds, so Python computes with all units at once, in C.
 
     The hash of two concatenated texts is ``hash(first) * 31**len(second) + hash(second)``. All
     units are one integer with 16 bits each. First, neighbours are combined until each value has 64

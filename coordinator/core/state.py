@@ -110,16 +110,19 @@ class ShardState:
         self.deleted_topics: set[str] = set()
         """Names of the topics that were deleted since the last sweep ended."""
         self.deleted_names: dict[str, str] = {}
-        """Topic id -> name, for events. It has the last topics that were deleted since the load."""
+        """Topic id -> name of the topics that were deleted last, for events. At most
+        ``MAX_DELETED_NAMES``, all deleted since the load.
+        """
         self.names_without_id: set[str] = set()
-        """Topics whose stored offsets may have no topic id: a host or a store without topics wrote
-        them."""
+        """Names of topics whose stored offsets may have no topic id. A host without topics stores
+        such offsets.
+        """
         self.ends_by_topic: dict[str, dict[int, int]] = {}
-        """Topic id -> partition -> the largest offset ever stored in this shard
+        """Topic id -> partition -> the end: the largest offset ever stored in this shard
         (docs/design.md#ends).
         """
         self.saved_ends: dict[tuple[str, int], int] = {}
-        """(topic id, partition) -> the end that a ``PartitionEnd`` record sets."""
+        """(topic id, partition) -> the end in the newest ``PartitionEnd`` record."""
         self.now = Now(0, 0)
         self.step: Step
         """The replies, records and events of the current call. Every entry point begins a
@@ -127,12 +130,14 @@ class ShardState:
         """
 
     def overrides_of(self, group: Group) -> GroupOverrides:
-        """Return the configs that were set for this group. The others are None."""
+        """Return the configs of this group. A config that was not set has the default of
+        ``GroupOverrides``.
+        """
         return self.overrides.get(group.group_id, NO_OVERRIDES)
 
     def find_topic(self, name: str, topic_id: str, *, by_id: bool) -> TopicInfo | None:
         """Return the topic with this name, or with this id if ``by_id`` is True. Return None if it
-        does not exist.
+        does not exist. If the host keeps no topics, every topic exists.
         """
         image = self.image
         if image.accepts_any:
@@ -224,7 +229,7 @@ class ShardState:
             self.step.sets_alarm = True
 
     def begin_session(self, member: Member, length_ms: int) -> None:
-        """Start a session of this length. A new member's session runs even while its join is
+        """Start a session of this length. The session of a new member runs even while its join is
         parked.
         """
         member.session_length_ms = length_ms
@@ -277,7 +282,7 @@ class ShardState:
             self._group_of_type(record.group_id, GroupType.CONSUMER).save(record)
         elif isinstance(record, CONSUMER_CHANGES):
             group = self.groups.get(record.group_id)
-            if group is not None:  # else a load reads it again, and also the later removal
+            if group is not None:  # a load may read a change again whose group is deleted by now
                 group.change(record)
         else:
             raise TypeError(f"{type(record).__name__} does not belong to a shard of groups")
@@ -290,8 +295,8 @@ class ShardState:
         return group
 
     def _group_of_type(self, group_id: str, group_type: GroupType) -> Group:
-        """Return the group. If it is absent or has another type, create it with this type. Of a
-        group with another type only the offsets stay.
+        """Return the group. If it is absent, create it with this type. If it has another type,
+        replace it by a group of this type, which keeps only the offsets.
         """
         known = self.groups.get(group_id)
         if known is not None and known.group_type is group_type:
@@ -308,8 +313,9 @@ class ShardState:
         raise NotImplementedError
 
     def members_removed(self, group: Group, *, by_replacement: bool = False) -> bool:
-        """Convert a consumer group if only classic members are left. Return True if it was
-        converted. ``Shard`` implements this with ``conversion.downgrade``.
+        """Convert a consumer group to a classic group if only classic members are left. Return True
+        if it was converted. ``Shard`` implements this with ``conversion.downgrade``, which explains
+        ``by_replacement``.
         """
         raise NotImplementedError
 
@@ -373,7 +379,7 @@ class ShardState:
         self._add_offsets(group, record.offsets)
 
     def _add_offsets(self, group: Group, offsets: dict[str, dict[int, SavedOffset]]) -> None:
-        # The record may be shared with its creator, and our copy is changed in place later.
+        # Copy the dicts: the group changes its own later, and the record must not change.
         for topic, parts in offsets.items():
             held = group.offsets.get(topic)
             if held is None:

@@ -16,7 +16,7 @@ Ticket: TypeAlias = object
 """The receiver of an answer. The core returns it unchanged and never looks inside."""
 
 SMALL_RECORD_BYTES: Final = 200
-"""The estimated size of a record that names one thing."""
+"""The estimated encoded size of a small record, such as ``GroupRemoved``."""
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -31,7 +31,8 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct):
-    """The effects of one call. The records are already applied to the shard that made them.
+    """The effects of one call of a shard. The records are already applied to the shard that made
+    them.
 
     Most steps have no records or no events. For these an empty tuple is cheaper than a list.
     """
@@ -40,13 +41,17 @@ class Step(msgspec.Struct):
     records: list[Record] | tuple[()] = ()
     events: list[Event] | tuple[()] = ()
     record_bytes: int = 0
-    """The estimated encoded size of the records. It limits the memory of waiting steps."""
+    """The estimated encoded size of the records. If too many bytes wait for the storage, the
+    runtime refuses further requests.
+    """
     sets_alarm: bool = False
-    """True if the step set a deadline that may be the earliest."""
+    """True if the step set a deadline that may be the earliest of the shard."""
     answer: Result | None = None
-    """The answer to the request. If it is set, the step has nothing else: no replies, records or
-    events. The answer does not wait. Heartbeats that change nothing use it, because nearly all
-    requests are such heartbeats."""
+    """The answer to the request, or None. If it is set, the step has nothing else: no replies,
+    records or events. The runtime sends the answer at once, even if earlier records are not durable
+    yet. Nearly all requests are heartbeats that change nothing, and this is the cheapest answer to
+    them.
+    """
     work: Sequence[Work] = NO_WORK
     """Computations to carry out. ``ShardState.begin_work`` adds them. ``Shard.work_done`` gets each
     outcome, unless the shard was loaded again.

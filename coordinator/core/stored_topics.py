@@ -1,4 +1,5 @@
-"""All offsets of a large group, for an OffsetFetch whose answer is made in slices.
+"""All offsets of a large group, for an OffsetFetch whose answer is made in slices: other requests
+are handled between two slices.
 
 The stored offsets are copied, but not turned into rows: 100,000 offsets take 2 ms instead of 50. An
 answer does not contain commits that arrive while it is made.
@@ -14,8 +15,9 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import NO_OFFSET, SavedOffset
 
 LARGE_BYTES: Final = 524_288
-"""If the upper bound of the group's size is above this, an answer is made in slices. It is the size
-of 4,000 offsets, which block the loop for 5 ms."""
+"""If the upper bound of the group's size is above this, the answer is made in slices. 4,000 offsets
+have this size, and they block the loop for 5 ms.
+"""
 
 _NONE: Final = ErrorCode.NONE
 
@@ -24,6 +26,7 @@ Unstable: TypeAlias = Mapping[str, Collection[int]]
 the offsets of these."""
 
 _Row: TypeAlias = tuple[int, int, int, str, ErrorCode]
+"""(partition, offset, leader epoch, metadata, error)."""
 
 
 def _unstable_row(partition: int) -> _Row:
@@ -48,7 +51,7 @@ def _stable(row: _Row, unstable: Collection[int]) -> _Row:
 
 
 class StoredPartitions(Collection[tuple[int, int, int, str, ErrorCode]]):
-    """The rows of one topic. Each row is made when it is read."""
+    """The rows of one topic in the answer. Each row is made when it is read."""
 
     __slots__ = ("_stored", "_unstable")
 
@@ -72,7 +75,9 @@ class StoredPartitions(Collection[tuple[int, int, int, str, ErrorCode]]):
 
 
 class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
-    """The topics of one group at one moment."""
+    """The topics of one group with their committed offsets, at the moment when this object was
+    made.
+    """
 
     def __init__(
         self,
@@ -82,9 +87,11 @@ class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
         *,
         by_id: bool,
     ) -> None:
-        """Copy the stored offsets. With ``by_id``, copy only the offsets of topics that exist."""
+        """Copy the stored offsets. If ``by_id`` is True, copy only the offsets of topics that
+        exist.
+        """
         self._unstable = {name: frozenset(numbers) for name, numbers in (unstable or {}).items()}
-        # Three lists instead of one of tuples: the garbage collector walks 100,000 fewer objects.
+        # Three lists, not one list of tuples: the garbage collector walks 100,000 fewer objects.
         self._names: list[str] = []
         self._ids: list[str] = []
         self._stored: list[dict[int, SavedOffset]] = []

@@ -21,14 +21,16 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkFailure(Enum):
-    """The reason why a computation has no result. A failure is an outcome, and never an
-    exception.
+    """The reason why a computation has no result. The runtime passes it as the outcome, and raises
+    no exception.
     """
 
     RAISED = "raised"
     """The function raised an exception."""
     INVALID = "invalid"
-    """The result breaks the rules: an assignor of another distribution has a bug."""
+    """The assignor returned an assignment that breaks the rules. Only assignors from other
+    installed packages do so.
+    """
     DIED = "died"
     """The process ended, or could not be started."""
     TIMED_OUT = "timed_out"
