@@ -149,8 +149,8 @@ class LeaseStore(Protocol):
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Acquire the shards that are free or already ours, each under a new, durable epoch.
 
-        After this call returns, every append with an older epoch is refused, even if it was sent
-        before.
+        Return their leases. A shard of another owner is left out. After this call returns, every
+        append with an older epoch is refused, even if it was sent before.
         """
         ...
 
@@ -239,7 +239,9 @@ class OffsetStorage(LeaseStore, Protocol):
 
 
 def check_storage(storage: object) -> None:
-    """Raise TypeError if an argument is not an OffsetStorage, or is a class and not an object."""
+    """Raise TypeError if the argument is not an OffsetStorage, or if it is a class instead of an
+    object.
+    """
     if not isinstance(storage, OffsetStorage) or isinstance(storage, type):
         raise TypeError(
             "storage must be an OffsetStorage, such as SqliteOffsetStorage(path) or "
@@ -281,17 +283,17 @@ class LimitsReads(Protocol):
     """
 
     def read_time_left_ms(self) -> int:
-        """Return how long loaded shards may still answer reads. 0 means that reads must wait until
-        the store has confirmed the leases. This must be cheap, because it is called in each turn of
-        the loop.
+        """Return for how many milliseconds loaded shards may still answer reads. 0 means that reads
+        must wait until the store has confirmed the leases. This must be cheap, because the runtime
+        calls it in each turn of the event loop.
         """
         ...
 
     def lost(self, leases: Collection[Lease]) -> Collection[ShardId]:
         """Return the shards whose lease this process has lost, as far as it knows.
 
-        If a lease is not among them, and there is read time left, no other process has owned the
-        shard since this lease was acquired.
+        The other leases are certain only while ``read_time_left_ms`` is above 0. Then no other
+        process has owned such a shard since its lease was acquired.
         """
         ...
 

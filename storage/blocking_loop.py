@@ -12,13 +12,16 @@ from typing import Any, Final, Protocol, TypeVar
 from groupkeeper.storage.base import StorageError
 
 CALL_S: Final = 60.0
-"""How long a thread waits for a call of the driver, which has a shorter time limit of its own."""
+"""The most seconds that a thread waits for a call. Usually the call fails before, at its own time
+limit."""
 
 _T = TypeVar("_T")
 
 
 class RunsCalls(Protocol):
-    """Runs a call of the store, and waits for its result. Raises StorageError."""
+    """Runs a call of the store, waits for it, and returns its result. Raises StorageError if there
+    is no result.
+    """
 
     def __call__(self, call: Coroutine[Any, Any, _T]) -> _T: ...
 
@@ -30,7 +33,9 @@ class LoopRunner:
         self._loop = loop
 
     def __call__(self, call: Coroutine[Any, Any, _T]) -> _T:
-        """Run a call. Raises StorageError if the loop has ended, or does not answer."""
+        """Run a call, and return its result. Raises StorageError if the loop is closed, or if the
+        call takes longer than ``CALL_S``.
+        """
         assert threading.get_ident() != getattr(self._loop, "_thread_id", None), "would wait for us"
         try:
             future = asyncio.run_coroutine_threadsafe(call, self._loop)
@@ -53,7 +58,7 @@ class BlockingLoop:
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
         self.run = LoopRunner(self._loop)
-        """Runs a call on the loop, and waits for it."""
+        """Runs a call on the loop, waits for it, and returns its result."""
 
     def close(self) -> None:
         """End the thread and the loop."""
@@ -102,7 +107,7 @@ class SharedLoop:
             self.leave()
 
     def run(self, call: Coroutine[Any, Any, _T]) -> _T:
-        """Run a call on the loop of the connection."""
+        """Run a call on the loop of the connection, and return its result. Blocks."""
         assert self._loop is not None, "not open"
         return self._loop.run(call)
 

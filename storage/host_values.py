@@ -27,12 +27,12 @@ _STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 
 
 def checked(value: object, kind: type[_T], name: str = "") -> _T:
-    """Return a value, converted to types that msgspec knows. ``name`` is the name of the value in
-    error messages.
+    """Return a value as an object of the type ``kind``. ``name`` is the name of the value in error
+    messages.
 
-    Buffers become bytes, numbers of numpy become plain numbers, and other collections become lists.
-    Raises TypeError for a part of another type. Raises ValueError for a number or a text that does
-    not fit into the protocol. The message names that part.
+    Buffers become bytes, numbers of numpy become plain numbers, mappings become dicts, and other
+    collections become lists. Raises TypeError if a part of the value has a wrong type. Raises
+    ValueError if a number or a text does not fit into the protocol. The message names that part.
     """
     name = name or kind.__name__
     try:
@@ -40,7 +40,7 @@ def checked(value: object, kind: type[_T], name: str = "") -> _T:
         found = msgspec.msgpack.decode(data, type=kind)
     except (*_UNFIT, OverflowError, TypeError) as error:
         raise _misfit(name, value, kind) or _error(f"{name}: {error}") from None
-    if len(data) > MAX_TEXT_BYTES:  # otherwise no text in it is too long
+    if len(data) > MAX_TEXT_BYTES:  # shorter data contains no text that is too long
         for each in _texts(msgspec.msgpack.decode(data)):
             text(f"each text of {name}", each)
     return found
@@ -57,7 +57,9 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _plain(value: Any) -> object:
-    """Return a numpy number, or a collection that is not a list, as a type that msgspec knows."""
+    """Return a numpy number, or a collection that is not a list, as a type that msgspec knows.
+    Raises TypeError for any other value.
+    """
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Iterable):

@@ -1,6 +1,7 @@
-"""The command that installs an extra of this distribution, which is on no package index.
+"""Finds the command that installs an extra of groupkeeper, for messages about a missing package.
 
-It needs only the standard library, so that it works if anything else is missing.
+groupkeeper is on no package index, so the command names a checkout. This module needs only the
+standard library, because any other package may be missing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def how_to_install(extra: str) -> str:
 
 
 def _source() -> _Source | None:
-    """Return the checkout that this was installed from (PEP 610), if it still exists."""
+    """Return the checkout from which groupkeeper was installed (PEP 610), or the one that contains
+    this file. Return None if neither exists.
+    """
     # imported here: a daemon that lacks nothing does not wait for these
     import json
     from importlib.metadata import PackageNotFoundError, distribution

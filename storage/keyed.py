@@ -1,8 +1,7 @@
 """Keeps the last value of each key from a sequence of records (pure).
 
 A record sets or clears keys, and the last write of a key is valid (``coordinator.core.records``). A
-backend may keep only these last values. A load of them must lead to the same state as a load of all
-records.
+backend may keep only these last values. They must lead to the same state as all records do.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ class KeyedConsumerGroup:
 
 
 KeptMetadata: TypeAlias = GroupRecord | KeyedConsumerGroup | None
-"""The metadata that is kept of a group of any type: everything except its offsets."""
+"""The metadata that is kept of a group of any type: everything except its offsets. None: the group
+has only offsets."""
 
 
 def kept_metadata(metadata: GroupMetadata | None) -> KeptMetadata:
@@ -124,5 +125,5 @@ def changed_metadata(before: KeptMetadata, record: MetadataRecord) -> KeptMetada
 
 
 def saved_metadata(metadata: KeptMetadata) -> GroupMetadata | None:
-    """Convert kept metadata to the form in which a whole group is written."""
+    """Convert kept metadata to the form in which a whole group is written. None stays None."""
     return metadata.record() if isinstance(metadata, KeyedConsumerGroup) else metadata

@@ -60,7 +60,7 @@ settings."""
 
 
 class OffsetStore:
-    """Stores, fetches and deletes committed offsets of groups. A call waits for the last one."""
+    """Stores, fetches and deletes committed offsets of groups. Calls run one after another."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class OffsetStore:
             return (await self._shard(group_id)).offset(group_id, topic, partition)
 
     async def fetch_offsets(self, group_id: str) -> dict[TopicPartition, SavedOffset]:
-        """Return all committed offsets of a group by (topic, partition). Empty if the group does
+        """Return all committed offsets of a group by (topic, partition); empty if the group does
         not exist.
         """
         return {
@@ -168,7 +168,9 @@ class OffsetStore:
         }
 
     async def fetch_group(self, group_id: str) -> dict[str, dict[int, SavedOffset]]:
-        """Return all committed offsets of a group by topic, then by partition."""
+        """Return all committed offsets of a group by topic, then by partition; empty if the group
+        does not exist.
+        """
         async with self._turn:
             saved = (await self._shard(group_id)).saved(group_id)
             return {} if saved is None else {t: dict(rows) for t, rows in saved.offsets.items()}
@@ -255,8 +257,8 @@ class OffsetStore:
 
 
 def _given(offset: Any, metadata: str) -> OffsetAndMetadata:
-    """Return the offset to store, with its metadata. Raises an error for invalid values, because
-    every later fetch would return them.
+    """Return the offset to store, with its metadata. Raises TypeError or ValueError for an invalid
+    value, because every later fetch would return it.
     """
     if isinstance(offset, OffsetAndMetadata):
         if metadata:

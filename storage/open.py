@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from groupkeeper.storage.event_log.several_logs import LogStore
 
 ENTRY_POINTS: Final = "groupkeeper.storage"
-"""The name of the group of entry points by which other packages add backends. The name of an entry
-point is the scheme of its URLs. Its object is called with the URL, ``append_timeout_ms`` and
-``clock``, and returns an OffsetStorage."""
+"""The group of entry points by which other packages add backends. The name of an entry point is the
+scheme of its URLs. Its function is called with the URL, ``append_timeout_ms`` and ``clock``. It
+returns an OffsetStorage."""
 
 MEMORY: Final = "memory:"
 """The URL of a store in memory. Its content is lost when the process ends."""
@@ -48,10 +48,10 @@ _POSTGRES = ("postgresql", "postgres")
 _ZOOKEEPER = "zookeeper"
 _CONSUL = "consul"
 KAFKA: Final = "kafka"
-"""The scheme of a store in topics."""
+"""The scheme of a store in topics of Kafka."""
 _NO_DATABASE = "storage.url: use postgresql://USER@HOST/DATABASE?schema=SCHEMA"
 JOURNALS: Final = (*_POSTGRES, _ZOOKEEPER, _CONSUL)
-"""The schemes of stores with a journal."""
+"""The schemes of stores with a journal (``storage.backends.journal``)."""
 READ_TIMEOUT_MS: Final = 10_000
 """The time limit of a call that reads events. A reader may wait longer than a commit."""
 _MASKED_PARAMETER: Final = r"(?i)(?<=[?&])(\w*(?:pass|pwd|token|secret)\w*=)[^&#]*"
@@ -62,7 +62,8 @@ _IMPORTED_FIRST: Final = {
     _CONSUL: (f"{_BACKENDS}.consul.driver", f"{_BACKENDS}.journal.store", "httpcore2"),
     KAFKA: (f"{_BACKENDS}.kafka_topic.store",),
 }
-"""The modules that import the libraries of a store on a server."""
+"""By scheme: the modules that ``import_backend`` imports. They import the libraries that a store on
+a server needs."""
 _OURS = ("memory", "sqlite", *JOURNALS, KAFKA)
 """The schemes of our own backends. No package can replace them."""
 
@@ -81,17 +82,19 @@ def open_storage(  # noqa: PLR0913 - each is a setting
 ) -> OffsetStorage:
     """Create the backend of a URL. The caller still has to open it.
 
+    ``append_timeout_ms`` limits each append. ``clock`` returns wall-clock milliseconds.
+
     To seal is to move old events from the store into files. ``seal`` has the settings for this.
     Without it, all events stay in the store. With ``seal_in_process`` a thread of this process
-    seals. Otherwise a separate process seals a store on disk. A store without an EventSource cannot
-    be sealed: it is refused, or, with ``seal_if_possible``, its events stay in the store.
+    seals. Otherwise a separate process seals a store on disk.
 
-    With ``seal_if_possible`` the events of PostgreSQL stay there too: it keeps all of them, where
-    users can query them.
+    A store without an EventSource cannot be sealed. Such a store is refused, unless
+    ``seal_if_possible`` is True. Then its events stay in the store. The events of PostgreSQL stay
+    there too, where users can query all of them.
 
     ``node_id`` and ``lease_ttl_ms`` are for stores that several processes share: the id of this
     process, and the time after which another process may end its leases. ``password`` belongs to
-    the user in the URL. Without it, the password comes from the environment, or from the URL.
+    the user in the URL. Without it, the password comes from the environment or from the URL.
 
     ``sqlite:///PATH`` is relative to the working directory, ``sqlite:////PATH`` is absolute. Raises
     StoreRefused with a message of one line if the URL has no backend.
@@ -139,7 +142,7 @@ def _store(url: str, append_timeout_ms: int, clock: Callable[[], int]) -> Offset
 
 def import_backend(url: str) -> None:
     """Import the libraries of the backend of a URL. This takes up to 0.2 s, so a process calls it
-    before its loop runs. A library that is missing is reported by ``open_storage``.
+    before its loop runs. A missing library is ignored here, and ``open_storage`` reports it.
     """
     for module in _IMPORTED_FIRST.get(scheme_of(url), ()):
         with suppress(ImportError):
@@ -149,7 +152,9 @@ def import_backend(url: str) -> None:
 def journal_driver(
     url: str, append_timeout_ms: int, lease_ttl_ms: int, password: str | None = None
 ) -> JournalDriver:
-    """Return the driver of a store that several processes share."""
+    """Return the driver of a store that several processes share. Raises StoreRefused if a setting
+    is not valid, or if a package is not installed.
+    """
     if scheme_of(url) == _ZOOKEEPER:
         _require("kazoo", _ZOOKEEPER)
         from groupkeeper.storage.backends.zookeeper import url as zookeeper_url
@@ -252,14 +257,14 @@ def _added_store(
 ) -> OffsetStorage:
     """Call the function of another package, and return its store.
 
-    Raises StoreRefused if the function returns no store, or raises an error that is no
-    StorageError. A StorageError is raised unchanged.
+    Raises StoreRefused if the function returns no store. A StorageError of the function is raised
+    unchanged, any other error as StoreRefused.
     """
     try:
         store = added.load()(url, append_timeout_ms=append_timeout_ms, clock=clock)
     except StorageError:
         raise
-    except Exception as error:  # whatever it is, it is the package's
+    except Exception as error:  # the other package may raise anything
         raise StoreRefused(
             f"storage.url: {scheme_of(url)} storage, which {added.value} adds, fails: {error!r}"
         ) from error
@@ -274,7 +279,7 @@ def _added_store(
 def log_store(
     store: str | Path, password: str | None = None, group_id: str | None = None
 ) -> LogStore:
-    """Return an object that reads the logs of a store, without a connection to the store yet.
+    """Return an object that reads the event logs of a store. It does not connect yet.
 
     Other processes may use the store. With ``group_id``, a store in topics returns only the log
     that may have events of this group.
@@ -323,14 +328,15 @@ def read_events(
     """Yield the events of a store above a sequence number, oldest first. The events are those of
     the moment of the call. Blocks.
 
-    In PostgreSQL, ZooKeeper and Consul each node has sequence numbers of its own, in topics of
-    Kafka each shard. ``after_seq`` is then a number for each: ``{"1": 17, "2": 3}`` by node id,
-    ``{"0": 17, "cluster": 3}`` by shard. If the store has had one node, or with ``group_id`` in
-    topics, one number is enough.
+    Some stores have several logs, each with sequence numbers of its own. In PostgreSQL, ZooKeeper
+    and Consul each node has a log: ``after_seq`` is then ``{"1": 17, "2": 3}``, by node id. In
+    topics of Kafka each shard has one: ``{"0": 17, "cluster": 3}``. One number is enough for a
+    single log, for example if only one node has used the store, or with ``group_id`` in topics.
+    Raises ValueError if one number is not enough.
 
     Any process of the same user may call this at any time. ``store`` and ``password`` are as for
-    ``log_store``. ``storage.event_log.reader.read_events``
-    describes the other arguments and the errors. Raises ValueError if one number is not enough.
+    ``log_store``. ``storage.event_log.reader.read_events`` describes the other arguments and the
+    errors.
     """
     from groupkeeper.storage.event_log.several_logs import read_logs
 

@@ -35,7 +35,7 @@ def is_one_part(group: SavedGroup, part_bytes: int) -> bool:
 
 
 class GroupWalk:
-    """A walk over the offsets of one group, which returns some of them at a time.
+    """A walk over the offsets of one group. Each call of ``take`` returns some of them.
 
     The group may change during the walk, and may even be deleted and created again. The walk
     returns each offset that exists during the whole walk exactly once.

@@ -98,11 +98,12 @@ _log = structlog.get_logger(__name__)
 class _GroupWrite:
     """The calls of the host's store that one append needs for one group.
 
-    First all offsets are deleted if ``deletes`` is True. Then each offset in ``puts`` is stored.
+    If ``deletes`` is True, all offsets of the group are deleted first.
     """
 
     deletes: bool = False
     puts: dict[tuple[str, int], OffsetAndMetadata] = field(default_factory=dict)
+    """(topic, partition) -> the offset to store."""
     is_given_up: bool = False
     """True if the append failed or was cancelled. Then no further call is made."""
 
@@ -135,7 +136,7 @@ class PersistentOffsetStorage:
         self._owner: str | None = None
         self._epoch: LeaseEpoch = 0
         self._groups: dict[str, KeptMetadata] = {}
-        """Groups that have offsets or members, with the last record of their members."""
+        """By id: the members of each known group, as last recorded. None if none are recorded."""
         self._shard_of: dict[str, ShardId] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         """The writes that have not ended, by group. The append that began a write may have failed
@@ -149,7 +150,9 @@ class PersistentOffsetStorage:
     # --- Life and lease: within the process -------------------------------------------------------
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Open the storage. The identity is not checked, since the host's store has none."""
+        """Open the storage. The identity is not checked, because the host's store has none. Raises
+        StoreRefused if this object is already open.
+        """
         if self._is_open:
             raise StoreRefused("the store is in use by another coordinator of this process")
         self._is_open = True
@@ -210,8 +213,8 @@ class PersistentOffsetStorage:
                 yield shard, records
 
     async def _read_in_time(self, group_id: str) -> list[Record]:
-        """Read a group for a load. If the read fails or takes too long, the load continues without
-        the group. The next request that names the group reads it.
+        """Read a group for a load. If the read fails or takes too long, return no records: the load
+        then continues without the group. The next request that names the group reads it.
         """
         if group_id in self._writing or group_id in self._reading:
             return []
@@ -360,12 +363,12 @@ class PersistentOffsetStorage:
         self._shard_of[group_id] = shard
 
     async def _write_all(self, writes: Mapping[str, _GroupWrite]) -> None:
-        """Write several groups at a time.
+        """Write several groups at a time. If a write fails, raise its error.
 
-        If one write fails, wait until the running writes have ended. If the append is cancelled,
-        the running writes still continue to their end. A cancelled thread would continue in any
-        case, and could overwrite the result of the client's next request. Groups whose write has
-        not begun are not written.
+        After a failure or a cancellation, no further call of the host's store begins. The calls
+        that run then continue to their end. A cancelled thread would continue in any case, and
+        could overwrite the result of the client's next request. After a failure, but not after a
+        cancellation, wait for these calls.
         """
         waiting = deque(writes.items())
         under_way: set[asyncio.Task[None]] = set()

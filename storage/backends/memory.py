@@ -34,7 +34,7 @@ from groupkeeper.storage.segment_lines import EventDict, encode_line
 from groupkeeper.storage.turns import in_turns
 
 MAX_EVENTS = 100_000
-"""The number of events that are kept. With about 500 bytes each, they need 50 MB."""
+"""The default number of events that are kept. With about 500 bytes each, they need 50 MB."""
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
 
@@ -97,8 +97,8 @@ class MemoryOffsetStorage:
         return self.take_over(free, owner)
 
     def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Acquire shards even if another owner has them. Another process would do this if the owner
-        seemed dead.
+        """Acquire shards even if another owner has them, under one new epoch. Tests simulate with
+        this that another process takes shards whose owner seems dead.
         """
         self._last_epoch += 1
         for shard in shards:
@@ -116,7 +116,7 @@ class MemoryOffsetStorage:
         self.give_back(leases)
 
     def give_back(self, leases: Collection[Lease]) -> None:
-        """Undo a ``take_over``: release the valid leases. The epochs do not change."""
+        """Release those of the leases that are still valid. The epochs do not change."""
         for lease in leases:
             if self._holds(lease):
                 del self._owners[lease.shard]
@@ -200,7 +200,7 @@ class MemoryOffsetStorage:
 
 
 class MemoryRow(NamedTuple):
-    """The events of one append, except those that were dropped."""
+    """The events of one append, except old ones that were dropped to limit the memory."""
 
     row: int
     """The number of the row. It is the sequence number of the row's last event."""
@@ -252,7 +252,9 @@ class MemoryRows:
         return ring[at].stamp.log_id if 0 <= at < len(ring) else None
 
     def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[MemoryRow]:
-        """Yield the rows above a sequence number. An append in progress may appear as two rows."""
+        """Yield the rows above a sequence number. An append in progress may appear as two rows.
+        ``containing`` is ignored.
+        """
         if self._ring and self._ring[-1].seq > after_seq:
             ring = list(self._ring)
             new = ring[max(0, after_seq + 1 - ring[0].seq) :]

@@ -57,7 +57,7 @@ class PayloadItem(msgspec.Struct, frozen=True):
 
 
 class PayloadHead(msgspec.Struct, frozen=True):
-    """The first fields of a payload. A store that continues after the payload needs only these."""
+    """The first fields of a payload. They are enough to continue a log after its last payload."""
 
     version: int
     log_id: str
@@ -134,7 +134,7 @@ def decode_payload(data: bytes) -> Payload:
 
 
 decode_head: Final = checked_decoder(PayloadHead)
-"""Decodes only the head of a payload."""
+"""Decodes only the head of a payload. Raises StorageError if it cannot be read."""
 
 _encoder = msgspec.json.Encoder()
 _saved_decoder = msgspec.json.Decoder(SavedGroup)

@@ -63,8 +63,8 @@ class ConsulView(NamedTuple):
 
 
 def _trusted(url: str) -> ssl.SSLContext:
-    """Return a TLS context that trusts the system's certificate authorities. Plain HTTP never uses
-    the context, so it then trusts none: reading the authorities takes up to 0.1 s.
+    """Return a TLS context that trusts the system's certificate authorities. For plain HTTP, which
+    never uses the context, it trusts none: reading the authorities takes up to 0.1 s.
     """
     if url.startswith("https:"):
         return ssl.create_default_context()
@@ -128,9 +128,9 @@ class ConsulClient:
     async def keys(
         self, prefix: str, separator: str = "", *, consistent: bool = False
     ) -> tuple[str, ...]:
-        """Return the names below a prefix, in order. With a separator, each name is cut off after
-        the next separator and is returned once, like the entries of a directory. With
-        ``consistent`` the answer is up to date.
+        """Return the names of the keys that begin with a prefix, in order. With a separator, each
+        name ends at the first separator after the prefix, and is returned once, like the entries
+        of a directory. With ``consistent`` the answer is up to date.
         """
         params = {"keys": ""} | ({"separator": separator} if separator else {})
         params |= {"consistent": ""} if consistent else {}
@@ -138,7 +138,7 @@ class ConsulClient:
         return () if answer.status_code == 404 else tuple(answer.json())
 
     async def watch(self, prefix: str) -> AsyncIterator[ConsulView]:
-        """Yield the keys below a prefix now, and again after every change.
+        """Yield the keys that begin with a prefix now, and again after every change.
 
         Several quick changes may be yielded as one. While Consul is unavailable, this retries.
         """
@@ -243,14 +243,14 @@ class ConsulClient:
         path: str,
         params: Mapping[str, str] | None = None,
         *,
-        timeout: float = _ANSWER_S,  # noqa: ASYNC109 - of the connection, which it closes
+        timeout: float = _ANSWER_S,  # noqa: ASYNC109 - after it httpx2 closes the connection
         **body: Any,
     ) -> httpx2.Response:
         try:
             answer = await self._http.request(
                 method, path, params=params, timeout=httpx2.Timeout(timeout, connect=5), **body
             )
-        # the latter if TLS fails during an answer
+        # OSError: TLS failed during an answer
         except (httpx2.TransportError, OSError) as error:
             raise ConsulUnavailable(f"{type(error).__name__}: {error}") from error
         if answer.status_code in (200, 404, 409):

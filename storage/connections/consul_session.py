@@ -67,7 +67,7 @@ class ConsulSession:
         """Create the session and start its renewals. ``on_lost`` is called at most once, with a
         reason.
 
-        When the session ends, Consul deletes its keys.
+        When the session ends, Consul deletes the keys that it has locked.
         """
         sent_s = self._clock()
         self.id = await self._client.create_session(name, self._ttl_ms, self._lock_delay_ms)
@@ -87,8 +87,8 @@ class ConsulSession:
                 await self._client.destroy_session(self.id)
 
     def doubt(self) -> None:
-        """Renew the session now. Called if one of its keys has disappeared: then the session may
-        have ended.
+        """Renew the session now, to find out whether it has ended. The owner calls this if a key of
+        the session has disappeared.
         """
         self._in_doubt.set()
 

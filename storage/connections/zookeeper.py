@@ -113,7 +113,7 @@ class ZooKeeperSession:
         self._client = new_client(settings, self._negotiated)
         self._client.add_listener(self._on_state)
 
-    # --- its life ---------------------------------------------------------------------------------
+    # --- the begin and the end of the session -----------------------------------------------------
 
     async def open(self) -> None:
         """Begin the session. Raises ServerUnreachable if no server answers in time, and NotAllowed
@@ -142,7 +142,8 @@ class ZooKeeperSession:
             connected.cancel()
         sent = self._loop.time()
         await self._again("/", self._client.exists_async, "/")
-        # not the moment of the connection, because the servers count from an earlier moment
+        # The servers count from this request, or later. When they began to count for the
+        # connection is unknown.
         self._good_until = sent + self._timeout_s
 
     async def close(self) -> None:

@@ -30,9 +30,9 @@ and its owner waits."""
 
 CONNECT_TRIES: Final = 3
 MIN_ANSWER_S: Final = 1.0
-"""The shortest time limit of an attempt to connect. If a third of the session timeout is longer,
-that third is the limit. A starting server may accept a connection and never answer. Without a
-limit, kazoo would then wait until the session is lost."""
+"""An attempt to connect may take a third of the session timeout, but at least this time (and never
+more than the session timeout). A starting server may accept a connection and never answer. Without
+a limit, kazoo would then wait until the session is lost."""
 
 _KAZOO_LOG: Final = logging.getLogger("groupkeeper.kazoo")
 # without this, kazoo's log would appear on the terminal of a program that configures no logging
@@ -57,13 +57,15 @@ _SAY: Final[dict[type[ZooKeeperError], str]] = {
 
 
 def refusal(path: str, result: object) -> ZooKeeperError | None:
-    """Convert an error of kazoo about a node to our error. Return None for any other error."""
+    """Convert an error of kazoo about a node to our error. Return None for any other result."""
     kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(result, theirs)), None)
     return None if kind is None else kind(f"{path}: {_SAY[kind]}")
 
 
 def new_client(settings: ZooKeeperSettings, negotiated: Callable[[int], None]) -> Any:
-    """Return kazoo's client, which is not yet connected."""
+    """Return kazoo's client, which is not yet connected. ``negotiated`` is called on a thread of
+    kazoo, with the session timeout in milliseconds that a server has chosen.
+    """
     tls = settings.tls
     secured: dict[str, Any] = {}
     if tls is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class ZooKeeperError(Exception):
-    """A call to ZooKeeper failed. The message is one line, and names the node or server if any."""
+    """A call to ZooKeeper failed. The message is one line. It names the node or the server, if the
+    error is about one.
+    """
 
 
 class ServerUnreachable(ZooKeeperError):
@@ -40,7 +42,7 @@ class NotAllowed(ZooKeeperError):
 
 
 class RequestTooLarge(ZooKeeperError, ValueError):
-    """Path and value together are larger than a server accepts."""
+    """The request is larger than a server accepts, so it was not sent."""
 
 
 class TransactionRefused(ZooKeeperError):
@@ -54,6 +56,6 @@ class TransactionRefused(ZooKeeperError):
 
 
 class OutcomeUnknown(ZooKeeperError):
-    """The connection broke before the answer. Whether the transaction was executed, or will be, is
-    unknown.
+    """The connection broke before the answer. It is unknown whether the transaction was executed,
+    or will be executed later.
     """

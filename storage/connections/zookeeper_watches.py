@@ -16,7 +16,9 @@ Kind: TypeAlias = Literal["data", "children"]
 
 
 class Bells:
-    """The bells of a session, one for each watched node. A bell calls all listeners of its node."""
+    """The bells of a session: one for each watched node and kind of watch. A bell calls all
+    listeners of its node.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -25,8 +27,8 @@ class Bells:
     def watch(
         self, kind: Kind, path: str, changed: Callable[[], None] | None
     ) -> Callable[[object], None] | None:
-        """Return the callable for kazoo, which may call it on any thread. ``changed`` is then
-        called on the loop.
+        """Return the callable to pass to kazoo, which may call it on any thread. ``changed`` is
+        then called on the loop. Return None if ``changed`` is None.
         """
         if changed is None:
             return None

@@ -1,8 +1,9 @@
 """Leases by lives: when a process counts as dead, and how long it may answer reads (pure).
 
-Each start of a process is a *life* with a random id. A process raises the counter of its life in
-the store, four times within each time to live. One such raise is a *beat*. Other processes watch
-the counter. If the counter stands still for a whole time to live, by the clock of the observer, the
+Each start of a process is a *life* with a random id. The setting ``cluster.lease_ttl_ms`` is its
+*time to live* (TTL). A process raises the counter of its life in the store, four times within each
+time to live. One such raise is a *beat*. Other processes watch the counter; one read of it is a
+*look*. If the counter stands still for a whole time to live, by the clock of the observer, the
 observer ends the life. It does this in one transaction, which compares the counter. From then on
 the store refuses every write of this life, whatever any clock says.
 
@@ -27,11 +28,11 @@ LATE_LOOK_MS: Final = 100
 """The interval between looks at the store while a beat of another process is late."""
 
 MIN_LOOKS: Final = 3
-"""A counter stands still only if at least so many looks found the same value."""
+"""A life is ended only if at least so many looks found the same counter."""
 
 READ_SHARE: Final = 0.9
-"""The share of the time to live in which reads are answered after a beat. The rest is for clocks
-that run at different speeds."""
+"""Reads are answered for this share of the time to live after a beat. The rest is a reserve for
+clocks that run at different speeds."""
 
 
 class NodeLife(NamedTuple):
@@ -49,7 +50,7 @@ class NodeLife(NamedTuple):
 
 @dataclass(slots=True)
 class _Stand:
-    """How long the counter of one life has not changed."""
+    """For how long, and in how many looks, the counter of one life has not changed."""
 
     counter: int
     looks: int
@@ -59,10 +60,10 @@ class _Stand:
 
 
 class LifeWatch:
-    """Watches the counters of other processes, and says whose lives to end.
+    """Watches the counters of other processes, and finds the lives to end.
 
-    The time between two looks counts as at most one beat. So if this process or the whole machine
-    was suspended, the other processes have time to beat again.
+    Between two looks, at most the interval of one beat is counted. So if this process or the whole
+    machine was suspended, the other processes have time to beat again.
     """
 
     def __init__(self, ttl_ms: int) -> None:
@@ -91,8 +92,8 @@ class LifeWatch:
         return stand.looks >= MIN_LOOKS and stand.still_ms >= self._ttl_ms
 
     def next_look_ms(self) -> int:
-        """Return the time until the next look: the time between two beats, or less while another
-        process is late with its beat.
+        """Return the milliseconds until the next look: the interval of a beat, or less while a beat
+        of another process is late.
         """
         is_late = any(stand.still_ms >= self._beat_ms for stand in self._stands.values())
         return min(LATE_LOOK_MS, self._beat_ms) if is_late else self._beat_ms
@@ -119,7 +120,7 @@ class ReadTime:
         self._until_ms = None
 
     def left_ms(self, now_ms: int) -> int:
-        """Return the time for which reads may still be answered; 0 if reads are forbidden."""
+        """Return for how many milliseconds reads may still be answered; 0 if they are forbidden."""
         return 0 if self._until_ms is None else max(self._until_ms - now_ms, 0)
 
 

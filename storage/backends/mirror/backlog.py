@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 class _Change(NamedTuple):
     since_s: float
-    """The time of the first change since a round of the mirror last took a value of the group."""
+    """The time of the group's oldest change that no round of the mirror has taken."""
     data: bytes | None
+    """The newest value of the group; None if the group was deleted."""
 
 
 class MirrorBacklog:
@@ -21,15 +22,16 @@ class MirrorBacklog:
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Change] = {}
-        """The newest values that no round has taken yet."""
+        """By group: the newest value, if no round has taken it yet."""
         self._unfinished: dict[str, float] = {}
-        """The groups whose nodes on the server may be out of date, and since when."""
+        """The groups whose nodes on the server may be out of date, each with the time of its oldest
+        change that is not written."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._unfinished)
 
     def changed(self, group_id: str, data: bytes | None, now_s: float) -> None:
-        """Add the newest value of a group."""
+        """Add the newest value of a group; None if the group was deleted."""
         earlier = self._waiting.get(group_id)
         since_s = now_s if earlier is None else earlier.since_s
         self._waiting[group_id] = _Change(since_s, data)
@@ -39,8 +41,8 @@ class MirrorBacklog:
         return [*self._waiting]
 
     def take(self, group_id: str) -> bytes | None:
-        """Remove and return the newest value of a group. The group is unfinished until ``written``
-        is called.
+        """Remove and return the newest value of a group; None if the group was deleted. The group
+        is unfinished until ``written`` is called.
         """
         change = self._waiting.pop(group_id)
         self._unfinished.setdefault(group_id, change.since_s)
@@ -65,8 +67,8 @@ class MirrorBacklog:
         self._unfinished.clear()
 
     def lag_s(self, now_s: float) -> float:
-        """Return the age of the oldest change that is not written; 0 if there is none. Changes are
-        added in the order of time, so the first one is the oldest.
+        """Return the age in seconds of the oldest change that is not written; 0 if there is none.
+        Changes are added in the order of time, so the first one is the oldest.
         """
         since_s = next(iter(self._unfinished.values()), now_s)
         for change in self._waiting.values():

@@ -27,8 +27,8 @@ PAUSE_S: Final = 1.0
 """The mirror is written at most once in this time, so a group that commits often costs little."""
 
 REST: Final = 3
-"""A pause lasts at least so many times as long as the round before it. So the mirror writes for at
-most a quarter of the time."""
+"""The shortest pause after a round, as a multiple of the round's duration. So the mirror writes for
+at most a quarter of the time."""
 
 MAX_RETRY_MS: Final = 30_000
 """The longest pause after a failure. A missing permission is retried too, because an operator may
@@ -62,10 +62,11 @@ class MirrorSession(Protocol):
     async def write(
         self, group_id: str, wanted: MirroredGroup | None, partitions: Mapping[str, int]
     ) -> bool:
-        """Write the changes of one group; ``wanted`` is None if the group was deleted. Return False
-        if a node could not be written, because another program, or an earlier process of ours,
-        owns it.
+        """Write the changes of one group. ``wanted`` is None if the group was deleted.
         ``partitions`` has the number of partitions of each topic.
+
+        Return False if a node could not be written, because another program owns it, or an earlier
+        process of ours.
         """
 
     async def close(self) -> None:
@@ -130,7 +131,7 @@ class Mirror:
             await asyncio.wait([self._closing], timeout=CLOSE_S)
 
     def changed(self, values: Iterable[Value]) -> None:
-        """Add these values to those that wait. The next round writes them to the mirror."""
+        """Queue changed values for the next round. Of keyed records, only topics are needed."""
         for value in values:
             if value.is_group and self._is_name(value.key):
                 self._backlog.changed(value.key, value.data, time.monotonic())
@@ -142,7 +143,9 @@ class Mirror:
         self._wake.set()
 
     def lag_s(self) -> float:
-        """Return the age of the oldest change that is not mirrored; 0 if there is none."""
+        """Return the age in seconds of the oldest change that is not mirrored; 0 if there is
+        none.
+        """
         return self._backlog.lag_s(time.monotonic())
 
     async def _run(self) -> None:
@@ -156,7 +159,7 @@ class Mirror:
             try:
                 await self._round()
                 backoff.succeeded()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the store goes on
+            except Exception as error:  # noqa: BLE001 - no failure of the mirror stops the store
                 pause_s = backoff.next_s()
                 self._wake.set()
                 _log.warning(
@@ -203,7 +206,7 @@ class Mirror:
         self._wanted.pop(group_id, None)
         if data is None:
             return
-        with contextlib.suppress(StorageError):  # the load of its shard names a damaged value
+        with contextlib.suppress(StorageError):  # a load of the shard reports a damaged value
             if len(data) > THREAD_BYTES:
                 self._wanted[group_id] = await asyncio.to_thread(self._mirrored, data)
             else:

@@ -43,6 +43,7 @@ class MirroredGroup(NamedTuple):
     """The nodes of one group, by their paths below the group's node."""
 
     ids: Mapping[str, MirroredSubscription]
+    """The member id -> the subscription of the member."""
     owners: Mapping[str, str]
     """The path TOPIC/PARTITION -> the id of the member that owns the partition."""
     offsets: Mapping[str, int]
