@@ -63,7 +63,7 @@ class ClusterFeed:
 
     @property
     def image(self) -> TopicImage:
-        """Return the last durable image."""
+        """The durable topics."""
         return self._topics.image
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
@@ -83,8 +83,8 @@ class ClusterFeed:
             self._topics.raise_ends(shard.ends())
 
     def durable(self, write: Write) -> None:
-        """Process a durable write. Every shard gets the change before the client gets its
-        answer.
+        """Update the stores from a durable write. Changes of topics and configs are passed to the
+        shards before the client gets its answer.
         """
         topics = self._topics
         if write.shard_id == CLUSTER_SHARD:

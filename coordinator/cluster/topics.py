@@ -4,7 +4,7 @@ See docs/design.md#static-mode. Topics are records in the cluster shard; this mo
 durable ones. In static mode an end is the largest offset that a group ever committed, or that the
 config names. The end only grows, after an append is durable, and is deleted with its topic. In
 gateway mode the upstream reports the end of each partition that has a committed offset
-(``observe_ends``). The runtime calls this module, and this module does not import the runtime.
+(``observe_ends``).
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class Topics:
     # --- For handlers -----------------------------------------------------------------------------
 
     def end_offset(self, topic_id: str, partition: int) -> int:
-        """Return the end of a partition, for ListOffsets (LATEST) and Fetch (high watermark)."""
+        """Return the end of a partition, for ListOffsets (LATEST) and Fetch (high watermark). 0 if
+        no commit and no config named an end.
+        """
         end = self._ends.get(topic_id, {}).get(partition, 0)
         info = self.image.by_id.get(topic_id)
         configured = self._configured.get(info.name) if info is not None else None
@@ -99,14 +101,14 @@ class Topics:
         return self._observed_ends.get(topic_id, {}).get(partition, UNKNOWN_END)
 
     def change(self, request: ChangeTopics, ticket: Ticket) -> None:
-        """Create, grow or delete topics. The ticket is answered once every shard knows
-        the change.
+        """Create, grow or delete topics. The ticket is answered when the change is durable and
+        every loaded shard has it.
         """
         assert self._submit is not None, "not bound to a coordinator"
         self._submit(request, ticket)
 
     async def change_and_wait(self, request: ChangeTopics) -> ChangeTopicsResult:
-        """Change topics and wait until every shard knows the change."""
+        """Create, grow or delete topics, and wait for the result (``change``)."""
         answer = Awaited()
         self.change(request, answer)
         result: ChangeTopicsResult = await answer.future
@@ -139,7 +141,7 @@ class Topics:
             _refuse_wrong(reply.result)
 
     def replace(self, topics: Mapping[str, TopicInfo]) -> bool:
-        """Replace the topics after a load. Return whether the image changed."""
+        """Replace all topics, for example after a load. Return whether the image changed."""
         if topics == self.image.by_name:
             return False
         self._set_image(self.image.followed_by(topics.values()))
@@ -169,8 +171,8 @@ class Topics:
             self.rewinds += raise_ends(ends, topic.partitions)
 
     def observe_ends(self, found: Mapping[PartitionKey, int]) -> None:
-        """Set the ends that the upstream has reported. They may be lower than before, because a
-        topic there may be truncated."""
+        """Set the ends that the upstream has reported. An end may be lower than before if the
+        upstream has truncated the partition."""
         for (topic_id, partition), end in found.items():
             if topic_id in self.image.by_id:
                 self._observed_ends.setdefault(topic_id, {})[partition] = end
@@ -230,7 +232,8 @@ def _checked(topic: ConfiguredTopic) -> ConfiguredTopic:
     """Return a configured topic with checked values. Raises TypeError or ValueError if one is
     invalid.
 
-    The check is here, because a topic that the core refuses would be retried without end.
+    The check is here, because a value that raises an exception in the core would be retried without
+    end.
     """
     if not isinstance(topic, ConfiguredTopic):
         raise _no_topic(topic)

@@ -14,7 +14,7 @@ from groupkeeper.coordinator.runtime.clock import Clock
 
 NEVER: Final = 1 << 62
 BUDGET_S = 0.005
-"""The most time for deadlines in one turn of the loop. The deadlines that are left expire in the
+"""How long the alarm may work in one turn of the loop. It processes the other due deadlines in the
 next turn."""
 
 
@@ -22,7 +22,8 @@ class Expires(Protocol):
     """An object with deadlines. In the product this is a slot, which holds one shard."""
 
     alarm_ms: int
-    """The time at which the alarm calls ``expire``, or NEVER. Only the alarm changes this value."""
+    """The time at which the alarm calls ``expire`` (monotonic ms), or NEVER. Only the alarm changes
+    this value."""
 
     def expire(self, now: Now) -> None:
         """Process some of the deadlines that are due, and set the alarm for the next one."""
@@ -32,9 +33,9 @@ class Expires(Protocol):
 class Alarm:
     """Calls ``expire`` of every slot that has a due deadline. A slot holds one shard.
 
-    A slot sets the alarm for its earliest deadline. When the alarm rings, it compares the time of
-    each slot with the clock, and calls only the slots that are due. If a deadline was moved to a
-    later time, the alarm rings too early. This does no harm.
+    A slot sets the alarm for its earliest deadline. When the timer ends, the alarm compares
+    ``alarm_ms`` of each slot with the clock, and calls only the slots that are due. If a deadline
+    was moved to a later time, the slot is called too early. This does no harm.
     """
 
     def __init__(self, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
@@ -50,7 +51,9 @@ class Alarm:
         self._watched = list(watched)
 
     def set(self, watched: Expires, at_ms: int | None) -> None:
-        """Make sure that the alarm rings for this object at this time or earlier."""
+        """Make sure that the alarm calls this object at ``at_ms`` (monotonic ms) or earlier. None:
+        do nothing.
+        """
         if at_ms is None or at_ms >= watched.alarm_ms:
             return
         watched.alarm_ms = at_ms
@@ -58,14 +61,17 @@ class Alarm:
             self._arm(at_ms)
 
     def earliest(self) -> int | None:
-        """Return the time of the earliest deadline (monotonic ms), or None if there is none. The
-        time may be too early, but never too late.
+        """Return the time of the earliest deadline (monotonic ms). The time may be too early, but
+        never too late. None if there is no deadline, or after ``stop``.
         """
         at_ms = self._earliest_ms()
         return None if at_ms == NEVER or self._stopped else at_ms
 
     def look(self) -> None:
-        """Expire every deadline that is due now. Call this after the clock was moved."""
+        """Process the deadlines that are due now, without waiting for the timer. A test calls this
+        after it has moved the clock. What takes longer than ``BUDGET_S`` follows in the next turn
+        of the loop.
+        """
         if not self._stopped:
             self._cancel()
             self._ring()

@@ -96,6 +96,6 @@ class LoopClock:
 
     def _tick(self) -> None:
         assert self._loop is not None
-        self._is_read = False  # a timer begins a turn
+        self._is_read = False  # read the clocks again, even if this turn has read them
         self._read()
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)

@@ -1,7 +1,10 @@
 """The append that gathers: requests add their records to it while the last append is in flight
 (docs/design.md#group-commit).
 
-Every commit passes through this module, so it is compiled. ``runtime.lane`` awaits the store.
+A slot holds one shard in this process. A lane is a queue of appends, with the slots whose records
+they write. A step is the result of one request or timer: replies, records and events.
+
+Every commit passes through this module, so it is compiled. ``runtime.lane`` calls the store.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ class Append:
 
     def __init__(self) -> None:
         self.writes: dict[Slot, Write] = {}
-        """For each shard's slot: its records and events in this append, and the replies that wait
-        for them."""
+        """For each slot: its records and events in this append, and the replies that wait for
+        them."""
         self.requests = 0
         """The number of requests and timers whose records are in this append."""
         self.events = 0
@@ -32,19 +35,21 @@ class Append:
         several."""
         self.bytes = 0
         self.started_ms = 0
-        """The time when the append began (monotonic). While the append waits for a paused lane: the
-        time when the wait began. Otherwise 0."""
+        """The time when the append began (monotonic). While the append waits for a paused lane, the
+        time when the wait began. 0 before that."""
         self.started_s = 0.0
         """The time when the append began, from a precise timer. ``started_ms`` counts only
         milliseconds, and an append may be shorter."""
         self.abandoned = False
-        """True if the append timed out. Its result is then ignored."""
+        """True if the append timed out, or if it did not end before the end of a stop. Its result
+        is then ignored."""
         self.time_limit: asyncio.TimerHandle | None = None
         """The timer that abandons the append after ``append_timeout_ms``. None before the append
         begins."""
         self.done: asyncio.Future[None] | None = None
         """A future that is resolved when the append ends, even if it failed. None if nobody waits
-        for the end. A fold has this future before it begins."""
+        for the end. A fold (an append that writes only the present state of groups) has this future
+        before it begins."""
 
     def end_time_limit(self) -> None:
         """Cancel the timer that would abandon the append. Called when the store has answered or
@@ -59,7 +64,7 @@ class Append:
             self.done.set_result(None)
 
     def write_of(self, slot: Slot) -> Write:
-        """Return the part of this append that belongs to a slot. The first call creates it."""
+        """Return the ``Write`` of a slot in this append. The first call for a slot creates it."""
         write = self.writes.get(slot)
         if write is None:
             write = self.writes[slot] = Write(slot.shard_id)
@@ -68,7 +73,9 @@ class Append:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Gathering:
-    """The part of a lane that adds steps to the next append. ``runtime.lane.Lane`` is the rest."""
+    """The base class of a lane. It adds steps to the next append. ``runtime.lane.Lane`` writes the
+    appends.
+    """
 
     def __init__(self, config: CoordinatorConfig) -> None:
         self.is_full = False
@@ -80,8 +87,8 @@ class Gathering:
         self._task: asyncio.Task[None] | None = None
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
-        """Add a step with records to the next append. A step is the result of one request or timer.
-        Return the slot's part of that append.
+        """Add a step with records to the next append. Return the slot's ``Write`` in that append.
+        The caller adds the replies that wait for it.
 
         If no append is in flight, the next one starts in the next turn of the loop. So all requests
         of this turn share one append.

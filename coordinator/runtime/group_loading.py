@@ -1,9 +1,8 @@
 """Loads a group when a request first names it, for stores that cannot list their groups
 (``storage.base.LoadsGroups``).
 
-A request for a group that is not loaded waits, and so do later requests for the same group. After
-the load they are passed to the shard in order. Requests for a loaded group go directly to the slot
-of its shard.
+A slot holds one shard in this process. Requests for a loaded group go directly to the slot of its
+shard. Requests for any other group wait for its load. Then they are passed to the shard in order.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ MAX_LOADS: Final = 64
 
 
 class LoadingGroup:
-    """Keeps the requests for a group while the group is loaded."""
+    """Keeps the requests for a group during its load."""
 
     __slots__ = ("_loader", "slot", "waiting")
 
@@ -56,7 +55,9 @@ class LoadingGroup:
         self._loader = loader
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
-        """Let the request wait, or refuse it if too many requests wait."""
+        """Keep the request until the load ends. If too many requests wait, answer it like a LOADING
+        shard.
+        """
         if self._loader.admit():
             self.waiting.append((request, ticket))
         else:
@@ -64,7 +65,9 @@ class LoadingGroup:
 
 
 class GroupLoader:
-    """Loads groups one by one and then submits their waiting requests."""
+    """Loads a group at the first request for it, and then submits the requests that waited for the
+    load.
+    """
 
     def __init__(
         self,
@@ -92,8 +95,8 @@ class GroupLoader:
         self._free_loads = asyncio.Semaphore(MAX_LOADS)
 
     def place_of(self, group_id: str, slot: Slot) -> LoadingGroup:
-        """Return the object that keeps the requests for a group while the group is loaded. Start
-        the load, unless it has started.
+        """Return the object that keeps the requests for a group during its load. The first call for
+        a group starts the load.
         """
         if group_id in self._loading:
             return self._loading[group_id][0]
@@ -103,7 +106,9 @@ class GroupLoader:
         return place
 
     def admit(self) -> bool:
-        """Count one more waiting request. Return False, and do not count it, if too many wait."""
+        """Count one more waiting request. If too many wait already, return False and do not count
+        it.
+        """
         if self._waiting >= self._config.max_gathered_requests:
             return False
         self._waiting += 1

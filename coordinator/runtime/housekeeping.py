@@ -1,5 +1,5 @@
-"""The work of each second: write events that were merged, renew leases, check the store's files,
-and fold an idle store. To fold is to write the present state of groups, so that a load reads less.
+"""The work of each second: write merged events, renew leases, check the store's files, and fold an
+idle store. To fold is to write the present state of groups. A later load then reads less.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ class Housekeeping:
                 log.warning("housekeeping_failed", error=str(error) or repr(error))
 
     def end_windows(self, now_ms: int | None = None) -> None:
-        """Write the merged events of the windows that are over (``merge``). If ``now_ms`` is None,
-        end all windows.
+        """Write the merged events of the windows that are over. A window is the time in which
+        repeated refusals are only counted (``runtime.merge``). If ``now_ms`` is None, end all
+        windows.
         """
         merger = self._recovery.merger
         for merged in merger.end_all() if now_ms is None else merger.due(now_ms):
@@ -100,9 +101,9 @@ class Housekeeping:
         return True
 
     async def _check_place(self) -> None:
-        """Report a failed append for every lane if the store's files were moved, and a fenced one
-        if another process has acquired the store. An append checks this too, but an idle store
-        makes no appends.
+        """Check that the store is in its place and still belongs to this process. If its files were
+        moved, report a failed append for every lane. If another process has acquired it, report a
+        fenced append. An append finds this out too, but an idle store makes no appends.
         """
         if isinstance(self._storage, CanBeMoved) and self._is_all_loaded():
             try:

@@ -36,13 +36,13 @@ RELEASE_SLICE_S = 0.005
 later turns."""
 
 CHARS_AN_EVENT = 100
-"""The charge of an event is 1, plus 1 for each so many characters of names in it. Clients choose
-the names, and JSON may make them six times as long."""
+"""An event counts as 1 towards ``max_riding_events``, and as 1 more for each so many characters of
+names in it. Clients choose the names, and JSON may make them six times as long."""
 
 
 class Observer(Protocol):
-    """Is called when records are durable, and when a shard was loaded. From these calls it learns
-    the ends of partitions, the largest offsets ever committed (docs/design.md#ends).
+    """Learns topics, configs and the ends of partitions (docs/design.md#ends). It is called when
+    records are durable, and when a shard was loaded.
     """
 
     @property
@@ -51,7 +51,9 @@ class Observer(Protocol):
         ...
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
-        """Return the configs of those groups of a shard that have configs of their own."""
+        """Return the configs of the groups in a shard, by group id. Groups without configs of their
+        own are not in it.
+        """
         ...
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
@@ -190,8 +192,8 @@ class Lane(Gathering):
     async def pause(self) -> None:
         """Wait until no append is in flight, and start none before ``end_pause``.
 
-        During the pause requests gather. If one waits longer than ``append_timeout_ms``, the lane
-        calls ``LaneHost.paused_too_long``.
+        During the pause requests gather. If a request waits longer than ``append_timeout_ms``, the
+        lane calls ``LaneHost.paused_too_long``.
         """
         self._pauses += 1
         self._free.clear()
@@ -236,7 +238,7 @@ class Lane(Gathering):
         return True
 
     def abandon(self) -> None:
-        """Abandon the append in flight. Called when a stop has no time left."""
+        """Abandon the append in flight, if there is one. Called at the end of a stop."""
         if self._in_flight is not None and not self._in_flight.abandoned:
             self._abandon(self._in_flight)
             self._task = None
@@ -329,7 +331,7 @@ class Lane(Gathering):
             self._stats.append_requests.observe(append.requests)
         until = self._timer() + RELEASE_SLICE_S
         for slot in list(append.writes):
-            # None if the slot was dropped during an earlier portion
+            # None if the slot was dropped while other replies were sent
             write = append.writes.get(slot)
             if write is not None and slot.shard_id not in lost:
                 self._observer.durable(write)

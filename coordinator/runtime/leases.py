@@ -1,4 +1,8 @@
-"""The leases of a store that several processes share (``StorageLimits.shared``)."""
+"""The leases of a store that several processes share (``StorageLimits.shared``).
+
+A slot holds one shard in this process. A lane is a queue of appends. A fold is an append that
+writes only the present state of groups.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ INTERVAL_S: Final = 0.25
 
 
 class Leases:
-    """Suspends shards (they answer as LOADING) while their leases may have ended. Loads a shard
-    again if its lease was lost.
+    """Suspends shards while their leases may have ended: they stay in memory, and answer as
+    LOADING. Loads a shard again if its lease was lost.
     """
 
     def __init__(
@@ -129,9 +133,7 @@ class Leases:
                 self._recovery.lose(lane, slots)
 
     async def _fold(self) -> None:
-        """Write the present state of groups on the lanes that are idle. On other lanes, each append
-        does this.
-        """
+        """Fold on the lanes that are idle. On other lanes, the appends for requests also fold."""
         if self._storage.unfolded():
             for lane in self._lanes:
                 await lane.fold()

@@ -64,8 +64,8 @@ class LinesOfMany:
         self._all = LineLimit(clock_s, window_s, lines)
 
     def allow(self, key: str) -> int | None:
-        """Return None if this line must not be written. Otherwise return how many lines of other
-        keys were left out since the last line.
+        """Return None if this line must not be written. Otherwise return how many lines were left
+        out since the last line because of the limit for all keys.
         """
         if self._keys.allow(key) is None:
             return None

@@ -21,16 +21,16 @@ SLICE_S: Final = 0.002
 """How long a listing asks shards in one turn of the loop."""
 
 MAX_ASKED: Final = 32
-"""The most questions of one listing that wait for an answer. One append may answer all of them,
-with up to 2,000 groups each."""
+"""The most questions (ListGroups requests to a shard) of one listing that wait for an answer. One
+append may answer all of them, with up to 2,000 groups each."""
 
 MAX_LISTINGS: Final = 4
 """The most listings that run at the same time. A listing of a million groups keeps 16 MB of names.
 A listing that waits costs nothing."""
 
 ASKED_AGAIN: Final = 2_000
-"""A listing asks a shard several times. After the first question, each one is about at most so many
-groups."""
+"""The most groups in one question. The first question to a shard names no groups. If the shard has
+too many for one answer, the later questions name the others."""
 
 
 class GroupsTicket(Protocol):
@@ -79,7 +79,9 @@ class Listings:
     def begin(
         self, request: ListGroups, ticket: GroupsTicket, places: Sequence[Place]
     ) -> Callable[[], None]:
-        """Queue a listing. Return a function that cancels it."""
+        """Queue a listing. Return a function that cancels it. ``places`` receive the requests for
+        the shards, one place for each shard.
+        """
         listing = Listing(request, ticket, places, self)
         self._waiting.append(listing)
         self._start_next()

@@ -39,7 +39,9 @@ class LoadLog:
             log.error("load_refused", error=reason, retry_ms=retry_ms, left_out=left_out)
 
     def held_by_another(self, shards: int) -> None:
-        """Log that another process has leases. ``shards`` is their number."""
+        """Log that another process holds the leases of some shards. ``shards`` is the number of
+        these shards.
+        """
         left_out = self._lines.allow("leases_held_by_another")
         if left_out is not None:
             log.warning("leases_held_by_another", shards=shards, left_out=left_out)

@@ -40,8 +40,8 @@ async def load_records(
     into: Mapping[ShardId, AnyShard],
     slicer: Slicer,
 ) -> None:
-    """Read the shards ``read`` from storage, and apply their records to the shard objects in
-    ``into``.
+    """Read the shards whose ids are in ``read``, and apply their records to the shard objects in
+    ``into``. Records of other shards are skipped.
 
     Raises StoreRefused for a record that a shard cannot use.
     """

@@ -72,7 +72,8 @@ class ShardOwner:
         self._ended_tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Acquire the leases and load the shards. Returns when every shard answers.
+        """Acquire the leases and load the shards. Returns when every shard answers. If several
+        processes share the store, unreadable shards are left out (``Recovery.first_load``).
 
         Raises StoreRefused if an operator must act. After any other failure, the start is tried
         again until it succeeds.
@@ -85,7 +86,7 @@ class ShardOwner:
             self._tasks.append(loop.create_task(self._leases.run()))
 
     def drain(self) -> None:
-        """Stop timers, loads and work, and answer parked requests with NOT_COORDINATOR."""
+        """Stop timers, loads and computations, and answer parked requests with NOT_COORDINATOR."""
         self.recovery.alarm.stop()
         self._ended_tasks = [*self.recovery.stop(), *self.workshop.stop()]
         for task in self._tasks:
@@ -128,13 +129,15 @@ class ShardOwner:
         return sum(slot.shard is None for slot in self.slots.values())
 
     def next_deadline(self) -> int | None:
-        """Return the time of the earliest deadline (monotonic ms), or None if there is none. The
-        time may be too early, but never too late.
+        """Return the time of the earliest deadline (monotonic ms). The time may be too early, but
+        never too late. None if there is no deadline, or during a stop.
         """
         return self.recovery.alarm.earliest()
 
     async def clock_moved(self) -> None:
-        """Expire every deadline that is due now. Returns when the changes are durable."""
+        """Process every deadline that is due now. A test calls this after it has moved the clock.
+        Returns when the changes are durable.
+        """
         now_ms = self._clock.now().monotonic_ms
         self.recovery.alarm.look()
         while True:

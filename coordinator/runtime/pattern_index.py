@@ -32,8 +32,8 @@ UNUSED_S: Final = 1_200.0
 """A pattern may be replaced by a new one if no group has asked for it for so long. A group asks
 again after half this time (docs/spec/consumer-groups.md#regex)."""
 UNRESOLVED_S: Final = 30.0
-"""A pattern may also be replaced this long after its last use if no group has ever asked for its
-topics: its member was refused. The group of an accepted member asks with the same heartbeat, or
+"""A shorter time than ``UNUSED_S``, for a pattern whose topics no group has ever asked for. The
+member that sent it was refused: the group of an accepted member asks with the same heartbeat, or
 within ten seconds."""
 MAX_GONE_NAMES: Final = 10_000
 """The index keeps the names of deleted topics. It is cleared when it has more names than twice the

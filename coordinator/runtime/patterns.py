@@ -28,7 +28,8 @@ _TOKENS: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""The parts of a valid pattern that matter here. All other characters are skipped."""
+"""Finds the escapes and the names of groups in a valid pattern, for ``_refuse_what_kafka_refuses``.
+Quoted text and classes of characters are also tokens, so that nothing in them is found."""
 
 
 class PatternRefusedError(Exception):
@@ -68,7 +69,7 @@ def compile_pattern(pattern: str) -> Matcher:
 
 @cache
 def _re2() -> Any:
-    # imported at the first pattern: it is an extra, and most daemons see none
+    # Imported at the first pattern: the package is an extra, and most daemons see no pattern.
     try:
         import re2
     except ImportError:
@@ -80,8 +81,8 @@ def _re2() -> Any:
 def _options() -> Any:
     options = _re2().Options()
     options.max_mem = MAX_PATTERN_BYTES
-    options.log_errors = False  # on stderr, in a format of its own
-    options.never_capture = True  # names of topics either match or not
+    options.log_errors = False  # they go to stderr, in a format of their own
+    options.never_capture = True  # nobody reads the groups of a match
     return options
 
 

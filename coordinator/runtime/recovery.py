@@ -82,7 +82,7 @@ class Recovery:
         """The reason why an operator must act before the store may be used; empty if it may be
         used."""
         self.problem = ""
-        """The reason why the last append or load failed; empty after a load that succeeded."""
+        """Why the last append or load failed, or why shards are suspended. Otherwise empty."""
         self.has_loaded = False
         """True after the first load."""
         self.store_taken: Callable[[], None] = lambda: None
@@ -220,7 +220,7 @@ class Recovery:
     # --- Dropping ---------------------------------------------------------------------------------
 
     def lose(self, lane: Lane, slots: Iterable[Slot]) -> None:
-        """Drop slots whose leases are not valid any more, and load them again."""
+        """Drop slots whose leases are lost or in doubt. Load them again under new leases."""
         slots = list(slots)
         for slot in slots:
             slot.needs_lease = True
@@ -228,8 +228,8 @@ class Recovery:
         self.begin(lane)
 
     def drop(self, slots: Iterable[Slot]) -> None:
-        """Drop the state of these slots, and then send refusals to their waiting requests. The
-        order matters: a client may send its next request from within its answer.
+        """Drop the shards of these slots. Then refuse their waiting requests. The order matters: a
+        refused ticket may submit the next request of its client from within ``resolve``.
         """
         loads_again = not self.is_stopping
         for slot, refusals in [(slot, slot.drop(loads_again)) for slot in slots]:
@@ -291,7 +291,7 @@ class Recovery:
             lane.end_pause()
 
     async def _load(self, lane: Lane) -> None:
-        """Load the dropped slots of a lane whose leases this process can acquire."""
+        """Load the dropped slots of a lane, except slots whose lease another process holds."""
         lost = [slot for slot in lane.slots if slot.kept is None]
         started = self.clock.now()
         await self._acquire_leases([slot for slot in lost if slot.needs_lease])
@@ -337,7 +337,7 @@ class Recovery:
     async def _load_slots(
         self, ready: Sequence[Slot], read: Sequence[ShardId], started: Now
     ) -> None:
-        """Read the shards ``read``. Then let the slots ``ready`` answer."""
+        """Read the shards in ``read``. Then let the slots in ``ready`` answer."""
         image = self.observer.image
         shards = {
             s.shard_id: self._makers[s.shard_id](s.shard_id, self._limits, image) for s in ready
@@ -382,7 +382,7 @@ class Recovery:
         assert slot.kept is None, "loaded twice at a time"
         now = self.clock.now()
         self.observer.loaded(slot.shard_id, shard)
-        # Before ``loaded``, which removes offsets of topics that are not in the image.
+        # ``loaded`` is the last: it removes offsets of topics that are not in the image.
         steps = [
             shard.configs_changed(self.observer.settings(slot.shard_id), now),
             shard.topics_changed(self.observer.image, now),

@@ -60,7 +60,7 @@ class CoordinatorConfig(CoreLimits):
     a count."""
     max_merged_members: int = number(10_000, least=0)
     """For how many members repeated refusals may be counted at the same time. If there are more,
-    the event of the oldest count is written early."""
+    the oldest count ends early, and its event is written."""
     max_riding_events: int = number(20_000, least=0)
     """How many events without records may wait for an append. At some 500 bytes each that is 10 MB.
     An event with long names counts as several.
@@ -98,7 +98,8 @@ class CoordinatorConfig(CoreLimits):
     end_offset_interval_ms: int = number(60_000, least=0)
     """How often the ends of changed partitions are written to the event log. 0: never."""
     renew_interval_ms: int = number(3_000, least=1)
-    """The interval at which leases are renewed, in a store where they expire."""
+    """How often leases are checked in a store that belongs to one process. In a shared store, they
+    are checked four times a second."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a value is out of bounds, or if two values contradict each other."""

@@ -99,7 +99,7 @@ class SlotLane(Protocol):
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
         """Add a step with records to the next append. A step is the result of one request or timer.
-        Return the slot's part of that append.
+        Return the slot's ``Write`` in that append.
         """
         ...
 
@@ -156,8 +156,8 @@ class Slot:
         self.needs_lease = True
         """True if a lease with a new epoch must be acquired before the next load."""
         self.unfinished: Write | None = None
-        """This slot's part of the newest append that is not durable yet; None if there is none. The
-        lane sets it."""
+        """This slot's ``Write`` in the newest append that is not durable yet. None if all its
+        writes are durable. ``gather`` of the lane sets it."""
         self.alarm_ms = NEVER
         """The time at which the alarm calls ``expire``."""
         self._host = host

@@ -126,8 +126,9 @@ class Stats:
 
 
 def names_length(event: Event) -> int:
-    """Return the total length of the names in an event that a client has chosen. Each may be up to
-    32,767 bytes long. Reasons do not count, because they are cut to a short length.
+    """Return the total length, in characters, of the names that clients have chosen in an event.
+    Each may be up to 32,767 bytes long. Reasons do not count, because they are cut to a short
+    length.
     """
     length = len(event.group_id) + len(event.member_id) + len(event.group_instance_id or "")
     if type(event) is MemberJoin:

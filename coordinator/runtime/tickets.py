@@ -31,7 +31,9 @@ class Ticket(Protocol):
 
 
 class Place(Protocol):
-    """Receives the requests for a shard or a group: a slot, or a substitute for one."""
+    """Receives the requests for a shard or a group. It is a slot (which holds a shard) or a
+    substitute for a slot.
+    """
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Submit a request. Its ticket is resolved now or later."""

@@ -29,8 +29,8 @@ from groupkeeper.coordinator.core.consumer.assignment_work import (
 from groupkeeper.storage.python_child import ignore_stop_signals
 
 NICENESS: Final = 5
-"""The priority of this process. If there are not enough cores for both, the event loop runs
-first."""
+"""How much lower the priority of this process is (``os.nice``). If there are not enough cores for
+both, the event loop runs first."""
 LENGTH_BYTES: Final = 4
 MESSAGE_CHARS: Final = 300
 """An exception's text is cut to so many characters in the log."""
@@ -83,8 +83,8 @@ def _answer(find: FindAssignor, body: bytes) -> AssignmentAnswer:
 
 
 def orders_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
-    """Yield orders as they arrive. When stdin ends, this process exits at once, even in the middle
-    of a computation.
+    """Yield orders as they arrive. When ``source`` (stdin) ends, this process exits at once, even
+    in the middle of a computation.
     """
     orders: SimpleQueue[bytes] = SimpleQueue()
 

@@ -36,7 +36,7 @@ IDLE_S: Final = 60.0
 """The process ends after so long without work. A start takes 0.3 s. While it runs it needs 25
 MB."""
 END_S: Final = 1.0
-"""How long the process may take to exit, after its end of the pipe is closed."""
+"""How long to wait for the exit of a process that has closed its pipe. Then it is killed."""
 LINES: Final = 5
 WINDOW_S: Final = 60.0
 """In each window of so many seconds, at most ``LINES`` lines about failures are logged for each
@@ -186,7 +186,7 @@ class Workers:
         process = self._process
         if process is None:
             return str(error)
-        with suppress(TimeoutError):  # to signal it now could take its exit code from the loop
+        with suppress(TimeoutError):  # a signal now could hide its exit code
             async with asyncio.timeout(END_S):
                 await process.wait()
         await self._kill()
