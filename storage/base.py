@@ -102,9 +102,10 @@ class StorageLimits(msgspec.Struct, frozen=True):
     """Largest encoded size of the saved state of a group. The core refuses a request that would
     exceed it. None: the backend has no limit of its own."""
     shared: bool = False
-    """True: several processes may use the store at the same time, each with shards of its own. The
-    runtime then loads some shards while it appends to others. It drops only the shards that an
-    append names as fenced. The store must accept these calls in any order."""
+    """True: several processes may use the store at the same time, each with shards of its own. (The
+    stores here admit only one process at a time.) The runtime then loads some shards while it
+    appends to others. It drops only the shards that an append names as fenced. The store must
+    accept these calls in any order."""
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -92,9 +92,9 @@ def open_storage(  # noqa: PLR0913 - each is a setting
     ``seal_if_possible`` is True. Then its events stay in the store. The events of PostgreSQL stay
     there too, where users can query all of them.
 
-    ``node_id`` and ``lease_ttl_ms`` are for stores that several processes share: the id of this
-    process, and the time after which another process may end its leases. ``password`` belongs to
-    the user in the URL. Without it, the password comes from the environment or from the URL.
+    ``node_id`` and ``lease_ttl_ms`` are for stores on a server: the id of this process, and the
+    time after which another process may end its leases. ``password`` belongs to the user in the
+    URL. Without it, the password comes from the environment or from the URL.
 
     ``sqlite:///PATH`` is relative to the working directory, ``sqlite:////PATH`` is absolute. Raises
     StoreRefused with a message of one line if the URL has no backend.
@@ -152,8 +152,8 @@ def import_backend(url: str) -> None:
 def journal_driver(
     url: str, append_timeout_ms: int, lease_ttl_ms: int, password: str | None = None
 ) -> JournalDriver:
-    """Return the driver of a store that several processes share. Raises StoreRefused if a setting
-    is not valid, or if a package is not installed.
+    """Return the driver of a store with a journal, without a connection. Raises StoreRefused if a
+    setting is not valid, or if a package is not installed.
     """
     if scheme_of(url) == _ZOOKEEPER:
         _require("kazoo", _ZOOKEEPER)

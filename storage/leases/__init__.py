@@ -1,1 +1,1 @@
-"""The rules that decide which process may write to a store that several processes share."""
+"""The rules that decide which process may write to a store on a server."""

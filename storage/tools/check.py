@@ -100,10 +100,10 @@ class _EveryShard(frozenset[ShardId]):
 async def check_journal(
     driver: JournalDriver, identity: StoreIdentity, *, measures_writes: bool = False
 ) -> StoreReport:
-    """Read and check the values of a store that several processes share.
+    """Read and check the values of a store with a journal.
 
-    To measure writes, the check registers as a user of the store for a moment. No process can start
-    with the store in this time. So nothing is written if a process uses the store.
+    To measure writes, the check registers as a user of the store for a moment. No other process can
+    start in this time. Nothing is written if a process uses the store.
     """
     report = StoreReport()
     await driver.open(identity)

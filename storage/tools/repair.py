@@ -1,4 +1,4 @@
-"""Mend a store that several processes share, for ``groupkeeper storage check --repair``.
+"""Mend a store with a journal, for ``groupkeeper storage check --repair``.
 
 A life is the time in which one process uses the store. The repair removes only nodes and rows of
 interrupted writes and of ended lives, which nobody needs. Before that, it applies the journals of

@@ -1,4 +1,4 @@
-"""Registers a command as the only user of a store, for stores that several processes can share."""
+"""Registers a command as the only user of a store with a journal."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ class ConsulLife:
     trimmed: int = 0
     """The number of the last entry that a fold has deleted from the journal of this life."""
     marks: dict[str, int] = field(default_factory=dict)
-    """For each journal, Consul's index of the key that each fold changes. If it is missing, it has
-    to be read."""
+    """The life of a journal -> Consul's index of the key that each fold of this journal changes. An
+    index that is missing here has to be read."""
 
 
 class ConsulDriver(KeyValueDriver):
@@ -170,8 +170,8 @@ class ConsulDriver(KeyValueDriver):
         await asyncio.gather(*(link.close() for link in self._links))
 
     def _forget(self) -> None:
-        """Forget what is known of the keys that only this process changes, because the outcome of a
-        call is unknown. The next call that needs these keys reads them.
+        """Forget the remembered state of the keys that only this process changes: it may be wrong
+        if the outcome of a call is unknown. The next call that needs these keys reads them.
         """
         self._chunks = self._parts = None
         if self._own is not None:
@@ -532,7 +532,7 @@ class ConsulDriver(KeyValueDriver):
         return await self._by_node("seal_notes", self._keys.sealed)
 
     async def _by_node(self, call: str, prefix: str) -> Mapping[int, bytes]:
-        """Return the values of the keys that end with the id of a node."""
+        """Return the values of the keys below a prefix, by the node id with which each key ends."""
         keys = await self._calls.run(call, partial(_names, prefix=prefix))
         found = await self._values(keys)
         return {int(key.removeprefix(prefix)): data for key, data in found.items()}

@@ -1,4 +1,4 @@
-"""The keys of a store, and how values that Consul would refuse are divided (pure).
+"""The keys of a store in Consul, also those of the parts of large values (pure).
 
 Below the prefix of the store::
 

@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 def connect(url: ConsulUrl, tls: ssl.SSLContext | None) -> ConsulClient:
-    """Return a client for the agent of a URL. ``tls`` is the context of the URL."""
+    """Return a client for the agent of a URL. ``tls`` is the result of ``url.tls``."""
     return ConsulClient(url.address, token=url.token, tls=tls, datacenter=url.datacenter)
 
 
@@ -46,7 +46,9 @@ class ConsulLink:
         timeout_s: float,
         round_trips: Counter[str],
     ) -> None:
-        """``tls`` is the context of the URL. ``round_trips`` counts the calls."""
+        """``tls`` is the result of ``url.tls``. ``timeout_s`` limits each call. In ``round_trips``
+        the link counts its calls by their names.
+        """
         self._name = url.name
         self._timeout_s = timeout_s
         self._round_trips = round_trips

@@ -221,7 +221,9 @@ class ConsulMirrorSession:
 
 @contextmanager
 def _rights_named(prefix: str) -> Iterator[None]:
-    """If the block raises an error about a missing right, add the rights that the mirror needs."""
+    """If the block raises an error about a missing right, add to its message which rights the
+    mirror needs.
+    """
     try:
         yield
     except ConsulRefused as error:

@@ -1,9 +1,9 @@
 """Converts names of groups and records to the last part of a key, and back (pure).
 
-Consul takes any key in a transaction. But its HTTP API cleans paths, so "a//b" and "." could not be
-asked for, and JSON has no lone surrogates. Ordinary names are stored unchanged, so that people can
-find them. Consul lists whole keys, so a long name is replaced by its hash. The value under this key
-then contains the name.
+Consul accepts any key in a transaction. But its HTTP API cleans paths, so keys such as "a//b" and
+"." could not be read. JSON cannot contain lone surrogates. So such names are escaped. Ordinary
+names are stored unchanged, so that people can find them. Consul lists whole keys, so a long name is
+replaced by its hash. The value under this key then contains the name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The operations of transactions, and how many of them fit into one (pure)."""
+"""The operations of transactions, and the bytes that they need in a request (pure)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Operation: TypeAlias = Mapping[str, Any]
 MAX_BODY_BYTES: Final = MOST_TRANSACTION_BYTES - 1024
 
 _AROUND_BYTES: Final = 100
-"""The most that JSON has around the key and the value of an operation."""
+"""The most bytes of JSON around the key and the value of an operation."""
 
 
 def check(key: str, index: int) -> Operation:

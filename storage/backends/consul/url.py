@@ -1,4 +1,4 @@
-"""The URL of a store in Consul (pure, but for the files of TLS).
+"""The URL of a store in Consul (pure, except that it reads files of TLS).
 
 ``consul://HOST:PORT/prefix?mirror=off&dc=dc1&tls=on&ca_file=...``
 """

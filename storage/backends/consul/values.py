@@ -100,8 +100,8 @@ class Parts:
             self.versions.setdefault(key, set()).add(version)
 
     async def replace(self, batch: ConsulBatch, values: Sequence[tuple[str, bytes | None]]) -> None:
-        """Add to the batch the operations that replace the values of keys. A key with None is
-        deleted.
+        """Add to the batch the operations that replace the values of keys. The parts of large
+        values are sent at once. A key with None is deleted.
         """
         for key, data in values:
             parts = self._keys.parts_of(key)
@@ -150,7 +150,9 @@ def version_of(data: bytes) -> str | None:
 async def read_keys(
     client: ConsulClient, keys: Sequence[str], at_once: int = MOST_OPERATIONS
 ) -> dict[str, bytes]:
-    """Return the values of those keys that exist, as they are stored."""
+    """Return by key the values of those keys that exist, as they are stored. Raises StoreRefused if
+    the token may not read all of them.
+    """
     found: dict[str, bytes] = {}
     for at in range(0, len(keys), at_once):
         asked = [*keys[at : at + at_once]]
@@ -170,7 +172,9 @@ async def read_keys(
 async def read_values(
     client: ConsulClient, store: StoreKeys, keys: Sequence[str]
 ) -> dict[str, bytes]:
-    """Return the values of those keys that exist. Raises StoreRefused if a part is missing."""
+    """Return by key the values of those keys that exist, joined from their parts. Raises
+    StoreRefused if a part is missing.
+    """
     found = await read_keys(client, keys)
     for key in [key for key, data in found.items() if data.startswith(_IN_PARTS)]:
         data = await _read_parts(client, store, key, found.pop(key))

@@ -1,1 +1,3 @@
-"""A store that several processes share. Each process appends to a journal of its own."""
+"""A store on a server, which processes use one after another. Each process appends to a journal of
+its own.
+"""

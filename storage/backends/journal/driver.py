@@ -1,10 +1,11 @@
 """The calls that a shared store must offer to ``JournalStorage``.
 
-A *life* is the registration of one process as a user of the store, from its start to its end. A
-process *beats* to show that it is alive: it raises a counter of its life. A life has a *journal* of
-*entries*, one for each append. A *fold* writes the present values of the groups and records that
-changed, and deletes the entries that these values replace. A *node* is the identity of a process
-over its restarts; each node has one event log.
+A *life* is the registration of one process as a user of the store, from its start to its end. At
+most one life of a store goes on at a time: a second process is refused. A process *beats* to show
+that it is alive: it raises a counter of its life. A life has a *journal* of *entries*, one for each
+append. A *fold* writes the present values of the groups and records that changed, and deletes the
+entries that these values replace. A *node* is the identity of a process over its restarts; each
+node has one event log.
 
 Each call is one atomic transaction of the store. A call that writes names the life of the writer,
 and the same transaction checks that this life has not ended. If the life has ended, the call raises
@@ -153,8 +154,8 @@ class HasLeftovers(Protocol):
         ...
 
     async def remove_leftovers(self, life_id: str) -> None:
-        """Remove these leftovers under our own life. The caller has already folded the journals of
-        ended lives.
+        """Remove what ``leftovers`` returns. ``life_id`` is our own life. The caller has already
+        folded the journals of ended lives.
         """
         ...
 
@@ -194,7 +195,8 @@ class JournalDriver(Protocol):
 
     async def begin_life(self, life: NodeLife) -> Begun:
         """Register this process as a user of the store. The new life continues the event log of its
-        node. If the life of another process has not ended, no life is begun.
+        node. If the life of another process has not ended, no life is begun, and the result names
+        it.
         """
         ...
 
@@ -221,8 +223,8 @@ class JournalDriver(Protocol):
         ...
 
     async def free(self, life_id: str, ended: str) -> None:
-        """Free the shards of an ended life, so that other processes can acquire them. The journal
-        of this life must be empty.
+        """Free the shards of the life ``ended``, so that other processes can acquire them. The
+        journal of that life must be empty. ``life_id`` is our own life.
         """
         ...
 
@@ -232,7 +234,7 @@ class JournalDriver(Protocol):
         self, life_id: str, shards: Collection[ShardId]
     ) -> Mapping[ShardId, LeaseEpoch]:
         """Acquire the shards that are free, or that already belong to this life. Each gets a higher
-        epoch.
+        epoch. Return these epochs.
         """
         ...
 
@@ -304,15 +306,17 @@ class JournalDriver(Protocol):
         ...
 
     async def ends(self) -> Mapping[int, JournalEnd]:
-        """Return the end of the log of each node that has used the store. The end stays after the
-        events are deleted.
+        """Return by node id the end of the log of each node that has used the store. The end stays
+        after the events are deleted.
         """
         ...
 
     async def seal_notes(self) -> Mapping[int, bytes]:
-        """Return the note of each node about its files of events."""
+        """Return by node id what each node has recorded about its files of events. The bytes are a
+        ``SealNote`` (``journal_rows``).
+        """
         ...
 
     async def write_seal_note(self, life_id: str, node_id: int, note: bytes) -> None:
-        """Write the note of a node about its files of events, in place of its last note."""
+        """Replace the ``SealNote`` of a node by ``note``. ``life_id`` is our own life."""
         ...

@@ -1,5 +1,5 @@
-"""The events of an open store with a journal, for the move of events into files: their sealing
-(``event_log.source``).
+"""The events of an open store with a journal, as sealing reads them (``event_log.source``). To seal
+events is to move them into files.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class JournalEvents:
         return JournalRows(self._driver, _OwnLook(self, self._own.generation()), run)
 
     def opened(self) -> None:
-        """Remember the loop on which the store was opened."""
+        """Remember the loop on which the store was opened, and forget what was read before."""
         self._loop = asyncio.get_running_loop()
         self._note = None
         self._sealed_seq, self._trimmed = 0, (0, 0)
@@ -90,7 +90,8 @@ class JournalEvents:
 
     def newer(self, seq: int) -> LogView | None:
         """Return only the events of the journal entries, if they include all events above ``seq``.
-        Return None otherwise. Raises StorageError if the store has lost the event ``seq``.
+        Return None otherwise: the caller then needs ``view``. Raises StorageError if the store has
+        lost the event ``seq``.
         """
         end = self._own.end()
         if seq >= end.next_seq:
@@ -121,9 +122,9 @@ class JournalEvents:
         self._sealed_seq = seq
 
     async def begin_log(self, life_id: str, end: JournalEnd, reason: LogReason) -> None:
-        """Begin the log of a life, after the last log of its node. Write the name of the store into
-        the node's note: the name that the other nodes have recorded, or a new one. Only one process
-        uses the store at a time, so two nodes cannot choose two names.
+        """Begin the log of a life, after the last log of its node. Record the name of the store for
+        this node (``SealNote``): the name that other nodes have recorded, or a new one. Only one
+        process uses the store at a time, so two nodes cannot choose two names.
         """
         note = await self.note()
         self.clock.begin(end.log_id, end.ts_ms or None, reason, store=note.store)
@@ -140,8 +141,9 @@ class JournalEvents:
         """Delete the oldest events that are in files, if the store has room for few events. Return
         how many stored values were deleted.
 
-        Only events of logs in the node's note are deleted. If the store was set back, a new log has
-        used the same seqs again, and its events may be in no file yet.
+        Only events of logs that are recorded as sealed (``SealNote.log_ids``) are deleted. If the
+        store was set back to an older state, a new log has used the same seqs again, and its events
+        may be in no file yet.
         """
         sealed_seq, entries = self._sealed_seq, self._own.entries()
         folded_to = entries[0].first_seq if entries else self._own.end().next_seq

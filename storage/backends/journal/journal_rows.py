@@ -24,9 +24,10 @@ from groupkeeper.storage.event_log.store_names import parse_store_name
 
 
 class SealNote(msgspec.Struct, frozen=True):
-    """The note of a node about its log and its files of events."""
+    """What a node has recorded in the store about its log and its files of events."""
 
     log_ids: frozenset[str] = frozenset()
+    """The ids of the logs that have files."""
     log_dir: str | None = None
     store: str = ""
     """The name of the store, followed by the id of the node (``event_log.store_names``)."""
@@ -39,7 +40,7 @@ _decode_note: Final = msgspec.json.Decoder(SealNote).decode
 
 
 def note_of(data: bytes) -> SealNote:
-    """Decode a note. Raises StorageError if it cannot be read."""
+    """Decode a ``SealNote``. Raises StorageError if it cannot be read."""
     try:
         return _decode_note(data)
     except msgspec.DecodeError as error:
@@ -47,7 +48,8 @@ def note_of(data: bytes) -> SealNote:
 
 
 def shared_name(notes: Mapping[int, bytes]) -> str:
-    """Return the name that the nodes of a store share; "" if none has recorded one.
+    """Return the store's name that its nodes share; "" if none has recorded one. ``notes`` has the
+    stored ``SealNote`` of each node.
 
     Up to 0.2.0.dev9 each node had a name of its own. For such a store, the name of the node with
     the lowest id counts.
@@ -63,12 +65,13 @@ class LogLook(Protocol):
         """Return the events at this moment."""
 
     async def newer(self, seq: int) -> LogView | None:
-        """Return events that include all above ``seq``, if this needs no call of the store. Return
-        None otherwise. Raises StorageError if the store has lost the event ``seq``.
+        """Return all events above ``seq``, perhaps with earlier ones, if this needs no call of the
+        store. Return None otherwise: the caller then needs ``view``. Raises StorageError if the
+        store has lost the event ``seq``.
         """
 
     async def note(self, view: LogView) -> SealNote:
-        """Return the note of the node."""
+        """Return what the node has recorded about its files."""
 
 
 class JournalRows:

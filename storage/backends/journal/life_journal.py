@@ -36,9 +36,9 @@ MAX_JOURNAL_REQUESTS: Final = 5_000
 must fold all of them before anyone can load the shards."""
 
 JOURNAL_ENTRIES: Final = 2
-"""Appends also wait while the journal has as many bytes as two of the largest entries: one that
-is folded, and one that is written during the fold. Large metadata would otherwise fill the memory
-of ZooKeeper's servers, and that of the process that takes over."""
+"""Appends also wait while the journal would have more bytes than this number of the largest
+entries: one that is folded, and one that is written during the fold. Large metadata would otherwise
+fill the memory of ZooKeeper's servers, and that of the process that takes over."""
 
 MOST_JOURNAL_REQUESTS: Final = 100_000
 """An append fails if the journal has more requests than this. While folds fail, the journal would
@@ -48,8 +48,9 @@ make the journal so long: once it is full, each append waits for up to a second
 (``MOST_FULL_WAIT_MS``)."""
 
 MOST_JOURNALS: Final = 4
-"""An append also fails if the journal would have more bytes than so many full journals. The bytes
-are in the memory of this process, and in that of each server of ZooKeeper or Consul."""
+"""An append also fails if the journal would have more bytes than this number of full journals
+(``JOURNAL_ENTRIES``). The bytes are in the memory of this process, and in that of each server of
+ZooKeeper or Consul."""
 
 MOST_FULL_WAIT_MS: Final = 1_000
 """The longest time that an append waits because the journal is full. If it waited for the end of a
@@ -110,14 +111,17 @@ class LifeJournal:
     # --- appending --------------------------------------------------------------------------------
 
     def note(self, items: Sequence[ShardAppend]) -> int:
-        """Remember the changes of the next entry. Return the number of this entry."""
+        """Remember which values the next entry changes, for a later fold. Return the number of this
+        entry.
+        """
         row = self._last_row + 1
         self._unfolded.note(row, items)
         return row
 
     async def wait_for_room(self, entry: JournalEntry) -> None:
-        """If the journal is full, wait for the fold that is in flight, but not for long. Raises
-        StorageError if the journal then still exceeds its absolute limit.
+        """If the journal is full, wait for the fold that is in flight, at most
+        ``MOST_FULL_WAIT_MS``. Raises StorageError if the journal then exceeds
+        ``MOST_JOURNAL_REQUESTS`` or ``MOST_JOURNALS``.
 
         After that error the runtime drops the shards, and the next ``acquire`` begins a new life,
         which folds the journal. Until that has succeeded, the shards answer as in an outage.
@@ -157,8 +161,8 @@ class LifeJournal:
         """Choose and encode the values that are folded with this append. Return None if a fold is
         in flight, or if the next fold is not due yet.
 
-        A failed fold is retried only after its pause. It renders the events of a whole journal, and
-        each append would otherwise do this again.
+        A failed fold is retried only after its pause. Each try renders the events of a whole
+        journal, so a retry with each append would cost too much.
         """
         is_urgent = not self._failures_in_a_row and self._is_filled(0.5, len(entry.payload))
         is_due = is_urgent or self._is_time_to_fold()
@@ -168,7 +172,9 @@ class LifeJournal:
         return self._unfolded.take({item.shard: item.saved for item in items}, entry.row)
 
     async def only_fold(self, items: Sequence[ShardAppend]) -> None:
-        """Begin a fold unless one is in flight, and wait for its end, but not for long."""
+        """Begin a fold unless one is in flight. Wait for its end, at most
+        ``MOST_IDLE_WAIT_MS``.
+        """
         if self._folding is None:
             self._folded_ms = self._timer_ms()
             saved = {item.shard: item.saved for item in items}
@@ -211,8 +217,8 @@ class LifeJournal:
         return leaving
 
     async def _fold(self, portion: FoldPortion) -> None:
-        """Write the values of one fold, and delete the entries that they replace. If this fails,
-        the values are written again later. No append fails because of one failed fold.
+        """Write the values of one fold, and delete the entries that they replace. If this fails, a
+        later fold writes the values. No append fails because of one failed fold.
         """
         began_ms = self._timer_ms()
         gone = self._leaving(portion.trim_row)

@@ -49,9 +49,10 @@ class LogView(NamedTuple):
 def view_of(
     spans: Iterable[LogSpan], entries: Iterable[JournalEntry], head: str | None, next_seq: int
 ) -> LogView:
-    """Return the events of the node whose last log is ``head``.
+    """Return the events of the node whose last log is ``head``. None: the node has no events.
 
-    Some events of entries may already be in the event log: a fold moves them.
+    ``spans`` are from the event log, ``entries`` from journals, perhaps also those of other nodes.
+    Some events may be in both, because a fold moves them.
     """
     by_log = {span.log_id: span for span in spans}
     journal = [entry for entry in entries if entry.event_count]
@@ -67,7 +68,8 @@ def view_of(
         span = by_log.get(log_id)
         own = [entry for entry in journal if entry.log_id == log_id]
         if span is not None:
-            # What is above the begin of the next log was abandoned: the store was set back.
+            # The store was set back if the next log begins below the end of this log. The events
+            # from there on were abandoned.
             last_seq = span.last_seq if below_seq is None else min(span.last_seq, below_seq - 1)
             if last_seq >= span.first_seq:
                 chain.insert(0, span._replace(last_seq=last_seq))

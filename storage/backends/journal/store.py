@@ -1,4 +1,5 @@
-"""A store that several processes share. Appends go to a journal, and are folded into values later.
+"""A store on a server. Appends go to a journal, and are folded into values later. Processes use the
+store one after another.
 
 An append is one entry of the journal, written in one round trip. The append succeeds only if the
 registration of this process, its life, has not ended (``storage.leases.lives``). Later a fold
@@ -84,9 +85,7 @@ class Succession(NamedTuple):
 
 
 class JournalStorage:
-    """A storage backend over a store that several processes share. The driver makes the calls to
-    the store.
-    """
+    """A storage backend over a store on a server. The driver makes the calls to the store."""
 
     def __init__(  # noqa: PLR0913 - seams for tests
         self,
@@ -102,7 +101,8 @@ class JournalStorage:
         new_log_id: Callable[[], str] = mint_log_id,
     ) -> None:
         """``name`` has the host and the process id of this process, for messages of other
-        processes. Events are deleted from the event log after ``retention_ms``.
+        processes. Events are deleted from the event log after ``retention_ms``. ``timer_ms``
+        returns a monotonic time, for leases.
         """
         self.limits = StorageLimits(
             max_step_bytes=driver.max_entry_bytes // 2, one_lane=True, shared=True
@@ -132,6 +132,7 @@ class JournalStorage:
         """True if it is unknown whether the last append was stored: while it is in flight, and
         after an error."""
         self._epochs: dict[ShardId, LeaseEpoch] = {}
+        """The epoch of each shard that this process owns."""
         self._losses = 0
         """How often all leases were lost. If the number changes during an acquire or an append,
         that call raises StorageError."""
@@ -231,8 +232,10 @@ class JournalStorage:
         return LifeJournal(self._driver, life_id, self._timer_ms, partial(self._clean, life_id))
 
     async def _register(self) -> Succession:
-        """Begin a life of this process, as soon as the lives of all other processes have ended."""
-        for begun_before in self._begun:  # nobody knows whether it began or ended
+        """Begin a life of this process, after the lives of all other processes have ended. Wait for
+        the end of lives that do not beat any more. Raises StoreRefused if another life beats.
+        """
+        for begun_before in self._begun:  # it is unknown whether it began or ended
             await self._driver.end_life(begun_before, None)
         self._begun.clear()
         life = NodeLife(self._node_id, self._new_id(), self._name, counter=0)
@@ -298,7 +301,7 @@ class JournalStorage:
         self._drop_lost(look)
 
     def _drop_lost(self, look: StoreLook) -> None:
-        """Forget the epochs of shards that another process owns."""
+        """Forget the epochs of shards that another process has acquired, as the store says."""
         for shard, epoch in [*self._epochs.items()]:
             owner = look.owners.get(shard)
             if owner is not None and owner.epoch > epoch:
@@ -370,8 +373,8 @@ class JournalStorage:
         return self._read_time.left_ms(self._timer_ms())
 
     async def release(self, leases: Collection[Lease]) -> None:
-        """Release the leases: write nothing more under them. If no change waits in the journal,
-        also free the shards. Otherwise the next start folds the journal and then frees them.
+        """Write nothing more under these leases. If no change waits in the journal, also free the
+        shards. Otherwise the next start folds the journal and then frees them.
         """
         self._check_open()
         ours = [lease.shard for lease in leases if self._epochs.get(lease.shard) == lease.epoch]
@@ -520,7 +523,7 @@ class JournalStorage:
 
 
 class _OwnJournal:
-    """The part of a storage that the event source uses (``event_source.OwnJournal``)."""
+    """Gives the event source access to the journal of a storage (``event_source.OwnJournal``)."""
 
     def __init__(self, storage: JournalStorage) -> None:
         self._storage = storage

@@ -103,8 +103,8 @@ def owners_of(data: bytes) -> dict[ShardId, OwnedShard]:
 def acquire_shards(
     owners: dict[ShardId, OwnedShard], life_id: str, shards: Iterable[ShardId]
 ) -> dict[ShardId, LeaseEpoch]:
-    """Make a life the owner of the shards that are free, or that it already owns. Return their new
-    epochs.
+    """Make a life the owner of those of the shards that are free, or that it already owns. This
+    changes ``owners`` in place. Return the new epochs.
     """
     epochs = {}
     for shard in shards:
@@ -118,14 +118,16 @@ def acquire_shards(
 def release_shards(
     owners: dict[ShardId, OwnedShard], life_id: str, shards: Iterable[ShardId]
 ) -> None:
-    """Free those of the shards that this life owns. Their epochs stay."""
+    """Free those of the shards that the life owns, in place. Their epochs stay."""
     for shard in shards:
         if owners[shard].life_id == life_id:
             owners[shard] = owners[shard]._replace(life_id=None)
 
 
 def entry_parts(entry: JournalEntry, part_bytes: int) -> list[bytes]:
-    """Split an entry into values. The first begins with a line about the entry."""
+    """Split an entry into values of about ``part_bytes``. The first value begins with a line that
+    describes the entry.
+    """
     parts = split(entry.payload, part_bytes)
     head = _EntryHead(entry.first_seq, entry.event_count, entry.log_id, entry.ts_ms, len(parts))
     parts[0] = msgspec.json.encode(head) + b"\n" + parts[0]
@@ -145,7 +147,7 @@ def entry_of(row: int, parts: list[bytes]) -> JournalEntry:
 
 
 def split(data: bytes, part_bytes: int) -> list[bytes]:
-    """Divide a value into parts of at most ``part_bytes``: at least one."""
+    """Divide a value into parts of at most ``part_bytes``. An empty value has one empty part."""
     return [data[at : at + part_bytes] for at in range(0, len(data), part_bytes)] or [b""]
 
 

@@ -1,6 +1,6 @@
 """Remembers which groups and keyed records have changed since their values were saved (pure).
 
-Those changes are in the journal. A fold saves the values, and deletes the entries of the journal.
+These changes are in the journal. A fold saves the values, and deletes the entries of the journal.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ class FoldPortion(NamedTuple):
 
 
 class Unfolded:
-    """Remembers the values that changed since they were saved, oldest change first.
-
-    The values of only one fold are written at a time.
+    """Remembers which values changed since they were saved, oldest change first. Only one fold runs
+    at a time.
     """
 
     def __init__(self) -> None:
@@ -69,6 +68,7 @@ class Unfolded:
         self._records: dict[Key, bytes | None] = {}
         """The newest keyed records that are not saved; None if a key was cleared."""
         self._counts: deque[tuple[int, int]] = deque()
+        """For each entry in the journal, its number and how many requests it has."""
 
     def note(self, row: int, items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> None:
         """Add the changes of one journal entry. ``row`` is its number."""
@@ -97,9 +97,10 @@ class Unfolded:
         return [(shard, name) for shard, is_group, name in self._rows if is_group]
 
     def take(self, saved: Saved, row: int) -> FoldPortion:
-        """Choose the values of these shards whose changes are oldest, and encode them for one fold.
-        If the oldest one is a large group, take only a snapshot of this group. The caller has
-        applied all changes up to the entry ``row``, and no later one.
+        """Choose the values with the oldest changes, and encode them for one fold. Only shards in
+        ``saved`` are considered. If the value with the oldest change is a large group, take only a
+        snapshot of this group. The states in ``saved`` must contain all changes up to the entry
+        ``row``, and no later one.
         """
         taken: dict[Key, int] = {}
         values: list[Value] = []

@@ -1,1 +1,1 @@
-"""What the stores of keys and values, ZooKeeper and Consul, have in common."""
+"""Code that the stores of keys and values share: ZooKeeper and Consul."""

@@ -26,8 +26,7 @@ from groupkeeper.storage.leases.lives import NodeLife
 from groupkeeper.storage.segment_lines import EventDict
 
 CALL_SHARE: Final = 0.8
-"""A call ends after this share of its caller's time limit. So it ends before the caller gives
-up."""
+"""A call has this share of its caller's time limit. So it fails before the caller stops waiting."""
 
 FOLD_TIMEOUT_S: Final = 60.0
 """The time limit of a fold. A fold may take longer than an append: a group may have tens of
@@ -96,15 +95,17 @@ class KeyValueDriver(ABC):
 
     @abstractmethod
     async def _chunk_names(self, call: str) -> Sequence[str]:
-        """Return the names of all chunks. The round trips count for ``call``."""
+        """Return the names of all chunks. The round trips are counted under the name ``call``."""
 
     @abstractmethod
     async def _read_chunks(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the content of those chunks that exist."""
+        """Return by name the content of those chunks that exist."""
 
     @abstractmethod
     async def _delete_chunks(self, call: str, life_id: str, names: Sequence[str]) -> None:
-        """Delete chunks under our own life. The round trips count for ``call``."""
+        """Delete chunks. ``life_id`` is our own life. The round trips are counted under the name
+        ``call``.
+        """
 
     async def _event_chunks(self) -> EventChunks:
         if self._chunks is None:

@@ -35,11 +35,12 @@ DeleteChunks = Callable[[Sequence[str]], Awaitable[None]]
 
 @dataclass
 class _Chunk:
-    """What is known about a stored chunk."""
+    """A stored chunk, as far as it was read."""
 
     size: int = 0
     """The number of its bytes that were read."""
     spans: dict[str, LogSpan] = field(default_factory=dict)
+    """The log id -> the range of events of this log in the chunk."""
 
 
 class StoredChunks:
@@ -89,8 +90,8 @@ class StoredChunks:
         self._chunks[name] = chunk
 
     async def events(self, log_id: str, after_seq: int) -> Sequence[LoggedEvent]:
-        """Return the events of a log above a seq from the first chunk that has any; none if no
-        chunk has.
+        """Return events of a log above a seq: those of the first chunk that has any. Return none if
+        no chunk has any.
         """
         async with self._turn:
             return await self._next(log_id, after_seq)

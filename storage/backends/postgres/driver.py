@@ -94,7 +94,7 @@ class PostgresDriver:
             self._url.dsn, password=self._url.password, server_settings=settings
         )
         try:
-            # A database may be set to answer before its disk does.
+            # A database may be configured to confirm a commit before it is on disk.
             found = await connection.fetchrow(
                 "SELECT current_setting('search_path') AS search_path, "
                 "set_config('lock_timeout', $1, false), CASE "

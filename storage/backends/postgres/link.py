@@ -68,7 +68,7 @@ class ServerLink:
 
     async def run(self, call: str, work: Callable[[asyncpg.Connection], Awaitable[_T]]) -> _T:
         """Run work of one statement over the connection. Return its result. Raises StorageError if
-        it fails or takes too long.
+        it fails or takes too long. ``call`` is the name under which the statement is counted.
         """
         self._round_trips[call] += 1
         return await self._run(work)

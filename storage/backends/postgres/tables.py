@@ -142,9 +142,10 @@ class Page(NamedTuple):
 
 _PAGE: Final = """SELECT shard, key, {name} AS name, state FROM {table}
     WHERE (shard, key) {after} ($1, $2) AND shard <= $3 ORDER BY shard, key LIMIT 200"""
-"""This needs one look-up in the primary key, and continues where the last portion ended. With a
-list of shards instead of ``shard <= $3``, PostgreSQL before 17 looks up each shard for every
-portion, also those that were read already, and may sort all remaining rows."""
+"""SQL that reads the next portion of the values of a range of shards. It needs one look-up in the
+primary key, and continues after the last portion. With a list of shards instead of ``shard <= $3``,
+PostgreSQL before 17 looks up every shard again for each portion, and may sort all remaining
+rows."""
 
 
 def _page(table: str, name: str) -> Page:

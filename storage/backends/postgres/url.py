@@ -18,7 +18,7 @@ class PostgresUrl(NamedTuple):
     """The URL for asyncpg, with its secrets."""
     schema: str
     name: str
-    """The URL for messages, without a password and without parameters."""
+    """The URL for messages, without user, password and parameters."""
     password: str | None = None
     """The password from elsewhere than the URL. None: it is in the URL, or asyncpg finds it in the
     environment."""

@@ -41,8 +41,8 @@ class OwnLife:
 
 
 async def end_at(session: ZooKeeperSession, path: str) -> tuple[JournalEnd, int | None]:
-    """Return the position of the last event in a log, and the version of the ZooKeeper node that
-    stores this position. The version is None if there is no such node.
+    """Return the end of a log, and the version of the ZooKeeper node that stores it. If there is no
+    such node, the log is empty and the version is None.
     """
     try:
         node = await session.get(path)
@@ -72,7 +72,7 @@ async def append_entry(
     is_in_doubt = False
     while True:
         try:
-            for part in others:  # nobody reads them without the first
+            for part in others:  # nobody reads these without the first part
                 await _append_part(session, goes_on, part)
             await session.transact(goes_on, moves_end, node)
             break

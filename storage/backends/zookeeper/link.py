@@ -60,7 +60,8 @@ class ZooKeeperLink:
         work: Callable[[ZooKeeperSession], Awaitable[_T]],
         timeout_s: float | None = None,
     ) -> _T:
-        """Run some calls over the session. Return their result. Raises StorageError if they fail.
+        """Run ``work`` over the session, and return its result. Raises StorageError if it fails or
+        takes too long. ``call`` is the name under which it is counted.
 
         If the calls take too long, the session is closed, because one of its requests may still
         arrive later. A call over the next session could otherwise be executed before such a

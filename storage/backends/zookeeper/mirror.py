@@ -23,7 +23,7 @@ from groupkeeper.storage.event_log.log_clock import wall_clock_ms
 
 @dataclass
 class _Written:
-    """The nodes of a group that this session has written."""
+    """The nodes of a group that this session has written: by path, the value of each."""
 
     ids: dict[str, MirroredSubscription] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)

@@ -132,7 +132,7 @@ async def _without_leftovers(batch: FencedBatch, path: str, parts: Sequence[str]
 
 
 def _version_of(data: bytes) -> str:
-    """Return the version of a value that is in parts, and "" for any other value."""
+    """Return the version of a value that is in parts; "" for any other value."""
     if not data.startswith(IN_PARTS):
         return ""
     return data.removeprefix(IN_PARTS).decode(errors="replace").partition(" ")[0]
