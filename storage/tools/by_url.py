@@ -102,10 +102,13 @@ async def move_store(  # noqa: PLR0913 - each is a setting
     target_password: str | None = None,
     progress: Callable[[int, int], None],
 ) -> Moved:
-    """Copy the groups from the store of one URL to the store of another. ``password`` belongs to
-    the user of the source, ``target_password`` to that of the target. ``node_id`` is that of the
-    process that has used the source. ``lease_ttl_ms`` is ``cluster.lease_ttl_ms`` of the daemons:
-    with a shorter time, a move would end the life of a daemon that runs.
+    """Copy the groups from the store of one URL to the store of another.
+
+    ``password`` belongs to the user of the source, ``target_password`` to that of the target.
+    ``node_id`` is that of the process that has used the source. ``lease_ttl_ms`` is
+    ``cluster.lease_ttl_ms`` of the daemons: with a shorter time, a move would end the life of a
+    daemon that runs. ``progress`` is called with the number of values copied so far, and the number
+    of all values to copy.
 
     Raises StoreRefused if a URL has no backend, or if a process uses one of the stores.
     """
@@ -128,10 +131,10 @@ def keep_events_of(
 ) -> Mapping[str, KeptEvents]:
     """Write the events that are only in the store into files. Blocks.
 
-    Return where the events of each log are now, by the name of the log: in PostgreSQL, ZooKeeper
-    and Consul each node has a log of its own. Return an empty mapping if the events of the store
-    are never in files, or if no other process can read them. Raises StorageError if the store
-    cannot be read, and OSError if a file cannot be written.
+    Return by the name of each log where its events are now: in PostgreSQL, ZooKeeper and Consul
+    each node has a log of its own. Return an empty mapping if the events of the store are never in
+    files, or if no other process can read them. Raises StorageError if the store cannot be read,
+    and OSError if a file cannot be written.
     """
     from groupkeeper.storage.tools.kept_events import keep_events
 
@@ -175,7 +178,9 @@ def _refuse_urls(source: str, target: str) -> None:
 def _opening(
     url: str, identity: StoreIdentity, times_ms: tuple[int, int], password: str | None
 ) -> AbstractAsyncContextManager[MoveTarget]:
-    """Return the target of a move. ``times_ms`` are the append timeout and the time to live."""
+    """Return a context that opens the target of a move. ``times_ms`` are the append timeout and the
+    time to live of leases.
+    """
     from groupkeeper.storage.tools.move_targets import journal_target, storage_target
 
     if scheme_of(url) in JOURNALS:

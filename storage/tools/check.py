@@ -45,8 +45,9 @@ class StoreReport:
     write_ms: float | None = None
     """The median duration of a durable write. None if it was not measured."""
     advice: list[str] = field(default_factory=list)
-    """What could be better, a line each. The store works without it."""
+    """Advice for the operator, a line each. The store works even if nobody follows it."""
     problems: list[str] = field(default_factory=list)
+    """What is damaged or unreadable, a line each."""
 
     def add(self, record: Record) -> None:
         """Count a record that a load returned. The parts of a large group follow the group's first

@@ -2,7 +2,7 @@
 move``).
 
 A move copies groups, not events. Files of events stay where they are. But the newest events are
-only in the store. If nothing was moved into files before, all events are.
+only in the store; if the store was never sealed, all events are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class KeptEvents(NamedTuple):
     written: int
     """The number of events that this call has written into files."""
     lost: tuple[int, int] | None = None
-    """The first range of events that are in no file and not in the store; None if none is lost."""
+    """The first and the last seq of the first range of events that are in no file and not in the
+    store; None if no event is lost."""
     put_aside: Sequence[str] = ()
     """Damaged files in ``directory``. They were renamed."""
     absent: Path | None = None

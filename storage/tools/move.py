@@ -35,7 +35,7 @@ PORTION_BYTES: Final = 1024 * 1024
 """The approximate size of the values that are written at once."""
 _LOOK_S: Final = 0.05
 _MOST_LOOKS: Final = 200
-"""The end of a move waits for 10 s for an answer of the old store."""
+"""How often the end of a move asks whether the leases are confirmed: for 10 s in all."""
 
 Key = tuple[ShardId, bool, str]
 Values = dict[Key, bytes]
@@ -125,9 +125,10 @@ async def _held(source: OffsetStorage, identity: StoreIdentity) -> AsyncIterator
 async def _confirmed(source: LimitsReads, leases: Sequence[Lease]) -> None:
     """Wait until the store has confirmed the leases, or one is lost.
 
-    Raises StorageError if it confirms nothing for some seconds. This process may have been
+    Raises StorageError if the store confirms nothing for some seconds. This process may have been
     suspended, or cut off from the store, for so long that another one has acquired the shards and
-    written to them. ``renew`` returns only what the last answer of the store said.
+    written to them. ``renew`` alone would not notice this, because it returns only what the last
+    answer of the store said.
     """
     for _ in range(_MOST_LOOKS):
         if source.read_time_left_ms() or source.lost(leases):
@@ -157,7 +158,7 @@ async def keyed_of(
 
 
 def values_of(shards: Mapping[ShardId, KeyedRecords]) -> Values:
-    """Return the values of these shards."""
+    """Return the encoded values of these shards. Keys that are cleared are left out."""
     values: Values = {}
     for shard, keyed in shards.items():
         for record in keyed.records():

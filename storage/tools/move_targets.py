@@ -100,7 +100,8 @@ class _StorageTarget:
         self._shards = all_shards(identity)
         self._epochs: dict[ShardId, LeaseEpoch] = {}
         self._written: dict[ShardId, KeyedRecords] = {}
-        """The content so far. The store asks for groups in it when it writes their whole state."""
+        """The present content of the target, by shard. An append passes it to the store, which may
+        fold groups."""
 
     async def read(self) -> Values:
         leases = await self._storage.acquire(self._shards, "groupkeeper storage move")

@@ -19,8 +19,8 @@ async def repair(
 ) -> list[str]:
     """Return the faults of the store, a line each. If ``applies``, also mend them.
 
-    Raises StoreRefused if a process uses the store: an incomplete write of that process would look
-    like the rest of an interrupted one.
+    Raises StoreRefused if a process uses the store: a write that this process has not finished
+    would look like an interrupted one.
     """
     await driver.open(identity)
     try:

@@ -48,8 +48,8 @@ _NO_PRODUCER: Final = -1
 _RETRY_S: Final = 0.02
 _FIELDS_OF_VERSION_11: Final = 5
 _FIRST_RETRY_S: Final = 0.002
-"""The pause before the first retry. After it the markers of the previous transaction are usually
-written."""
+"""The pause before the first retry. This is usually enough for the broker to finish the previous
+transaction."""
 _EARLIEST: Final = 0
 
 _TEMPORARY: Final = (
@@ -103,7 +103,9 @@ class KafkaLink:
     """One client, and the requests that a store needs."""
 
     def __init__(self, options: Mapping[str, Any], name: str, round_trips: Counter[str]) -> None:
-        """``options`` are those of ``AIOKafkaClient``. ``round_trips`` counts the requests."""
+        """``options`` are those of ``AIOKafkaClient``. ``name`` names the store in messages. In
+        ``round_trips`` the link counts its requests, by the name of the call.
+        """
         self._options = options
         self._name = name
         self._round_trips = round_trips
@@ -195,7 +197,9 @@ class KafkaLink:
     async def send(
         self, fence: Fence, topic: str, partition: int, messages: Sequence[Message], sequence: int
     ) -> int:
-        """Send messages in the open transaction. Return the next sequence number."""
+        """Send messages in the open transaction. The first one has the number ``sequence`` (which
+        the broker checks). Return the number for the next message.
+        """
         for batch, count in _batches(fence, messages, sequence):
             topics = [(topic, [(partition, batch)])]
             request = _request(ProduceRequest, 3, (), fence.transactional_id, _ALL, 5_000, topics)
@@ -252,8 +256,9 @@ class KafkaLink:
     ) -> Any:
         """Send a request until it is answered without a temporary error.
 
-        The caller limits the time. Raises Fenced if another process has acquired the id and no
-        attempt can have been executed. Raises StorageError after any other permanent error.
+        The caller limits the time. Raises Fenced if another process has acquired the transactional
+        id and no attempt can have been executed. Raises StorageError after any other permanent
+        error.
         """
         pause_s, is_in_doubt = _FIRST_RETRY_S, False
         while True:

@@ -65,7 +65,7 @@ class Owner(NamedTuple):
 
 
 class LivesLog:
-    """The lives at one point of the log."""
+    """The lives, and the owners of shards, after all messages up to ``position``."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -108,8 +108,10 @@ class LivesLog:
         life_id = note.life_id
         if life_id in self._ended:
             if note.read_to <= self._ended[life_id]:
-                return  # too late: it was ended before
-            del self._ended[life_id]  # it had written before that end; compaction removed it
+                return  # written without knowledge of the end, so this message does not count
+            # The life wrote another message before that end, so the end does not count. Compaction
+            # has removed that message.
+            del self._ended[life_id]
         is_first = note.counter == 1
         if is_first and life_id not in self._lives and self._lives:
             self._ended[life_id] = offset  # only one life has not ended at a time

@@ -1,4 +1,4 @@
-"""Turns the newest message of each key of a shard back into records."""
+"""Converts the newest message of each key of a shard to records: the reverse of ``written``."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class _Found:
 
 
 async def load_shard(newest: Mapping[bytes, bytes], place: str) -> LoadedShard:
-    """Read the newest value of each key of a shard. Other tasks of the loop run in between.
+    """Decode the newest values of a shard, by key. Other tasks of the loop run in between.
 
-    Raises StoreRefused if a value cannot be read. ``place`` names the partition.
+    Raises StoreRefused if a value cannot be read. ``place`` names the partition, for messages.
     """
     loaded = LoadedShard(place)
     async for key, value in in_turns(newest.items(), KEYS_A_TURN):
@@ -106,7 +106,7 @@ class LoadedShard:
             if is_one_part(group, MAX_PART_BYTES):
                 yield group
                 continue
-            # A shard would need a long time to take all offsets at once.
+            # To apply all offsets of such a group at once would block the loop for too long.
             yield SavedGroup(group_id, metadata, {})
             walk = GroupWalk()
             while not walk.is_done:

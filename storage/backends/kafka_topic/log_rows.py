@@ -302,7 +302,7 @@ class ShardLogRows:
             return known[0]
         if seq <= 1:
             return begin
-        low, high = begin, end  # the events before ``low`` are below seq, those from ``high`` not
+        low, high = begin, end  # events before offset low are below seq, those from high on are not
         while low < high:
             middle = (low + high) // 2
             found, behind = self._read(middle, high)

@@ -14,7 +14,9 @@ _MIN_TIMEOUT_MS: Final = 1_000
 
 
 def client_options(url: KafkaTopicUrl, timeout_ms: int) -> dict[str, Any]:
-    """Return the settings of a client. Raises StoreRefused if a file cannot be read."""
+    """Return the settings of a client of aiokafka. Raises StoreRefused if a file for TLS cannot be
+    read.
+    """
     security = ("" if url.user is None else "SASL_") + ("SSL" if url.has_tls else "PLAINTEXT")
     options: dict[str, Any] = {
         "bootstrap_servers": [*url.servers],

@@ -64,12 +64,14 @@ _SURE_CHARS: Final = wire.MAX_TEXT_BYTES // 4
 
 
 def record_key(name: str) -> bytes:
-    """Return the key of a topic, a config or an end. Its name may exceed Kafka's strings."""
+    """Return the key of a topic, a config or the end of a partition. It does not contain ``name``
+    as a string of Kafka's protocol, because the name may be too long for that.
+    """
     return RECORD.to_bytes(2, "big") + name.encode()
 
 
 def empty_group_key(group_id: str) -> bytes:
-    """Return the key that shows that a group exists which has no other key."""
+    """Return the key for a group without any other key. It shows that the group exists."""
     return wire.key_bytes(EMPTY_GROUP, group_id)
 
 
@@ -95,8 +97,8 @@ def unsigned(value: int) -> int:
 
 
 class OffsetValues:
-    """Encodes the offsets that one commit has in one topic. What they share is encoded once: a
-    commit may have 20,000 partitions.
+    """Encodes the offsets that one commit has in one topic. Their common values are encoded only
+    once, because a commit may have 20,000 partitions.
     """
 
     def __init__(self, topic_id: str, commit_time_ms: int, expire_time_ms: int) -> None:

@@ -41,7 +41,7 @@ class ShardLog:
         self._is_loaded = False
 
     def loaded(self, end: own.ShardLogEnd | None) -> None:
-        """Continue after the last event that a load found."""
+        """Continue after the last event that a load found; None if the shard has no event yet."""
         is_first, self._is_loaded = not self._is_loaded, True
         if end == self._end and not is_first:
             return

@@ -216,9 +216,9 @@ class KafkaTopicStorage:
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Acquire the shards, and fence their earlier writers.
 
-        The second beat comes after the fences. If the life had ended in between, another process
-        may have been fenced by mistake. Then this process acquires nothing, and the other process
-        acquires its shards again.
+        Our life writes a message before the fences and another one after them. If it has ended in
+        between, another process may have been fenced by mistake. Then this process acquires
+        nothing, and the other process acquires its shards again.
         """
         self._check_open()
         async with self._beginning:
@@ -249,7 +249,7 @@ class KafkaTopicStorage:
         owned.fenced(fence)
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Return the shards that, at the last beat, were not ours any more."""
+        """Return the shards that did not belong to this process any more at the last beat."""
         self._check_open()
         return self.lost(leases)
 

@@ -18,7 +18,7 @@ from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 LIVES_PARTITION: Final = 0
 """The partition of the cluster topic with the lives (the registrations of processes)."""
 CLUSTER_PARTITION: Final = 1
-"""The partition of the cluster topic with topics and configs."""
+"""The partition of the cluster topic with the cluster shard: topics and configs."""
 CLUSTER_PARTITIONS: Final = 2
 
 MESSAGE_BYTES: Final = 8 * 1024 * 1024
@@ -51,7 +51,7 @@ class TopicsLook(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """The partitions and configs that a topic has."""
+    """The numbers of partitions and replicas that a topic has."""
 
     partitions: int
     replicas: int
@@ -67,7 +67,9 @@ class TopicAdmin:
         self._retention_ms = retention_ms
 
     async def prepare_cluster(self) -> None:
-        """Create or check the topic of lives. Raises StoreRefused if it cannot be used."""
+        """Create or check the cluster topic, which has the lives. Raises StoreRefused if it cannot
+        be used.
+        """
         await self._prepare(self._cluster())
 
     async def prepare_shards(self, shards: int) -> None:
@@ -199,7 +201,7 @@ def _advice(topic: str, found: _Topic, settings: Mapping[str, str]) -> Iterator[
 
 
 async def _described(admin: AIOKafkaAdminClient, topics: list[str]) -> dict[str, _Topic]:
-    """Return those of the topics that exist. Create none."""
+    """Return by name those of the topics that exist. Create none."""
     there = await admin.list_topics()
     known = [topic for topic in topics if topic in there]
     described = await admin.describe_topics(known) if known else []

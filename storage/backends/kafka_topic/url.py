@@ -38,7 +38,7 @@ class KafkaTopicUrl(NamedTuple):
     files: Mapping[str, str]
     """The files for TLS: ``ca_file``, ``cert_file``, ``key_file``."""
     replication: int | None
-    """The replicas of topics that we create. None: three, or as many as there are brokers."""
+    """The number of replicas of topics that we create. None: one on each broker, at most three."""
 
     @property
     def cluster_topic(self) -> str:

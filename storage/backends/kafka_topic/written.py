@@ -69,12 +69,15 @@ class _GroupKeys:
 
     def __init__(self) -> None:
         self.offsets: dict[str, set[int]] = {}
-        """Topic -> partitions."""
+        """Topic -> the partitions whose offsets are set."""
         self.others: set[bytes] = set()
+        """All keys except those of offsets."""
 
 
 class ShardKeys:
-    """The keys of one shard that are set. Turns records into messages that set and clear keys."""
+    """Knows which keys of one shard are set. Converts records to messages that set and clear
+    keys.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[str, _GroupKeys] = {}
@@ -82,11 +85,11 @@ class ShardKeys:
     # --- what a load found ------------------------------------------------------------------------
 
     def found(self, group_id: str, key: bytes) -> None:
-        """Record a key of a group that is not the key of an offset."""
+        """Record that a load found this key of a group. It is not the key of an offset."""
         self._of(group_id).others.add(key)
 
     def found_offset(self, group_id: str, topic: str, partition: int) -> None:
-        """Record the key of an offset."""
+        """Record that the key of this offset is set."""
         self._of(group_id).offsets.setdefault(topic, set()).add(partition)
 
     # --- what an append writes --------------------------------------------------------------------
@@ -229,8 +232,8 @@ class ShardKeys:
                     yield key, own.offset_value(rows[partition])
 
     def _kept(self, group_id: str) -> list[Message]:
-        """Return the message which shows that a group without other keys exists; none if it has
-        keys.
+        """Return the message that keeps a group without any other key. Return none if the group has
+        a key.
         """
         group = self._of(group_id)
         if group.others or any(group.offsets.values()):

@@ -29,8 +29,8 @@ from groupkeeper.storage.base import Batch, ShardAppend, ShardId
 from groupkeeper.storage.codec.records import PayloadItem, encode_record, encode_saved, group_of
 
 FOLD_AFTER_REQUESTS = 50_000
-"""The number of requests in the log from which appends begin to fold. A load reads about as many in
-a second."""
+"""Appends begin to fold when the log has more unfolded requests than this. A load reads this many
+in about a second."""
 
 MIN_SLICE_GROUPS = 8
 MAX_SLICE_BYTES = 1024 * 1024
@@ -72,8 +72,8 @@ class FoldedPart(NamedTuple):
     attempt."""
     state: bytes
     head: bytes | None
-    """The row of the group. Only the last part has it. Writing this row makes the new set of parts
-    the valid one."""
+    """The group's row in the table ``groups``. None except in the last part: writing this row makes
+    the new set of parts the valid one."""
 
 
 class FoldWork:
@@ -141,7 +141,7 @@ def changes_of(items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> Changes:
 
 
 def _note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence[Record]) -> bool:
-    """Add the groups that the records of one step change. Return True if there are any."""
+    """Add to ``groups`` those that the records of one step change. Return True if there are any."""
     found = False
     for record in records:
         group_id = group_of(record)
@@ -162,7 +162,8 @@ class _LargeGroup:
         self.walk = GroupWalk()
         self.parts = 0
         self.is_waiting = False
-        """True while its last part is being written. The next part waits for the result."""
+        """True while the part that was encoded last is being written. The next part waits for the
+        result."""
 
 
 class FoldMap:
@@ -191,14 +192,15 @@ class FoldMap:
         """The groups that could not be written and are retried later, each with the row of its
         oldest unfolded change."""
         self.failures_in_a_row = 0
+        """The number of folds that failed since the last one that succeeded."""
         self._slices = 0
         self._retry_at = 0
         self._retry_wait = MIN_RETRY_SLICES
         self._retry_groups = MAX_SLICE_GROUPS
 
     def note(self, row: int, changes: Changes) -> int:
-        """Add the changes of a row of the log. Return how many of its groups did not yet wait to be
-        folded.
+        """Add the changes of a row of the log. Return how many of its groups had no unfolded change
+        before.
         """
         made_dirty = 0
         for shard, group_id in changes.groups:
@@ -247,10 +249,10 @@ class FoldMap:
         """Add the row of an append. Choose and encode the groups that this append folds, oldest
         change first.
 
-        While the log has too many unfolded requests, the append may fold at least as many groups as
-        it changes. So the number of unfolded groups falls. Call this in the same turn of the loop
-        in which the append is encoded. The states of the groups then contain exactly this append
-        and all earlier ones.
+        An append folds only while the log has too many unfolded requests, or if it has nothing else
+        to write. It may then fold no fewer groups than it changes, so the number of unfolded groups
+        falls. Call this in the same turn of the loop in which the append is encoded. The states of
+        the groups then contain exactly this append and all earlier ones.
         """
         made_dirty = self.note(row, changes)
         work = FoldWork(row, has_keyed or self._keyed_row is not None)
@@ -280,7 +282,7 @@ class FoldMap:
             shard, group_id = key
             group = saved[shard](group_id)
             if group is not None and not is_one_part(group, self._part_bytes):
-                if self._large is None and not size:  # only one at a time, and in a work of its own
+                if self._large is None and not size:  # one at a time, and no other group with it
                     begun = _LargeGroup(key, row)
                 break
             state = None if group is None else encode_saved(group)
@@ -317,8 +319,8 @@ class FoldMap:
     def _go_on(self, work: FoldWork, saved: _Saved) -> int:
         """Encode the next part of the large group, in its present state. Return the part's size.
 
-        If the group changes after its first part was encoded, it must be folded again, whichever
-        part contains the change. Until all parts are written, ``folded_row`` stays below the oldest
+        If the group changes after its first part was encoded, it is folded again later, because a
+        part may lack the change. Until all parts are written, ``folded_row`` stays below the oldest
         change, and a load applies all later changes again.
         """
         large = self._large

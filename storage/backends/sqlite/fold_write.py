@@ -59,7 +59,7 @@ class FoldWriter:
         epoch: LeaseEpoch,
     ) -> None:
         """Write a fold. Never raises: a failure is stored in ``work.error``."""
-        for row in keyed:  # first, so that whatever fails below, they are written by a later work
+        for row in keyed:  # first: if anything below fails, a later fold writes them
             self._left[row[:2]] = row
         try:
             if self._left or work.groups or work.part is not None or self._stale:
@@ -82,7 +82,7 @@ class FoldWriter:
         _write_groups(writer, work, epoch)
         self._stale.update(dict.fromkeys(work.clears))
         if self._begun in self._stale and self._begun in work.taken:
-            self._begun = None  # it is deleted, or small now
+            self._begun = None  # the group was deleted, or is small now
         if work.part is not None:
             self._write_part(writer, work.part, epoch)
         self._delete_parts(writer, epoch)
@@ -118,7 +118,9 @@ class FoldWriter:
 
 
 def save_folded_row(writer: sqlite3.Connection, folded_row: int, epoch: LeaseEpoch) -> None:
-    """Record the row up to which everything is folded, unless a later row is recorded."""
+    """Record the row up to which everything is folded. Do nothing if a later row is recorded, or if
+    another process has a newer lease.
+    """
     writer.execute(tables.SAVE_FOLDED_ROW, (folded_row, folded_row, epoch))
 
 

@@ -1,4 +1,5 @@
-"""The table ``keyed`` of the SQLite backend, for keyed records: topics, configs and log ends.
+"""The table ``keyed`` of the SQLite backend, with the keyed records: topics, configs and ends of
+partitions.
 
 An append first writes its row of the log. A second statement then writes its keyed records into
 this table. A crash or a full disk between the two leaves only the row. So a load writes the records

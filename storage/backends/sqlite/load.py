@@ -115,8 +115,8 @@ class SqliteLoad:
     def _by_shard(
         self, chunk: Sequence[tuple[int, Payload]], wanted: Collection[ShardId]
     ) -> dict[ShardId, list[Record]]:
-        """Process rows of the log: note which groups and keys they change. Return the records of
-        the wanted shards.
+        """Process rows of the log: record in ``fold`` and ``keys`` what they change. Return the
+        records of the wanted shards, by shard.
         """
         found: dict[ShardId, list[Record]] = {}
         for row, payload in chunk:
@@ -222,7 +222,7 @@ def _fetch_groups(groups: sqlite3.Cursor, path: Path) -> list[tuple[ShardId, Rec
     chunk: list[tuple[ShardId, Record]] = []
     left = LOAD_CHUNK_BYTES
     for shard, data, group_id in groups:
-        decode_name(group_id)  # its parts have the same damaged name
+        decode_name(group_id)  # with a damaged name, the group's parts would not be found
         try:
             chunk.append((shard, decode_saved(data)))
         except StorageError as error:

@@ -1,7 +1,8 @@
-"""The events of a SQLite store, for the move of events into files: their sealing.
+"""The events of an open SQLite store, as sealing reads them. To seal events is to move them into
+files.
 
-This module records which events are sealed, and deletes rows that are folded and sealed. Both run
-on the writer's thread. One statement deletes at most TRIM_ROWS rows.
+This module also records which events are sealed, and deletes rows that are folded and sealed. Both
+run on the writer's thread.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class SqliteEvents:
         """Create the source without opening it.
 
         ``known_folded_row`` is called on the loop. It returns the row up to which everything is
-        folded. A lower number does no harm.
+        folded. It may return a lower number: rows are then deleted later.
         """
         self.clock = clock
         self.address: Address | None = Address(

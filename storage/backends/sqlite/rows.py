@@ -1,7 +1,7 @@
 """Read the event log of a SQLite store, from any process of the same user, at any time.
 
-The log has a row for each append. A row is found by the sequence number of an event in a few steps,
-without a scan.
+The log has a row for each append. The row of an event is found by a binary search for the event's
+sequence number.
 """
 
 from __future__ import annotations

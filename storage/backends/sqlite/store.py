@@ -121,9 +121,11 @@ class SqliteOffsetStorage:
         self._raised_epoch: LeaseEpoch = 0
         """The epoch that this process wrote last. Only the writer's thread uses it."""
         self._may_append = False
-        """True after a load, until an append starts, fails or is cancelled."""
+        """True if an append may begin: after a load, while no append is in flight and none has
+        failed or was cancelled."""
         self._is_released = False
-        """True if the leases were released while the last append was known to be durable."""
+        """True if the leases were released after an append that is known to be durable. Then
+        ``close`` knows which rows are folded."""
         self._fold = self._make_fold_map()
         self._fold_writer = FoldWriter()
         self._last_row = 0
@@ -321,8 +323,8 @@ class SqliteOffsetStorage:
         )
 
     def _append(self, append: _Append) -> int | None:
-        """Write the row of an append, on the thread. The replies wait for this. Return None if the
-        append is fenced: another process has a newer lease.
+        """Write the row of an append, on the thread. The replies wait for this. Return the number
+        of the row, or None if the append is fenced: another process has a newer lease.
         """
         writer = self._writer()
         if self._lock is not None:
@@ -332,8 +334,8 @@ class SqliteOffsetStorage:
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def _append_fold(self, append: _Append) -> int | None:
-        """Execute an append that only folds, on the thread. Return None if it is fenced: another
-        process has a newer lease.
+        """Execute an append that only folds, on the thread. Return None if it is fenced (another
+        process has a newer lease), and 0 otherwise.
         """
         self._check_files()
         writer = self._writer()
@@ -349,10 +351,10 @@ class SqliteOffsetStorage:
         return 0
 
     def _write_fold(self, append: _Append) -> None:
-        """Write the present state of some groups, on the thread, after the row. The loop sends
-        the replies at the same time. When ``is_done`` is set, the loop counts these groups as
-        folded. After a crash or a failure some groups have an old state, and a load applies the log
-        to them.
+        """Write the present state of some groups, on the thread, after the row. The loop sends the
+        replies at the same time. When ``FoldWork.is_done`` is set, the loop counts these groups as
+        folded. After a crash or a failure some groups have an old state. A load then applies the
+        log to them.
         """
         self._fold_writer.write(self._writer(), append.work, append.keyed, append.epoch)
 

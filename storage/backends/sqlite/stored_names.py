@@ -18,7 +18,7 @@ from groupkeeper.storage.codec.records import decode_record, decode_saved, own_k
 
 
 class DamagedName(StorageError):
-    """Raised by a load for a name that is not UTF-8."""
+    """A name is not UTF-8. A load raises this, and the names are then repaired."""
 
 
 class _Names(NamedTuple):

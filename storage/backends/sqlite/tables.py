@@ -26,7 +26,8 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     (
         # The identity of the store (cluster_id, shards), and whether it is open (running).
         "CREATE TABLE store (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
-        # A single lane has a single lease. An append with another epoch is refused.
+        # All shards have one queue of appends, so one lease. An append with another epoch is
+        # refused.
         """CREATE TABLE lease (
             id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, owner TEXT NOT NULL
         )""",
