@@ -67,7 +67,7 @@ tuple, because a commit has many of them and each is read several times.
 
 
 CommittedRow: TypeAlias = tuple[Any, Any, Any, Any, Any]
-"""The same tuple as ``CommittedPartition``, for code that does not compute with the numbers. With
+"""The same tuple as ``CommittedPartition``, for code that mostly passes the numbers on. With
 ``Any``, mypyc does not unpack and pack each int.
 """
 

@@ -40,8 +40,8 @@ MAX_EXPIRIES_PER_STEP = 256
 blocked."""
 
 MAX_ITEMS_PER_STEP = 50_000
-"""The most topics and partitions that the deadlines of one step examine, unless the first deadline
-alone has more. 50,000 take 40 ms.
+"""The most topics and partitions that the deadlines of one step examine. If the first deadline
+alone has more, the step examines only that one. 50,000 take 40 ms.
 """
 
 HANDLED_IN: Final = (
@@ -83,8 +83,8 @@ class Shard(ShardState):
         return conversion.downgrade(self, group, by_replacement=by_replacement)
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
-        """Handle a request. Its ticket is answered in this step or, if it is parked, in a later
-        one.
+        """Handle a request. Its ticket is answered in this step. If the request is parked, a later
+        step answers the ticket.
         """
         self.now = now
         self.step = step = Step()
@@ -140,14 +140,14 @@ class Shard(ShardState):
                 due(self, group, member_id)
 
     def next_deadline(self) -> int | None:
-        """Return the time of the next call of ``expire`` (monotonic ms). It may be too early.
-        O(1).
+        """Return the time of the next call of ``expire`` (monotonic ms), or None if no deadline is
+        set. The time may be earlier than the next deadline. O(1).
         """
         return self.deadlines.next_at()
 
     def work_done(self, work: Work, outcome: WorkOutcome, now: Now) -> Step:
-        """Process the outcome of a computation that an earlier step began. If the group was
-        deleted, the outcome is dropped.
+        """Process the outcome of a computation that an earlier step began. If the group no longer
+        exists, the outcome is dropped.
         """
         self.now = now
         self.step = step = Step()
@@ -174,7 +174,7 @@ class Shard(ShardState):
         return step
 
     def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
-        """Use the new configs of single groups from now on."""
+        """Use the new configs of single groups from now on. ``overrides`` has them by group id."""
         self.now = now
         self.step = step = Step()
         changed = [g for g in self.groups if self.overrides.get(g) != overrides.get(g)]
@@ -231,8 +231,8 @@ class Shard(ShardState):
     # --- called by the owner of the shard ---
 
     def lacks_topic_ids(self, topics: Mapping[str, object]) -> bool:
-        """Return whether offsets of these topics (by name) may be stored without a topic id, which
-        they must then get.
+        """Return True if offsets of these topics (by name) may be stored without a topic id. They
+        must then get the ids.
         """
         return self.are_topics_stored and not self.names_without_id.isdisjoint(topics)
 

@@ -22,10 +22,10 @@ from groupkeeper.coordinator.core.waiting import AwaitedMember, Waiting
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
 
 MAX_TOPICS_READ = 2_000
-"""The most topic names that are read from the subscriptions of a group; equal subscriptions count
-once.
+"""The most topic names that are read from the subscriptions of a group. Equal subscriptions are
+read once.
 
-Reading them takes 0.5 ms of the event loop. The reply has room for fewer.
+Reading them takes 0.5 ms of the event loop. The reply has room for fewer names.
 """
 
 

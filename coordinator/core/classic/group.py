@@ -86,15 +86,18 @@ class ClassicGroup(Group):
         self.generation_id = 0
         self.leader_id: str | None = None
         self.pending_members: dict[str, Deadline] = {}
-        """Ids returned with MEMBER_ID_REQUIRED whose members have not joined yet (KIP-394)."""
+        """Member id -> deadline. The ids were returned with MEMBER_ID_REQUIRED, and their members
+        have not joined yet (KIP-394).
+        """
         self.pending_sync: set[str] = set()
+        """Members of this generation that have not sent their SyncGroup."""
         self.subscribed_topics: frozenset[str] | None = None
         """The topics that the members of this generation subscribe to, or None if they are unknown.
 
         See docs/spec/offsets.md#delete.
         """
         self.support: Counter[str] = Counter()
-        """How many members offer each protocol."""
+        """Protocol name -> the number of members that offer it."""
         self.parked_joins = 0
         # The current rebalance.
         self.is_initial_rebalance = False
@@ -122,7 +125,9 @@ class ClassicGroup(Group):
         self.generation_id = 1 if self.generation_id == MAX_GENERATION else self.generation_id + 1
 
     def all_joined(self) -> bool:
-        """Return whether every member's join is parked and no id is pending."""
+        """Return True if every member's join is parked, and no id in ``pending_members`` waits for
+        its second join.
+        """
         return self.parked_joins == len(self.members) and not self.pending_members
 
     def largest_rebalance_timeout_ms(self) -> int:
@@ -132,7 +137,7 @@ class ClassicGroup(Group):
     # --- members ---
 
     def identity_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return the error if a request is not from a member of this group.
+        """Return the error if a request is not from a member of this group, else NONE.
 
         See docs/spec/joining.md#join-group, "identity check".
         """
@@ -145,7 +150,8 @@ class ClassicGroup(Group):
         return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def generation_error(self, request: Heartbeat | SyncGroup) -> ErrorCode:
-        """Return the error if the request is not from a member of the current generation.
+        """Return the error if the request is not from a member of the current generation, else
+        NONE.
 
         The member's identity is checked first.
         """
@@ -227,11 +233,11 @@ class ClassicGroup(Group):
         return ticket
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes among those that all members support.
+        """Return the protocol with the most votes. Only protocols that all members support count.
 
-        Each member votes for the first of these in its own list. If two have equal votes, the one
-        that got a vote earlier wins, so the result is deterministic. In Kafka ties are arbitrary
-        (ClassicGroup.selectProtocol).
+        Each member votes for the first such protocol in its own list. If two have equal votes, the
+        one that got a vote earlier wins, so the result is deterministic. In Kafka ties are
+        arbitrary (ClassicGroup.selectProtocol).
         """
         everyone = len(self.members)
         votes: Counter[str] = Counter()
@@ -286,7 +292,9 @@ class ClassicGroup(Group):
         return _NONE
 
     def offset_delete_error(self) -> ErrorCode:
-        """Return an error if the subscriptions are opaque (docs/spec/edge-cases.md#edge-78)."""
+        """Return NON_EMPTY_GROUP if the subscriptions cannot be decoded
+        (docs/spec/edge-cases.md#edge-78).
+        """
         is_opaque = self.state is not _EMPTY and self.protocol_type != CONSUMER
         return ErrorCode.NON_EMPTY_GROUP if is_opaque else _NONE
 

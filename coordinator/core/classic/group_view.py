@@ -60,7 +60,7 @@ def _member_view(group: ClassicGroup, member: ClassicMember, now: Now) -> Member
 
 
 def _last_heard_ms(member: ClassicMember, now: Now) -> int | None:
-    """Return the start of the current session (wall clock); None if no session runs."""
+    """Return when the current session started (wall-clock ms); None if no session runs."""
     if member.session.at is None:
         return None
     begun_ms = member.session.at - member.session_length_ms

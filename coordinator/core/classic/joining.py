@@ -62,7 +62,7 @@ def join_group(
 
 
 def _create(shard: ShardState, group: ClassicGroup, request: JoinGroup) -> None:
-    """Create the group. It then exists even if this join is refused later.
+    """Add and record the new group. The group exists even if this join is refused later.
 
     See docs/spec/edge-cases.md#edge-5.
     """
@@ -151,7 +151,7 @@ def _turn_away(shard: ShardState, group: ClassicGroup, request: JoinGroup, ticke
 def _fits(
     shard: ShardState, group: ClassicGroup, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
 ) -> bool:
-    """Return whether the group's record still fits into a step after this member has joined.
+    """Return True if the group's record fits into a step after this member has joined.
 
     The group's offsets do not count: committed offsets must not keep a consumer out of its group.
     """
@@ -276,7 +276,7 @@ def _rejoin(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """Handle the join of an existing member, by the table REJOIN_ACTION."""
+    """Handle the join of an existing member, by the table ``REJOIN_ACTION``."""
     is_leader = member.member_id == group.leader_id
     changed = member.protocols != protocols
     action = REJOIN_ACTION[group.state, is_leader, changed]
@@ -373,8 +373,8 @@ def _static_result(
         leads = member.member_id == group.leader_id
         leader, members = group.leader_id, group.members_for_leader() if leads else ()
     else:
-        # An old client that sees itself as leader would assign. So it receives the leader id from
-        # before.
+        # An old client that sees itself as leader would assign. So it receives the leader id that
+        # the group had before the replacement.
         leads, leader, members = False, leader_before, ()
     return JoinGroupResult(
         ErrorCode.NONE,

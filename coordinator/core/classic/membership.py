@@ -56,7 +56,7 @@ def heartbeat(
         or request.group_instance_id is not None
         or request.generation_id != group.generation_id
     ):
-        # Not a dynamic member of this generation, for which these checks are enough.
+        # For a dynamic member of this generation the checks above are enough.
         error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.generation_error(request)
         if error or group is None:
             _refuse_heartbeat(shard, group, request, ticket, error)
@@ -73,7 +73,7 @@ def _refuse_heartbeat(
     ticket: Ticket,
     error: ErrorCode,
 ) -> None:
-    # A group without a name may have offsets, but never members. So this need not be checked first.
+    # A group with an empty id may have offsets, but no members. So only a refusal checks the id.
     if request.group_id == "":
         error = ErrorCode.INVALID_GROUP_ID
     elif group is not None:
@@ -115,7 +115,7 @@ def sync_group(
 
 
 def _sync_error(group: ClassicGroup | None, request: SyncGroup) -> ErrorCode:
-    """Run the checks of docs/spec/membership.md#sync-group in their order."""
+    """Return the first error of the checks in docs/spec/membership.md#sync-group, else NONE."""
     if request.group_id == "":
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
@@ -142,7 +142,7 @@ def _park_sync(
 
 
 def _fits(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> bool:
-    """Return whether the group's record with these assignments, and its event, fit into a step.
+    """Return True if the group's record with these assignments, and its event, fit into a step.
 
     The group's offsets do not count, as in a join.
     """
@@ -214,7 +214,9 @@ def leave_group(
 def _leave(
     shard: ShardState, group: ClassicGroup, leaving: LeavingMember, request: LeaveGroup
 ) -> ErrorCode:
-    """Remove the member of one entry of the batch (docs/spec/membership.md#leave-group)."""
+    """Remove the member that one entry names, and return the error of the entry
+    (docs/spec/membership.md#leave-group).
+    """
     member_id = leaving.member_id
     if member_id == "":
         # An administrative removal names only the instance.
@@ -263,7 +265,9 @@ def session_due(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
 def end_session(
     shard: ShardState, group: ClassicGroup | None, request: EndSession, ticket: Ticket
 ) -> None:
-    """Evict a member at once, even if it has a parked request."""
+    """Evict a member at once, even if it has a parked request. Only tests of clients send this
+    request.
+    """
     member_id = request.member_id
     if group is None or (member_id not in group.members and member_id not in group.pending_members):
         shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -276,8 +280,8 @@ def end_session(
 
 
 def _lose(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
-    """Remove a member or a pending id that was silent for too long. The group continues without
-    it.
+    """Remove a member or a pending id that was silent for too long. If needed, begin a rebalance of
+    the other members, or complete the join phase.
     """
     if group.pending_members.pop(member_id, None) is not None:
         rebalance.try_complete_join_phase(shard, group)

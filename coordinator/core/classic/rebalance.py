@@ -26,8 +26,8 @@ from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_su
 def follow_up(
     shard: ShardState, group: ClassicGroup, change: MembershipChange, reason: str, member_id: str
 ) -> None:
-    """Carry out a change from the table AFTER_JOIN or AFTER_LEAVE: start a rebalance, or complete
-    the join phase if all have joined.
+    """Carry out a change from the table ``AFTER_JOIN`` or ``AFTER_LEAVE``: start a rebalance, or
+    complete the join phase if all have joined.
     """
     if change is MembershipChange.PREPARE:
         prepare(shard, group, reason, member_id)
@@ -36,7 +36,9 @@ def follow_up(
 
 
 def prepare(shard: ShardState, group: ClassicGroup, reason: str, member_id: str) -> None:
-    """Start a join phase that ``member_id`` caused (docs/spec/joining.md#preparing)."""
+    """Start a join phase that ``member_id`` caused; "" if no single member caused it
+    (docs/spec/joining.md#preparing).
+    """
     now = shard.now
     if group.state is GroupState.COMPLETING_REBALANCE:
         _abandon_sync_phase(shard, group)
@@ -89,7 +91,9 @@ def _join_bound_at(shard: ShardState, group: ClassicGroup) -> int | None:
 
 
 def overrides_changed(shard: ShardState, group: ClassicGroup) -> None:
-    """Apply a changed ``rebalance.max.join.ms`` to the current join phase."""
+    """Apply a changed ``rebalance.max.join.ms`` to the current join phase. The phase may end
+    earlier than before, but never later.
+    """
     bound_at = _join_bound_at(shard, group)
     due_at = group.join_phase.at
     if (
@@ -102,7 +106,8 @@ def overrides_changed(shard: ShardState, group: ClassicGroup) -> None:
 
 def resume(shard: ShardState, group: ClassicGroup, stopped_ms: int) -> None:
     """Start the phase of a rebalance again, after the group was not served for ``stopped_ms``.
-    Members could not join or sync in this time, so all of them get the whole rebalance timeout.
+    Members could not join or sync in this time, so they get the whole rebalance timeout. Only an
+    initial delay continues with the time that was left.
     """
     group.rebalance_started_ms += stopped_ms
     timeout_ms = group.largest_rebalance_timeout_ms()
@@ -158,7 +163,8 @@ def _is_join_bound_reached(shard: ShardState, group: ClassicGroup) -> bool:
 
 
 def complete_join_phase(shard: ShardState, group: ClassicGroup) -> None:
-    """End the join phase: begin the next generation and answer every parked join.
+    """End the join phase: evict dynamic members that have not joined, begin the next generation,
+    and answer every parked join.
 
     If only absent static members are left, start the timer of the join phase again instead, but not
     beyond ``rebalance.max.join.ms``. See docs/spec/joining.md#completing.
@@ -204,9 +210,9 @@ def complete_join_phase(shard: ShardState, group: ClassicGroup) -> None:
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     """Return all topics that members subscribe to, or None if they are unknown.
 
-    They are unknown if the type of the group's protocol is not ``consumer``, if the subscriptions
-    cannot be decoded, or if they have too many names to read in one step. Every topic then counts
-    as subscribed.
+    They are unknown in three cases: the group's protocol type is not ``consumer``, a subscription
+    cannot be decoded, or the subscriptions have too many names to read in one step. Every topic
+    then counts as subscribed.
     """
     if group.protocol_type != CONSUMER:
         return None
@@ -237,7 +243,7 @@ def _elect_leader(group: ClassicGroup) -> bool:
 def _answer_joins(shard: ShardState, group: ClassicGroup) -> None:
     """Answer every parked join with the new generation.
 
-    Every session restarts, also those of absent static members.
+    The sessions of all members start again, also of absent static members.
     """
     for member in group.members.values():
         ticket = group.release_join(member)
@@ -263,7 +269,8 @@ def generation_result(group: ClassicGroup, member: ClassicMember) -> JoinGroupRe
 
 
 def sync_phase_due(shard: ShardState, group: ClassicGroup, _member_id: str = "") -> None:
-    """Evict the members that joined but did not sync in time, even if the group is Stable.
+    """Evict the members that joined but did not sync in time, even if the group is Stable. Then
+    begin a rebalance.
 
     See docs/spec/membership.md#sync-group and docs/spec/edge-cases.md#edge-40.
     """

@@ -43,7 +43,9 @@ def record_group(shard: ShardState, group: ClassicGroup) -> None:
 
 
 def restore(group: ClassicGroup) -> None:
-    """Rebuild the live state from the saved state: Stable if there are members, else Empty."""
+    """Rebuild the live state from the saved state. The group is then Stable if it has members, else
+    Empty.
+    """
     saved = group.saved
     if saved is None:
         return

@@ -25,7 +25,7 @@ from groupkeeper.coordinator.core.requests.topics import (
 )
 
 _CONFIG_BYTES = 256
-"""An upper bound of a key with its value, in the record and the event together."""
+"""An upper bound of the size of one key with its value, in the record and the event together."""
 _BYTES_PER_CHAR = 18
 """The most bytes that one character of a group id needs: six in JSON, once in the record and twice
 in the event.
@@ -46,7 +46,7 @@ def alter_configs(
 class _Changes:
     def __init__(self, configs: Mapping[str, Mapping[str, str]], limits: CoreLimits) -> None:
         self.made: list[tuple[GroupConfigs, str]] = []
-        """Each record with the text of its change, for the log."""
+        """(record, the change in words for the event)."""
         self._configs = configs
         self._count = len(configs)
         self._limits = limits

@@ -33,7 +33,7 @@ class ConfigKind(Enum):
 
 
 class Triple(NamedTuple):
-    """The fields of ``CoreLimits`` that have the default and the two bounds of a key."""
+    """The names of three fields of ``CoreLimits``: the default and the two bounds of a key."""
 
     default: str
     least: str
@@ -53,8 +53,8 @@ class ConfigKey(NamedTuple):
     """True if the broker has this key too, with the prefix ``group.``."""
     doc: str = ""
     triple: Triple | None = None
-    """The settings that have the default and the bounds. If set, ``default``, ``least`` and
-    ``most`` are not used.
+    """The settings of the daemon that have the default and the bounds. If set, ``default``,
+    ``least`` and ``most`` are not used.
     """
 
 
@@ -126,9 +126,9 @@ CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in (*_KAFKA
 
 @dataclass(frozen=True, slots=True)
 class GroupOverrides:
-    """The configs of a group for the core. None means that the daemon's setting applies.
+    """The configs of a group for the core. If a field is None, the daemon's setting applies.
 
-    If ``rebalance_max_join_ms`` is None, a join phase has no bound.
+    Only ``rebalance_max_join_ms`` has no such setting: if it is None, a join phase has no bound.
     """
 
     commit_monotonic: bool = False
@@ -192,7 +192,7 @@ def _silence_error(configs: Mapping[str, str], limits: CoreLimits) -> str | None
     """
     names = CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS
     session, heartbeat = (
-        # accepted before, with all the spaces that Java trims
+        # each value was accepted before, also with spaces around it
         whole_number(configs.get(name) or default_value(CONFIG_KEYS[name], limits)) or 0
         for name in names
     )
@@ -200,8 +200,8 @@ def _silence_error(configs: Mapping[str, str], limits: CoreLimits) -> str | None
 
 
 def normal_value(key: ConfigKey, value: str) -> str:
-    """Return a value that ``config_error`` has accepted, in its normal form: " 046000" is
-    "46000".
+    """Return a value that ``config_error`` has accepted, in its normal form. For example, " 046000"
+    becomes "46000".
     """
     plain = value.strip(_SPACES)
     return plain.lower() if key.kind is ConfigKind.BOOLEAN else str(int(plain))
@@ -213,8 +213,9 @@ def is_boolean(value: str) -> bool:
 
 
 def whole_number(value: str, bits: int = 32) -> int | None:
-    """Return the whole number that a text has in plain digits. None if the text has anything else,
-    or the number does not fit into ``bits`` bits.
+    """Return the whole number that a text has in plain digits, with or without a sign and spaces
+    around it. None if the text has anything else, or if the number does not fit into ``bits`` bits
+    with its sign.
     """
     plain = value.strip(_SPACES)
     number = int(plain) if _WHOLE.fullmatch(plain) else None

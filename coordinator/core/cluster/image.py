@@ -29,8 +29,8 @@ class TopicDifference(NamedTuple):
 
 
 MAX_DELETED_NAMES = 1_000
-"""The most names of deleted topics that a shard keeps for events. They take 100 kB. Members lose a
-deleted topic within seconds.
+"""The most names of deleted topics that a shard keeps for events. They take 100 kB. A name is
+needed only until members have given up the deleted topic, which takes seconds.
 """
 
 NO_DIFFERENCE = TopicDifference(frozenset(), frozenset())
@@ -49,7 +49,7 @@ class TopicImage:
     version: int = field(default=0, compare=False)
     """The number of the image, counted from the start of the process. 0 if no image came before."""
     created_version: int = field(default=0, compare=False)
-    """The version of the newest image with a new topic."""
+    """The version of the newest image, up to this one, in which a topic was created."""
     difference: TopicDifference = field(default=NO_DIFFERENCE, compare=False)
     """The difference from the image before this one."""
 
@@ -105,7 +105,9 @@ class TopicImage:
 
 
 def keep_names(names: dict[str, str], was: TopicImage, deleted: Iterable[str]) -> None:
-    """Add the names of deleted topics by their ids, and drop the oldest if there are too many."""
+    """Add deleted topics of the image ``was`` to ``names`` (topic id -> name). Drop the oldest
+    names if there are too many.
+    """
     for name in sorted(deleted):
         topic = was.by_name.get(name)
         if topic is not None and topic.topic_id:

@@ -18,7 +18,9 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def topic_name_error(name: str) -> str | None:
-    """Return the reason why Kafka would refuse a topic of this name. None if the name is valid."""
+    """Return the reason why Kafka would refuse a topic of this name, or None if the name is
+    valid.
+    """
     if name == "":
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):

@@ -55,7 +55,9 @@ Named: TypeAlias = tuple[str | None, str]
 
 
 class ClusterShard:
-    """The topics, the configs of single groups, and the durable facts about the upstream."""
+    """The topics, the configs of single groups, and what must be stored about the upstream: ports
+    of listeners and the cluster id.
+    """
 
     def __init__(self, limits: CoreLimits) -> None:
         self.limits = limits
@@ -72,7 +74,7 @@ class ClusterShard:
         self.ports: dict[int, int] = {}
         """Upstream broker -> the port of its listener."""
         self.upstream_id = ""
-        """The cluster id of the upstream; "" if there is none."""
+        """The cluster id of the upstream; "" if none is stored."""
         self.step: Step
         """The effects of the current request."""
 
@@ -80,8 +82,8 @@ class ClusterShard:
         return TopicImage.of(*self.topics.values())
 
     def apply(self, record: Record) -> None:
-        """Apply a record. Both requests and loads use this method, and nothing else changes topics,
-        configs or ports.
+        """Apply a record. Both requests and loads use this method. Nothing else changes the topics,
+        the configs, the ports or the cluster id.
         """
         if isinstance(record, TopicRecord):
             self._forget(record.name)
@@ -169,7 +171,7 @@ class ClusterShard:
         self.step.record_bytes += SMALL_RECORD_BYTES * len(records)
         self.step.events = [*self.step.events, *events]
 
-    # --- What the runtime asks of every shard: here are no groups, ends, deadlines and work ---
+    # --- what the runtime calls on every shard; this one has no groups, ends, deadlines or work ---
 
     def expire(self, now: Now) -> Step:
         return Step()
@@ -268,21 +270,26 @@ class _Change:
         return self._room_error(topic.partitions)
 
     def _observed_error(self, topic: NewTopic) -> tuple[ErrorCode, str | None]:
-        """Return the error if the name or the id of an upstream topic already exists here."""
+        """Return the error if the name or the id of an upstream topic already exists here. Return
+        NONE if neither does.
+        """
         if topic.name in self._target.topics or topic.topic_id in self._target.ids:
             message = f"Topic '{topic.name}' or its id already exists."
             return ErrorCode.TOPIC_ALREADY_EXISTS, message
         return ErrorCode.NONE, None
 
     def _collides(self, in_metrics: str) -> bool:
-        """Return whether a topic from before the request has this name in metrics. Two topics of
-        one request may share a name (ReplicationControlManager.validateNewTopicNames).
+        """Return True if an older topic has this name in metrics, or if it is the name of
+        ``__consumer_offsets``. Two topics of one request may share a name
+        (ReplicationControlManager.validateNewTopicNames).
         """
         there = self._target.metric_names[in_metrics]
         return in_metrics == OFFSETS_TOPIC or there > self._created[in_metrics]
 
     def _room_error(self, more: int) -> tuple[ErrorCode, str | None]:
-        """Return the error if the partitions exceed the limit. Metadata lists every partition."""
+        """Return the error if ``more`` partitions exceed the limit, else NONE. There is a limit
+        because Metadata lists every partition.
+        """
         limit = self._limits.max_partitions
         if self._is_observed:
             return ErrorCode.NONE, None
@@ -304,9 +311,10 @@ class _Change:
         return TopicChange(name, info.topic_id, count, ErrorCode.NONE, None)
 
     def delete(self, asked: tuple[Named, ...]) -> tuple[TopicChange, ...]:
-        """Delete every topic that is named once. If a topic is named by name and by id, it is kept.
+        """Delete every topic that is named once.
 
-        In this case both entries are refused with INVALID_REQUEST (ControllerApis.deleteTopics).
+        A topic that is named by its name and by its id is kept, and both entries are refused with
+        INVALID_REQUEST (ControllerApis.deleteTopics).
         """
         repeated = _repeated(asked)
         ids = {topic_id for name, topic_id in asked if name is None}

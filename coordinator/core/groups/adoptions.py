@@ -12,8 +12,8 @@ from typing import Final
 from groupkeeper.coordinator.core.records import ADOPTION_BEGUN, GROUP_REMOVED, AdoptionMark
 
 CHARS_PER_PLACE: Final = 128
-"""A group id takes one more place among the remembered groups for each so many characters.
-Otherwise 100,000 ids of 32,767 bytes would need 3 GB.
+"""For each so many characters of its id, a remembered group counts as one group more. Otherwise
+100,000 ids of 32,767 bytes would need 3 GB.
 """
 
 
@@ -25,7 +25,7 @@ class Adoptions:
         self._places = 0
 
     def apply(self, record: AdoptionMark) -> None:
-        """Set or clear the mark of a group."""
+        """Set the mark of a group. A record with an empty state clears it."""
         places = 1 + len(record.group_id) // CHARS_PER_PLACE
         if self._marks.pop(record.group_id, None) is not None:
             self._places -= places
@@ -34,7 +34,9 @@ class Adoptions:
             self._places += places
 
     def sort(self) -> None:
-        """Restore the order after a load, because a store may return the records in any order."""
+        """Sort the marks by age after a load, because a store may return the records in any
+        order.
+        """
         by_age = sorted(self._marks.values(), key=lambda mark: mark.since_ms)
         self._marks = {mark.group_id: mark for mark in by_age}
 
@@ -45,11 +47,11 @@ class Adoptions:
 
     def removal(self, group_id: str, now_ms: int, most: int) -> Iterator[AdoptionMark]:
         """Yield a record that remembers the removal of a group. Then yield records that forget the
-        oldest removals, while more than ``most`` places are in use (``CHARS_PER_PLACE``). The
-        caller applies each record before it asks for the next.
+        oldest removals, until all marks together count as at most ``most`` groups
+        (``CHARS_PER_PLACE``). The caller applies each record before it asks for the next.
 
-        Yield nothing if the adoption of the group has begun: the group is then deleted only for
-        another attempt.
+        Yield nothing if ``most`` is 0. Also yield nothing while the group is being adopted: the
+        group is then deleted only because its adoption starts again.
         """
         if most == 0 or self.state(group_id) == ADOPTION_BEGUN:
             return
@@ -62,5 +64,5 @@ class Adoptions:
             yield AdoptionMark(oldest.group_id, "", now_ms)
 
     def records(self) -> Iterator[AdoptionMark]:
-        """Yield records from which ``apply`` makes the same marks."""
+        """Yield the records of all marks. ``apply`` makes the same marks from them."""
         yield from self._marks.values()

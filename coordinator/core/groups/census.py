@@ -13,8 +13,9 @@ from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
 
 CHARS_OF_A_GROUP: Final = 512
-"""A group counts as one group more for each so many characters of its id: the characters take up to
-2 KB, as much as a group costs. An id may have 32,767 bytes."""
+"""For each so many characters of its id, a group counts as one group more. So many characters take
+up to 2 KB, as much as a group costs. An id may have 32,767 bytes.
+"""
 
 SMALL_METADATA_BYTES: Final = 1_024
 """Metadata of one member up to this size is never refused because of other members.
@@ -30,9 +31,10 @@ LARGE_SHARE: Final = 0.5
 
 SMALL_ASSIGNMENT_BYTES: Final = 1_024
 LARGE_ASSIGNMENT_BYTES: Final = 262_144
-"""The same two bounds for the assignments of one group. 500 members with 10 partitions each are
-below them. Assignments and metadata are counted apart, so that subscriptions cannot stop groups
-from assigning."""
+"""The same two bounds for the assignments of one group. 500 members with 10 partitions each have
+less than the second bound. Assignments and metadata are counted apart. So groups can still assign
+when subscriptions have used their limit.
+"""
 
 
 Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
@@ -52,7 +54,9 @@ class Tally:
         )
         self.groups = 0
         self.for_long_ids = 0
-        """The groups that long ids count as, beside the groups themselves."""
+        """How many groups the long ids count as, in addition to the groups themselves
+        (``CHARS_OF_A_GROUP``).
+        """
         self.members = 0
         self.metadata_bytes = 0
         self.assigned_bytes = 0
@@ -73,19 +77,22 @@ class Census:
         max_metadata_bytes: int = MAX_METADATA_BYTES,
         on_refusal: Callable[[Census, Limit, int], None] = lambda *_: None,
     ) -> None:
-        """``on_refusal`` is called for each refusal, with the size in bytes that was asked for."""
+        """``on_refusal`` is called for each refusal with the size in bytes that was asked for, or
+        with 0 for a group.
+        """
         self._on_refusal = on_refusal
         self.max_groups = max_groups
         self.max_metadata_bytes = max_metadata_bytes
         self.refused = 0
         """Requests refused because ``max_groups`` was reached."""
         self.tallies: dict[int, Tally] = {}
-        """Shard -> the tally that counts for it."""
+        """Shard id -> the newest tally of the shard."""
 
     def count(self, shard_id: int, tally: Tally) -> None:
         """Count this tally for the shard from now on. Call this when the shard is loaded.
 
-        Until then the last tally of the shard counts, because the groups still exist.
+        During the load the previous tally of the shard still counts, because the groups still
+        exist.
         """
         self.tallies[shard_id] = tally
 
@@ -99,7 +106,7 @@ class Census:
 
     @property
     def for_long_ids(self) -> int:
-        """The groups that long ids count as, beside the groups themselves."""
+        """How many groups the long ids count as, in addition to the groups themselves."""
         return sum([tally.for_long_ids for tally in self.tallies.values()])
 
     @property
@@ -113,9 +120,9 @@ class Census:
         return sum([tally.assigned_bytes for tally in self.tallies.values()])
 
     def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return True if the metadata of a member may grow by ``added_bytes`` to ``size_bytes``;
-        report the refusal if not. ``ShardState.admits_metadata`` allows small metadata without this
-        call.
+        """Return True if the metadata of a member may grow by ``added_bytes`` to ``size_bytes``.
+        Otherwise report the refusal. ``ShardState.admits_metadata`` allows small metadata without
+        this call.
         """
         share = 1.0 if size_bytes <= LARGE_METADATA_BYTES else LARGE_SHARE
         if self.metadata_bytes + added_bytes <= self.max_metadata_bytes * share:
@@ -124,9 +131,9 @@ class Census:
         return False
 
     def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return True if the assignments of a group may grow by ``added_bytes`` to ``size_bytes``;
-        report the refusal if not. ``ShardState.admits_assignment`` allows small assignments without
-        this call.
+        """Return True if the assignments of a group may grow by ``added_bytes`` to ``size_bytes``.
+        Otherwise report the refusal. ``ShardState.admits_assignment`` allows small assignments
+        without this call.
         """
         share = 1.0 if size_bytes <= LARGE_ASSIGNMENT_BYTES else LARGE_SHARE
         if self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share:
@@ -135,7 +142,7 @@ class Census:
         return False
 
     def admits(self) -> bool:
-        """Return whether one more group may be created; count and report the refusal if not."""
+        """Return True if one more group may be created. Otherwise count and report the refusal."""
         if self.groups + self.for_long_ids < self.max_groups:
             return True
         self.refused += 1

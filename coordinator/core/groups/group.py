@@ -37,10 +37,11 @@ _SAVED_TOPIC_BYTES: Final = 16
 """An upper bound of the size of one saved topic, without its name and its offsets."""
 
 _SHORT_CHARS: Final = 32
+"""For a text of at most so many characters only a rough upper bound is computed."""
 _LONGEST_ESCAPE: Final = 6
-"""Bytes that one character can have in JSON."""
+"""The most bytes that one character can have in JSON."""
 _ESCAPED: Final = bytes(range(32)) + b'"\\\x7f'
-"""Characters whose JSON may differ from their UTF-8."""
+"""ASCII characters whose JSON may differ from their UTF-8."""
 
 
 def text_bytes(text: str) -> int:
@@ -76,9 +77,7 @@ class OffsetExpiry(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a type of groups need not be compiled
 class Member:
-    """The part of a member that all types of groups share: its identity, its client and its
-    session.
-    """
+    """What the members of all types of groups have: an identity, a client and a session."""
 
     __slots__ = (
         "client",
@@ -210,24 +209,25 @@ class Group(ABC):
     # --- what each type implements ---
 
     def change(self, record: ConsumerChange) -> None:
-        """Apply a record about a part of the group. Only ``ShardState.apply`` calls it.
+        """Apply a record that changes one thing of a consumer group. Only ``ShardState.apply``
+        calls it.
 
-        A record for another type of groups is ignored: a load may read records from before the
-        group changed its type.
+        Other types of groups ignore the record: a load may read records from before the group
+        changed its type.
         """
         return
 
     def admits_older_epoch(
         self, request: OffsetCommit, partitions: Iterable[tuple[str, int]]
     ) -> bool:
-        """Return whether the sender of a refused commit may store offsets of these partitions,
-        (topic id, number), with an older epoch (KIP-1251).
+        """Return True if a commit with an older epoch may still store offsets of these partitions,
+        (topic id, number) (KIP-1251). Called if ``commit_error`` has returned an error.
         """
         return False
 
     @abstractmethod
     def state_name(self) -> GroupState:
-        """Return the state, as clients see it."""
+        """Return the state of the group, as clients see it."""
 
     @abstractmethod
     def epoch(self) -> int:
@@ -239,7 +239,7 @@ class Group(ABC):
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Return whether the group is Empty, so that it may be deleted."""
+        """Return True if the group is in the state Empty. Only then may it be deleted."""
 
     @abstractmethod
     def listed(self) -> ListedGroup:
@@ -247,7 +247,9 @@ class Group(ABC):
 
     @abstractmethod
     def commit_error(self, request: OffsetCommit) -> ErrorCode:
-        """Return the error if the sender may not commit (docs/spec/offsets.md#who-may-commit)."""
+        """Return the error if the sender may not commit, else NONE
+        (docs/spec/offsets.md#who-may-commit).
+        """
 
     @abstractmethod
     def commit_restarts_session(self) -> bool:
@@ -255,14 +257,16 @@ class Group(ABC):
 
     @abstractmethod
     def fetch_error(self, request: OffsetFetch) -> ErrorCode:
-        """Return the error if the member that the request names may not fetch.
+        """Return the error if the member that the request names may not fetch, else NONE.
 
         See docs/spec/offsets.md#fetch, step 4.
         """
 
     @abstractmethod
     def offset_delete_error(self) -> ErrorCode:
-        """Return the error if nobody may delete offsets now (docs/spec/offsets.md#delete)."""
+        """Return the error if nobody may delete offsets now, else NONE
+        (docs/spec/offsets.md#delete).
+        """
 
     @abstractmethod
     def subscribes_to(self, topic: str) -> bool:
@@ -282,11 +286,13 @@ class Group(ABC):
 
     @abstractmethod
     def metadata_bytes(self) -> int:
-        """Return the size of the metadata of all members."""
+        """Return the size of the metadata of all members in bytes."""
 
     @abstractmethod
     def save(self, record: GroupMetadata | None) -> None:
-        """Replace all saved state of the members. Only ``ShardState.apply`` calls it."""
+        """Replace all saved state except the offsets. None: the group has only offsets. Only
+        ``ShardState.apply`` calls it.
+        """
 
     @abstractmethod
     def to_saved(self) -> SavedGroup:
@@ -301,7 +307,7 @@ class Group(ABC):
         )
 
     def count_assigned(self, assigned_bytes: int) -> None:
-        """Set the size of the saved assignments, here and in the tally."""
+        """Set the size of the saved assignments in bytes, here and in the tally."""
         self.tally.assigned_bytes += assigned_bytes - self.assigned_bytes
         self.assigned_bytes = assigned_bytes
 

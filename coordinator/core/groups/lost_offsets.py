@@ -1,4 +1,4 @@
-"""Deleted offsets for the event log, with their last values, so that they can be restored."""
+"""Deleted offsets for the event log. Their last values are kept, so they can be restored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OFFSET_BYTES = 320
 """An upper bound of the size that a deleted offset adds to a step, without its strings."""
 
 GROUP_BYTES = 1_024
-"""An upper bound of the size that the group of deleted offsets adds to a step, without its
+"""An upper bound of the size that one group with deleted offsets adds to a step, without its
 strings.
 """
 
@@ -55,7 +55,7 @@ class Portion:
         self._offsets -= count
 
     def count_bytes(self, size_bytes: int) -> None:
-        """Count bytes that the step writes in addition to the offsets."""
+        """Count bytes that the step writes in addition to the deleted offsets."""
         self._bytes -= size_bytes
 
     def take(self, group_id: str, lost: Sequence[StoredOffset]) -> Sequence[StoredOffset]:

@@ -1,4 +1,4 @@
-"""The pending offsets of a shard: those of transactions that are open.
+"""The pending offsets of a shard: the offsets of open transactions.
 
 See docs/spec/offsets.md#transactions and docs/design.md#hard-state: only ``ShardState.apply``
 changes them.
@@ -26,7 +26,9 @@ _NOTHING: Final[Mapping[str, Mapping[int, int]]] = {}
 
 
 class Pendings:
-    """Pending offsets by their id, by their group, and by partition."""
+    """The pending offsets of a shard by their id and by their group. Also counts them for each
+    partition.
+    """
 
     def __init__(self) -> None:
         self.by_id: dict[str, PendingOffsets] = {}
@@ -42,7 +44,9 @@ class Pendings:
         """How far the journal is read. None before it is read the first time."""
 
     def apply(self, record: PendingOffsets | PendingEnded | JournalPosition) -> None:
-        """Set or clear what the record names."""
+        """Set or clear the pending offsets that the record names, or set the position in the
+        journal.
+        """
         if isinstance(record, JournalPosition):
             self.journal = record
             return
@@ -86,9 +90,8 @@ class Pendings:
     def of_group(self, group_id: str, before: int | None = None) -> list[PendingOffsets]:
         """Return the pending offsets of a group, in the order of their arrival.
 
-        With ``before``, return only pending offsets with a smaller ``arrival``. This is called at
-        the end of each pending transaction, and a group may have thousands. So later ones are not
-        examined.
+        With ``before``, return only pending offsets with a smaller ``arrival``. The later ones are
+        not examined: a group may have thousands, and each end of a transaction calls this.
         """
         records = self._of_group.get(group_id)
         if records is None:
@@ -106,7 +109,7 @@ class Pendings:
         return group_id in self._of_group
 
     def unstable(self, group_id: str) -> Mapping[str, Mapping[int, int]]:
-        """Return the partitions of a group with pending offsets: topic -> partition -> number."""
+        """Return topic -> partition -> the number of its pending offsets, for one group."""
         return self._unstable.get(group_id, _NOTHING)
 
     def group_bytes(self, group_id: str) -> int:
@@ -114,7 +117,9 @@ class Pendings:
         return self._bytes_of_group[group_id]
 
     def records(self) -> Iterator[PendingOffsets | JournalPosition]:
-        """Yield records from which ``apply`` makes the same state."""
+        """Yield records from which ``apply`` makes the same pending offsets and journal
+        position.
+        """
         yield from self.by_id.values()
         if self.journal is not None:
             yield self.journal

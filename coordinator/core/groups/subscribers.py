@@ -19,7 +19,9 @@ class Subscribers:
         """
 
     def change(self, group_id: str, was: Set[str], now: Set[str]) -> None:
-        """Replace the topics ``was`` of a group by ``now``, which is empty for a deleted group."""
+        """Replace the subscribed topics ``was`` of a group by ``now``. For a deleted group ``now``
+        is empty.
+        """
         groups_of = self._groups_of
         added = now - was
         alone = frozenset(added).difference(groups_of)

@@ -39,10 +39,12 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 PARTITION_BYTES = 96
-"""An upper bound of one encoded partition of a commit, without its metadata."""
+"""An upper bound of the size of one encoded partition of a commit, without its metadata."""
 
 TOPIC_BYTES = 96
-"""An upper bound of one encoded topic of a commit, without its name and its partitions."""
+"""An upper bound of the size of one encoded topic of a commit, without its name and its
+partitions.
+"""
 
 NO_RETENTION: Final = -1
 """The value of ``retention_ms`` in a commit that sets no retention of its own."""
@@ -54,7 +56,9 @@ _OK = OffsetCommitResult(ErrorCode.NONE)
 def commit_offsets(
     shard: ShardState, group: Group | None, request: OffsetCommit, ticket: Ticket
 ) -> None:
-    """Store offsets. Each partition gets its own error; group and member are checked once."""
+    """Store offsets. Each partition gets its own error. The group and the member are checked
+    once.
+    """
     error = _absent_error(request) if group is None else group.commit_error(request)
     if error and not admits_older_epoch(shard, group, request):
         _refuse(shard, group, request, ticket, error)
@@ -91,7 +95,9 @@ def commit_offsets(
 
 
 PartitionErrors: TypeAlias = dict[tuple[int, int], ErrorCode]
-"""(index of the topic, index of the partition) -> why the offset was not stored."""
+"""(index of the topic in the request, index of the partition in the topic) -> why the offset was
+not stored.
+"""
 
 _EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """The errors that are found before the group is checked. Kafka's reply lists these partitions
@@ -108,7 +114,7 @@ def admits_older_epoch(shard: ShardState, group: Group | None, request: OffsetCo
         return False
     limit = shard.limits.offset_metadata_max_bytes
     by_name = shard.image.by_name
-    partitions = (  # a classic group looks at none of them
+    partitions = (  # a generator, because a classic group examines none of them
         (topic_id or (by_name[name].topic_id if name in by_name else ""), number)
         for name, topic_id, parts in request.topics
         for number, _, _, metadata in parts
@@ -118,7 +124,7 @@ def admits_older_epoch(shard: ShardState, group: Group | None, request: OffsetCo
 
 
 def _absent_error(request: OffsetCommit) -> ErrorCode:
-    """Return the error if the sender may not commit to a group that does not exist.
+    """Return the error if the sender may not commit to a group that does not exist, else NONE.
 
     See docs/spec/offsets.md#who-may-commit.
     """
@@ -126,7 +132,7 @@ def _absent_error(request: OffsetCommit) -> ErrorCode:
 
 
 class Checked:
-    """The result of checking each partition of a request."""
+    """The result of checking each partition of a commit."""
 
     __slots__ = ("errors", "has_bare_topics", "lowers", "size_bytes", "topics")
 
@@ -134,7 +140,7 @@ class Checked:
         self.topics: list[CommittedTopic] = []
         """The offsets to store."""
         self.size_bytes = size_bytes
-        """An upper bound of the size of the encoded record, without its instance id."""
+        """An upper bound of the size of the encoded record."""
         self.errors: PartitionErrors = {}
         self.lowers = False
         """True if the commit may lower the end of a partition. It may if an offset replaces a
@@ -182,7 +188,7 @@ def check_partitions(shard: ShardState, group: Group | None, request: OffsetComm
             continue
         before = stored.get(info.name, _NO_PARTITIONS)
         if not info.topic_id and _has_ids(before):
-            # in a host without topics: an offset that held a topic's end is replaced
+            # a host without topics: the commit may replace the offset that is a topic's end
             checked.lowers = True
         if is_topic_twice or _is_one_twice(partitions):
             before = overlays.setdefault(info.name, _Overlay(before))
@@ -195,7 +201,9 @@ def check_partitions(shard: ShardState, group: Group | None, request: OffsetComm
 
 
 def _has_ids(stored: dict[int, SavedOffset]) -> bool:
-    """Return whether an offset has a topic id: topics were known when it was committed."""
+    """Return True if an offset has a topic id, because the host knew its topics when it was
+    committed.
+    """
     return any(offset.topic_id for offset in stored.values())
 
 
@@ -220,16 +228,16 @@ def _rules(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ru
 def _goes_on(
     before: dict[int, SavedOffset], info: TopicInfo, partitions: list[CommitPartition]
 ) -> list[CommittedPartition]:
-    """Return the rows to store for a topic, if none of its offsets is lower than the stored one,
-    and none has metadata. Nearly every commit is like this.
+    """Return the rows to store for a topic, if every partition already has an offset, none
+    decreases, and none has metadata. Nearly every commit is like this.
 
-    Otherwise return an empty list: the caller then checks the partitions one by one.
+    Otherwise return an empty list. The caller then checks the partitions one by one.
     """
     committed: list[CommittedPartition] = []
     _, topic_id, count = info
     rows: list[_AnyRow] = partitions
     for partition, offset, leader_epoch, metadata in rows:
-        stored = before.get(partition)  # its partition was valid before, so it is not negative
+        stored = before.get(partition)  # if it exists, the number is not negative
         if stored is None or metadata or stored.topic_id != topic_id:
             return []
         previous: Any = stored.offset
@@ -257,8 +265,8 @@ def _is_one_twice(partitions: list[CommitPartition]) -> bool:
 
 
 _AnyRow: TypeAlias = tuple[Any, Any, Any, Any]
-"""The same tuple as CommitPartition, for code that only passes its numbers on. With ``Any``, mypyc
-does not unpack and pack each int.
+"""The same tuple as ``CommitPartition``, for code that mostly passes the numbers on. With ``Any``,
+mypyc does not unpack and pack each int.
 """
 
 
@@ -319,7 +327,9 @@ def reaches_group(request: OffsetCommit, errors: PartitionErrors) -> bool:
 
 
 def _pending_bytes(shard: ShardState, request: OffsetCommit) -> int:
-    """Return the size of the group's pending offsets: a commit may have to write them again."""
+    """Return the size of the group's pending offsets in bytes: the commit may overtake them, and
+    then writes them again.
+    """
     pendings = shard.pendings
     return pendings.group_bytes(request.group_id) if pendings.by_id else 0
 
@@ -334,7 +344,9 @@ def _held_bytes(shard: ShardState, group: Group) -> int:
 def refuse_too_much(
     shard: ShardState, group: Group | None, checked: Checked, request: OffsetCommit
 ) -> None:
-    """Refuse the offsets that would make the group exceed ``max_group_bytes``."""
+    """Move offsets that would make the group exceed ``max_group_bytes`` from ``checked.topics`` to
+    ``checked.errors``.
+    """
     if group is None:
         group = shard.new_group(request.group_id, GroupType.CLASSIC)
     room_bytes = shard.limits.max_group_bytes - _held_bytes(shard, group)
@@ -353,8 +365,8 @@ def refuse_too_much(
 class _Overlay(dict[int, SavedOffset]):
     """The stored offsets of a topic, updated by the offsets of this commit.
 
-    It is for a commit that names a partition more than once: each offset replaces the one before
-    it.
+    It is for a commit that names a partition more than once: each offset replaces the previous
+    offset of the partition.
     """
 
     def put(self, part: CommittedPartition, info: TopicInfo) -> None:
@@ -365,7 +377,7 @@ class _Overlay(dict[int, SavedOffset]):
 
 
 def _too_long(metadata: str, limit: int) -> bool:
-    """Return whether metadata exceeds ``offset.metadata.max.bytes``, which counts UTF-16 units."""
+    """Return True if metadata exceeds ``offset.metadata.max.bytes``, which counts UTF-16 units."""
     length = len(metadata)
     if length > limit or metadata.isascii():
         return length > limit
@@ -373,7 +385,7 @@ def _too_long(metadata: str, limit: int) -> bool:
 
 
 def _fixed_bytes(request: OffsetCommit) -> int:
-    """Return an upper bound of the encoded record without its topics.
+    """Return an upper bound of the size of the encoded record without its topics.
 
     A character has at most six bytes in JSON.
     """
@@ -412,10 +424,10 @@ def _store(shard: ShardState, group: Group | None, checked: Checked, request: Of
 
 
 def _expire_time_ms(wall_ms: int, retention_ms: int) -> int:
-    """Return the end of the commit's own retention.
+    """Return the time when the commit's own retention ends (wall-clock ms).
 
-    A time before the epoch, or beyond Kafka's 64-bit integers, counts as already expired
-    (docs/spec/offsets.md#retention-time).
+    A time before the epoch, or beyond Kafka's 64-bit integers, becomes 0: it counts as already
+    expired (docs/spec/offsets.md#retention-time).
     """
     expire_time_ms = wall_ms + retention_ms
     return expire_time_ms if 0 <= expire_time_ms < 2**63 else 0
@@ -463,7 +475,7 @@ def _reply_commit(
     errors: PartitionErrors,
     error: ErrorCode,
 ) -> None:
-    """Answer with this error for every partition that has no error of its own."""
+    """Answer with ``error`` for every partition that has no error of its own."""
     if not errors and all(partitions for _, _, partitions in request.topics):
         shard.reply(ticket, OffsetCommitResult(error))
         return
@@ -484,12 +496,12 @@ def _reply_each(
 def rejected_first(
     shard: ShardState, request: OffsetCommit, errors: PartitionErrors
 ) -> list[CommittedTopicResult]:
-    """Return the results in Kafka's order: topics with early rejections first.
+    """Return the results in Kafka's order: first the topics with errors of ``_EARLY``.
 
-    Within such a topic the rejected partitions stand first. A topic without partitions is among the
-    rejected ones if it does not exist, and is left out if it exists.
+    Within such a topic the partitions with these errors stand first. A topic without partitions
+    stands among these topics if it does not exist, and is left out if it exists.
 
-    If any partition was rejected early, each topic appears once, even if the request repeats it.
+    If the request has any such error, each topic appears once, even if the request repeats it.
     Otherwise the topics appear as in the request (Kafka: OffsetCommitResponse.Builder.merge).
     """
     by_id = request.by_topic_id

@@ -41,14 +41,15 @@ Rows: TypeAlias = list[tuple[int, ErrorCode]]
 """Partitions of one topic, each with its result."""
 
 MAX_DELETED_BYTES: Final = 8 * 1024 * 1024
-"""The most encoded bytes that one step may delete: about 25,000 offsets, which take 40 ms of the
-event loop.
+"""The most encoded bytes that one step of an OffsetDelete may delete: about 25,000 offsets, which
+take 40 ms of the event loop.
 """
 
 
 MAX_GROUP_BYTES: Final = 512 * 1024
-"""The most encoded bytes of one group that one step may delete. One turn of the loop may delete
-several groups."""
+"""The most encoded bytes of one group that one step of a DeleteGroups may delete. One turn of the
+loop may delete several groups.
+"""
 
 MAX_LOGGED_BYTES: Final = 128 * 1024 * 1024
 """While a group's offsets are larger than this, the events of its deletion leave out the metadata.
@@ -63,8 +64,9 @@ and the client stops waiting.
 def delete_group(
     shard: ShardState, group: Group | None, request: DeleteGroup, ticket: Ticket
 ) -> None:
-    """Delete an Empty group with all of its offsets and pending ids. Of a large group, delete one
-    portion of its offsets and answer PartlyDeleted."""
+    """Delete an Empty group with all of its offsets, pending offsets and pending member ids. Of a
+    large group, delete one portion of its offsets and answer ``PartlyDeleted``.
+    """
     if group is None:
         shard.reply(ticket, ErrorCode.GROUP_ID_NOT_FOUND)
         return
@@ -75,7 +77,7 @@ def delete_group(
     most_bytes = MAX_GROUP_BYTES
     if group.offset_bytes + group.offset_metadata_bytes > MAX_LOGGED_BYTES:
         lost = [(topic, at, stored.without_metadata()) for topic, at, stored in lost]
-        most_bytes //= 4  # to count the metadata that goes takes as long as to write the rest
+        most_bytes //= 4  # counting the deleted metadata takes as long as writing the rest
     fits = _portion(shard, group, lost, most_bytes)
     if len(fits) < len(lost):
         _remove(shard, group, fits, request.client, "group_deleted")
@@ -149,7 +151,9 @@ def _group_error(group: Group | None, group_id: str) -> ErrorCode:
 def _check(
     shard: ShardState, group: Group, request: OffsetDelete
 ) -> tuple[dict[str, Rows], list[tuple[str, Rows]]]:
-    """Return the unknown partitions by topic, and the result of each other partition."""
+    """Return the errors of the partitions that do not exist, by topic, and then the results of the
+    other partitions.
+    """
     unknown: dict[str, Rows] = {}
     checked: list[tuple[str, Rows]] = []
     for topic, partitions in request.topics:
@@ -170,9 +174,9 @@ def _check(
 def _merged(
     unknown: dict[str, Rows], checked: Sequence[tuple[str, Rows]]
 ) -> tuple[tuple[str, Rows], ...]:
-    """Merge the results: unknown partitions first, each topic once.
+    """Merge the results: first the partitions that do not exist, and each topic once.
 
-    If no partition is unknown, the results keep the order of the request (Kafka:
+    If all partitions exist, the results keep the order of the request (Kafka:
     OffsetDeleteResponse.Builder.merge).
     """
     if not unknown:
@@ -185,7 +189,7 @@ def _merged(
 def _portion(
     shard: ShardState, group: Group, lost: Sequence[StoredOffset], most_bytes: int
 ) -> Sequence[StoredOffset]:
-    pending_bytes = shard.pendings.group_bytes(group.group_id)  # the rest is written again
+    pending_bytes = shard.pendings.group_bytes(group.group_id)  # written again, without the deleted
     most_bytes = min(shard.limits.max_step_bytes - pending_bytes, most_bytes)
     return Portion(len(lost), most_bytes).take(group.group_id, lost)
 

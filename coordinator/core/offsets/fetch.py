@@ -98,14 +98,14 @@ def _named(
 def _fetched(
     stored: dict[int, SavedOffset], topic_id: str, partitions: list[int]
 ) -> list[FetchedPartition]:
-    # Any: the numbers are passed on as they are. mypyc would unpack and pack each int again.
+    # Any: the numbers are only passed on. With int, mypyc would unpack and pack each one.
     numbers: list[Any] = partitions
     result: list[tuple[Any, Any, Any, Any, Any]] = []
     none: Any = _NONE
     for partition in numbers:
         offset: Any = stored.get(partition)
         if offset is None or (offset.topic_id != topic_id and offset.topic_id and topic_id):
-            # The stored offset belongs to a deleted topic of the same name
+            # There is none, or it belongs to a deleted topic of the same name
             # (docs/spec/edge-cases.md#edge-69).
             result.append(_nothing(partition, none))
         else:

@@ -24,10 +24,11 @@ from groupkeeper.coordinator.core.state import ShardState
 def overtake(
     shard: ShardState, group_id: str, topics: Iterable[CommittedTopic], before: int | None = None
 ) -> None:
-    """Record that a commit of these offsets overtakes the pending ones that arrived earlier.
+    """Record that a commit of these offsets overtakes earlier pending offsets of the same
+    partitions.
 
-    ``before`` is the arrival of the commit, if it was pending itself. Otherwise the commit is newer
-    than all pending offsets.
+    ``before`` is the arrival of the commit, if it was pending itself. If it is None, the commit is
+    newer than all pending offsets.
     """
     if not shard.pendings.has_group(group_id):
         return

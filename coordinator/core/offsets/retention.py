@@ -19,7 +19,7 @@ from groupkeeper.coordinator.core.records import SavedOffset
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 2_000
-"""The most offsets that one step deletes. After so many examined offsets, a step begins with no
+"""The most offsets that one step deletes. A step that has examined so many offsets begins with no
 further group. A group with few expired offsets is examined as a whole.
 """
 
@@ -78,7 +78,9 @@ def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
 
 
 def _remove_group(shard: ShardState, group: Group) -> None:
-    """Delete a group without offsets, and its pending ids (docs/spec/edge-cases.md#edge-12)."""
+    """Delete a group without offsets, and its pending member ids
+    (docs/spec/edge-cases.md#edge-12).
+    """
     shard.record_group_removed(group)
     shard.event(
         GroupDeleted(
@@ -99,7 +101,7 @@ def _is_expired(
         return offset.expire_time_ms <= wall_ms
     since_ms = offset.commit_time_ms if rule.since_ms is None else rule.since_ms
     if since_ms < 0:
-        # A host's store that keeps no commit times. Nobody knows how old the offset is.
+        # The store of a host may keep no commit times. The age of the offset is then unknown.
         return False
     return wall_ms - since_ms >= retention_ms
 

@@ -15,7 +15,7 @@ OffsetKey: TypeAlias = tuple[str, int]
 def too_much(
     stored: dict[str, dict[int, SavedOffset]], topics: Iterable[CommittedTopic], room_bytes: int
 ) -> set[OffsetKey]:
-    """Return the offsets of a commit that would make the group larger than ``room_bytes`` allows.
+    """Return the offsets of a commit for which ``room_bytes`` is too small.
 
     Offsets are checked in the order of the commit. An offset that is no larger than the one it
     replaces always fits. If a commit names a partition several times, the size of the largest

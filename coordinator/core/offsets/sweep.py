@@ -21,9 +21,9 @@ from groupkeeper.coordinator.core.records import NO_OFFSET, PartitionEnd
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 1_000
-"""The most offsets that one step changes. After so many examined offsets, a step begins with no
-further group. A group with few changes is examined as a whole. The first steps of all shards run in
-one turn of the event loop.
+"""The most offsets that one step changes. A step that has examined so many offsets begins with no
+further group. A group with few changes is examined as a whole. The limit is low because the first
+steps of all shards run in one turn of the event loop.
 """
 
 
@@ -47,7 +47,9 @@ def sweep_also(shard: ShardState, group_id: str) -> None:
 
 
 def sweep_due(shard: ShardState) -> None:
-    """Examine the next portion of the groups."""
+    """Examine the next portion of the groups. After the last group, delete the ends of deleted
+    topics.
+    """
     portion = Portion(MAX_OFFSETS_PER_STEP, shard.limits.max_step_bytes)
     while shard.sweep_left and portion.has_room():
         group = shard.groups.get(shard.sweep_left[-1])
@@ -63,8 +65,9 @@ def sweep_due(shard: ShardState) -> None:
 
 
 def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
-    """Delete the group's offsets of deleted topics, and add missing topic ids, as far as this step
-    has room. Return False if offsets are left to change."""
+    """Delete the group's offsets of deleted topics, and add missing topic ids, until the step is
+    full. Return False if more offsets of the group must change.
+    """
     portion.count_bytes(shard.pendings.group_bytes(group.group_id))
     drop_pending(shard, group, lambda topic, topic_id, _: _is_gone(shard, topic, topic_id))
     gone: list[StoredOffset] = []
@@ -95,7 +98,7 @@ def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
 
 
 def _is_gone(shard: ShardState, topic: str, topic_id: str) -> bool:
-    """Return whether an offset's topic was deleted. Always False if the store keeps no topics.
+    """Return True if an offset's topic was deleted. Always False if the store keeps no topics.
 
     An offset with an id belongs to that topic alone: a new topic with the same name is another
     topic.

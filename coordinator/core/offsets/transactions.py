@@ -1,7 +1,7 @@
-"""TxnOffsetCommit, and the end of the transactions that it belongs to.
+"""TxnOffsetCommit, and the end of transactions with offsets.
 
 See docs/spec/offsets.md#transactions; Kafka's OffsetMetadataManager (commitTransactionalOffset,
-replayEndTransactionMarker). The caller decides when a transaction has ended: it reads the journal
+replayEndTransactionMarker). The gateway reads the journal and decides when a transaction has ended
 (docs/design.md#journal).
 """
 
@@ -113,8 +113,9 @@ def _plain(request: TxnOffsetCommit) -> OffsetCommit:
 
 
 def _sender_error(shard: ShardState, group: Group | None, commit: OffsetCommit) -> ErrorCode:
-    """Return the error if the sender may not commit. See docs/spec/offsets.md#transactions for the
-    differences from a plain commit."""
+    """Return the error if the sender may not commit, else NONE. See
+    docs/spec/offsets.md#transactions for the differences from a plain commit.
+    """
     if not commit.group_id:
         return ErrorCode.INVALID_GROUP_ID
     generation_id = commit.generation_id
@@ -123,7 +124,7 @@ def _sender_error(shard: ShardState, group: Group | None, commit: OffsetCommit) 
     if generation_id == -1 and not commit.member_id and commit.group_instance_id is None:
         return ErrorCode.NONE
     error = group.commit_error(commit)
-    if error is ErrorCode.REBALANCE_IN_PROGRESS:  # found after identity and generation
+    if error is ErrorCode.REBALANCE_IN_PROGRESS:  # identity and generation are right
         return ErrorCode.NONE
     if error and admits_older_epoch(shard, group, commit):
         return ErrorCode.NONE
@@ -131,7 +132,7 @@ def _sender_error(shard: ShardState, group: Group | None, commit: OffsetCommit) 
 
 
 def _size_error(shard: ShardState, request: TxnOffsetCommit, checked: Checked) -> ErrorCode:
-    """Return the error if the offsets of the transaction would not fit into one step."""
+    """Return the error if the offsets of the transaction would not fit into one step, else NONE."""
     most_bytes = shard.limits.max_step_bytes
     if checked.size_bytes > most_bytes:
         return ErrorCode.UNKNOWN_SERVER_ERROR  # as for a plain commit
@@ -224,8 +225,8 @@ def end_transactions(
             return
         pending = shard.pendings.by_id.get(pending_id)
         if pending is None or pending.producer_id != producer_id:
-            # It was ended, or dropped with its group or topic. Or somebody else has written its id
-            # into the journal.
+            # These offsets were ended before, or dropped with their group or topic. Or another
+            # producer has written their id into the journal.
             continue
         ended += 1
         shard.record(PendingEnded(pending_id))
@@ -299,7 +300,8 @@ def drop(shard: ShardState, _group: None, request: DropPending, ticket: Ticket) 
 
 @handles(ConfirmPending)
 def confirm(shard: ShardState, _group: None, request: ConfirmPending, ticket: Ticket) -> None:
-    """Answer NONE if offsets are still pending, and this process still owns the shard.
+    """Answer NONE if offsets are still pending, and this process still owns the shard. Otherwise
+    the error is COORDINATOR_NOT_AVAILABLE, or the write fails.
 
     To check the ownership, the journal position is written again unchanged: the store checks the
     lease with each write.

@@ -33,8 +33,8 @@ class ListGroupsResult(AnyResult, frozen=True):
     """The answer to a ListGroups for one shard or for all shards."""
 
     groups: tuple[ListedGroup, ...] = ()
-    is_whole: bool = True  # False if a shard that is no longer ours was skipped
-    left: tuple[str, ...] = ()  # groups for the next question: an answer has a limit
+    is_whole: bool = True  # False if a shard that this process lost was skipped
+    left: tuple[str, ...] = ()  # ids that did not fit: ask again
 
 
 class ListGroups(AnyRequest, frozen=True):
@@ -44,9 +44,9 @@ class ListGroups(AnyRequest, frozen=True):
 
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
-    among: tuple[str, ...] | None = None  # None: all
+    among: tuple[str, ...] | None = None  # the ids to list; None: all
 
-    group_id: ClassVar = None  # as if for an absent group
+    group_id: ClassVar = None  # handled like an absent group
     result = ListGroupsResult
     route = ShardRoute.EVERY
     parks = False
@@ -103,7 +103,7 @@ class MemberView(NamedTuple):
     group_instance_id: str | None
     client: Client
     metadata: bytes
-    """The metadata for the group's chosen protocol. Empty before one is chosen."""
+    """The metadata for the group's chosen protocol. Empty before a protocol is chosen."""
     assignment: bytes
     session_timeout_ms: int
     rebalance_timeout_ms: int

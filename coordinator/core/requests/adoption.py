@@ -12,9 +12,11 @@ class ReadAdoptionResult(AnyResult, frozen=True):
     """The answer to a ReadAdoption."""
 
     exists: bool = False
-    """True if this shard has the group, or a part of it."""
+    """True if this shard has the group. A group with the state ``ADOPTION_BEGUN`` may lack some
+    offsets.
+    """
     state: str = ""
-    """``records.ADOPTION_BEGUN``, ``records.GROUP_REMOVED`` or empty."""
+    """``records.ADOPTION_BEGUN``, ``records.GROUP_REMOVED``, or "" if the group has no mark."""
 
 
 class ReadAdoption(GroupRead, frozen=True):
@@ -24,7 +26,9 @@ class ReadAdoption(GroupRead, frozen=True):
 
 
 class MarkAdoption(GroupWrite, frozen=True):
-    """Record that the adoption of a group begins, or that all of the group is here."""
+    """Record that the adoption of a group begins (``begins`` is True), or that all its offsets are
+    copied.
+    """
 
     begins: bool
     result = ErrorCode

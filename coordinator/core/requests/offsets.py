@@ -16,16 +16,18 @@ CommitPartition: TypeAlias = tuple[Int32, Int64, Int32, str | None]
 """(partition, offset, leader epoch or -1, metadata)."""
 
 CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
-"""(name, topic id, partitions). The name is "" if the client sent the topic's id, and vice
-versa.
+"""(name, topic id, partitions). If the client sent the topic's id, the name is "". If it sent the
+name, the id is "".
 """
 
 CommittedTopicResult: TypeAlias = tuple[str, str, list[tuple[int, ErrorCode]]]
-"""(name, topic id, [(partition, error)]), name and id as in the request."""
+"""(name, topic id, [(partition, error)]). Name and id are those of the request."""
 
 
 class OffsetCommitResult(AnyResult, frozen=True, gc=False):
-    """The answer to an OffsetCommit. If ``topics`` is None, every partition has its error."""
+    """The answer to an OffsetCommit. If ``topics`` is None, every partition has the result
+    ``error``.
+    """
 
     topics: list[CommittedTopicResult] | None = None
 
@@ -51,7 +53,7 @@ class OffsetCommit(GroupWrite, frozen=True):
     group_instance_id: str | None
     topics: list[CommitTopic]
     by_topic_id: bool
-    """Topics are named by id (OffsetCommit v10)."""
+    """True if topics are named by id (OffsetCommit v10)."""
     retention_ms: Int64
     """How long these offsets are kept (OffsetCommit v2-4). -1 if the client did not say."""
     absent_group_error: ErrorCode
@@ -79,7 +81,9 @@ metadata "".
 """
 
 FetchedTopic: TypeAlias = tuple[str, str, Collection[FetchedPartition]]
-"""(name, topic id, partitions). Both are set for a known topic, else they are as in the request."""
+"""(name, topic id, partitions). If the topic exists, both name and id are set. Otherwise they are
+those of the request.
+"""
 
 
 class OffsetFetchResult(AnyResult, frozen=True, gc=False):
@@ -94,7 +98,7 @@ class OffsetFetch(GroupRead, frozen=True):
     topics: list[FetchTopic] | None
     """None: all stored offsets."""
     by_topic_id: bool
-    """Topics are named by id in request and reply (OffsetFetch v10)."""
+    """True if topics are named by id in request and reply (OffsetFetch v10)."""
     require_stable: bool
     member_id: str | None = None
     member_epoch: Int32 = -1

@@ -21,7 +21,9 @@ class ClusterResult(AnyResult, frozen=True):
 
 
 class ClusterRequest(AnyRequest, frozen=True):
-    """A request about topics or about the configs of groups, which only the cluster shard has."""
+    """A request about data that only the cluster shard has: topics, configs of groups, and data
+    about the upstream.
+    """
 
     client: Client
     group_id: ClassVar = None
@@ -48,12 +50,14 @@ class NewTopic(NamedTuple):
     partitions: Int32
     topic_id: str
     refusal: tuple[ErrorCode, str] | None = (
-        None  # an error other than in the name, which is checked first
+        None  # an error that the caller found; errors of the name come first
     )
 
 
 class TopicChange(NamedTuple):
-    """The result for one topic of a ChangeTopics. If an unknown id was named, the name is None."""
+    """The result for one topic of a ChangeTopics. If the client named an unknown id, the name is
+    None. With an error, ``partitions`` is -1.
+    """
 
     name: str | None
     topic_id: str
@@ -73,10 +77,10 @@ class ChangeTopicsResult(ClusterResult, frozen=True):
 
 
 class ChangeTopics(ClusterRequest, frozen=True):
-    """Create, grow and delete topics. Each is checked on its own, and answers have the request's
-    order.
+    """Create, grow and delete topics. Each topic is checked on its own, and answers have the
+    request's order.
 
-    ``validate_only`` returns the same answer but changes nothing.
+    With ``validate_only`` the answer is the same, but nothing changes.
     """
 
     create: tuple[NewTopic, ...] = ()
@@ -86,8 +90,9 @@ class ChangeTopics(ClusterRequest, frozen=True):
     """(name, ""), or (None, topic id)."""
     validate_only: bool = False
     observed: bool = False
-    """True: the changes were seen in an upstream cluster. Then every name that Kafka has is valid,
-    also an internal one, and ``max_partitions`` does not apply."""
+    """True if the changes were seen in an upstream cluster. Then every name that exists there is
+    valid, also an internal one, and ``max_partitions`` does not apply.
+    """
 
     result = ChangeTopicsResult
 

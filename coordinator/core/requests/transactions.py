@@ -22,7 +22,9 @@ from groupkeeper.coordinator.core.wire_values import Int16, Int32, Int64
 
 
 class TxnOffsetCommitResult(AnyResult, frozen=True):
-    """The answer to a TxnOffsetCommit. If ``topics`` is None, every partition has its error."""
+    """The answer to a TxnOffsetCommit. If ``topics`` is None, every partition has the result
+    ``error``.
+    """
 
     topics: list[CommittedTopicResult] | None = None
     is_pending: bool = False
@@ -63,7 +65,7 @@ class ShardRequest(AnyRequest, frozen=True):
     """A request to the shard of groups with the number ``shard_id``."""
 
     shard_id: int
-    group_id: ClassVar = None  # as if for an absent group
+    group_id: ClassVar = None  # handled like an absent group
     result: ClassVar[type[AnyResult] | type[ErrorCode]] = ErrorCode
     route = ShardRoute.ONE
     parks = False
@@ -95,14 +97,14 @@ class EndTransactions(ShardRequest, frozen=True):
 
 
 class DropPending(ShardRequest, frozen=True):
-    """Drop pending offsets that are not in the journal."""
+    """Drop pending offsets that are not in the journal, and never will be."""
 
     pending_ids: tuple[str, ...]
 
 
 class ConfirmPending(ShardRequest, frozen=True):
-    """Answer NONE if offsets are still pending. Only the owner of the shard can send this answer,
-    because it waits for a write, and the store refuses writes of other processes.
+    """Answer NONE if offsets are still pending. The answer waits for a write, which the store
+    accepts only from the owner of the shard. So no other process can send it.
     """
 
     pending_id: str
