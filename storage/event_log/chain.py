@@ -80,7 +80,9 @@ class Chain:
                 yield Fork(log_ids[-1], before, newest.previous_seq, ", ".join(others))
 
     def _store(self, log_id: str) -> set[str]:
-        """Return a log and all its predecessors and successors, with their other branches."""
+        """Return the logs of one store: this log, and each log that is linked to it by predecessors
+        and successors.
+        """
         neighbours: dict[str, list[str]] = {}
         for one, begin in self.begins.items():
             if begin.previous_log_id is not None:
@@ -111,11 +113,12 @@ class Chain:
         return max(through, default=0)
 
     def _before(self, log_id: str, last_seq: int) -> int:
-        """Return the last seq before a log that has no file left.
+        """Return the last seq before the first one of a log that has no file left. ``last_seq`` is
+        the log's own last seq. Return 0 if nothing shows where the log began.
 
-        The predecessor of the log is unknown if the manifest does not list the log. It may be any
-        log that no other log continues, including logs of other stores in the directory. Of these,
-        the smallest end counts: it is better to report too many events as missing than too few.
+        If the manifest does not list the log, its predecessor is unknown. It may be any log that no
+        other log continues, including logs of other stores in the directory. Of these, the smallest
+        end counts: it is better to report too many events as missing than too few.
         """
         if log_id in self.listed:
             return self.listed[log_id] - 1

@@ -250,8 +250,8 @@ def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Ch
 
 
 def _is_forked(other: Sequence[Segment], segments: Sequence[Segment], first_seq: int) -> bool:
-    """Return True if the log of ``segments`` began after the last event of the log ``other``, and
-    ``other`` has the event before its first one.
+    """Return True if the log of ``segments`` is younger than all events of the log ``other``, and
+    ``other`` has the event before ``first_seq``.
     """
     ended_ms = max(segment.last_ts_ms for segment in other)
     began_ms = min(segment.first_ts_ms for segment in segments)
@@ -259,7 +259,9 @@ def _is_forked(other: Sequence[Segment], segments: Sequence[Segment], first_seq:
 
 
 def _horizon(log_id: str, logs: Iterable[str]) -> int:
-    """Return the last seq of a log that a snapshot covers; 0 if there is no snapshot."""
+    """Return the last seq that the snapshots made from a log cover; 0 if there is no snapshot.
+    ``logs`` are the ids of all logs, also those of snapshots.
+    """
     snapshots = (parse_snapshot_log(other) for other in logs if base_log(other) == log_id)
     return max((found.through_seq for found in snapshots if found is not None), default=0)
 

@@ -34,7 +34,8 @@ SAMPLE_PARTITIONS: Final = 1_000
 """The most partitions that one event contains, as in the coordinator's samples."""
 
 KEEP_DAYS: Final = 8
-"""Days that are kept: a week, and today. The tables have the samples of all days that were read."""
+"""The number of days whose folders are kept: a week, and today. The pipeline has copied older
+samples into its tables."""
 
 NO_SHARD: Final = -1
 _HOUR_MS: Final = 3_600_000
@@ -58,9 +59,8 @@ class DataEndsLog:
         self._known: dict[tuple[str, int], int] = {}
 
     def add(self, ends: Ends, now_ms: int) -> int:
-        """Write the ends that differ from the last sample of the day, and return their number.
-
-        If nothing differs, it writes no file.
+        """Write the ends that differ from the last sample of the day, and return their number. If
+        none differs, write no file.
         """
         day = day_of(now_ms)
         if day != self._day:
@@ -87,7 +87,7 @@ class DataEndsLog:
         """Continue the newest log of a day, or begin one if there is none that can be read."""
         self._day, self._known, self._next_seq = day, {}, 1
         self._log_id = f"{DATA_LOG_PREFIX}{uuid.uuid4().hex}"
-        # a later log of the same day must have later events
+        # readers sort events by this epoch first, so a later log must not have a lower one
         self._lease_epoch = now_ms // _HOUR_MS
         with suppress(SegmentError):
             self._continue(self._folder / day)

@@ -19,8 +19,8 @@ increase for a new field, kind or ``reason``, because readers ignore unknown one
 
 
 DATA_LOG_PREFIX: Final = "data-ends-"
-"""How the id of a log begins whose events are samples of the true ends of partitions. The pipeline
-takes them from the brokers that hold the records.
+"""The beginning of the id of a log with samples of the true ends of partitions (``data_ends``). The
+pipeline gets these ends from the brokers that hold the records.
 """
 
 
@@ -38,7 +38,7 @@ class FieldType(StrEnum):
     PARTITIONS_BY_TOPIC = "map"
     """Topic -> list of partitions."""
     BYTES_BY_MEMBER = "map of integers or null"
-    """Member id -> integer."""
+    """Member id -> number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _of_kind(kind: Kind) -> dict[str, Any]:
-    """Return the rule that says which fields an event of this kind has."""
+    """Return the part of the schema for the fields of one kind of event."""
     return {
         "if": {"properties": {"kind": {"const": kind.name}}, "required": ["kind"]},
         "then": {"description": kind.meaning, **_object(kind.fields)},

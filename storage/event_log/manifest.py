@@ -58,18 +58,19 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 class Manifest:
-    """The state that follows from all lines of a manifest."""
+    """The segments of a directory, as all lines of the manifest together describe them."""
 
     def __init__(self) -> None:
         self.segments: dict[str, Segment] = {}
         """Segments that were sealed and not removed, by file."""
         self.damaged: dict[str, Segment] = {}
-        """Segments that retention could not read. No snapshot has their events."""
+        """Segments that retention could not read, by file. No snapshot has their events."""
         self.removed: set[str] = set()
         """Files that retention removed. A rewrite of the manifest forgets them."""
         self.unreadable: list[int] = []
         """Numbers of unreadable lines, from 1. A crash may have cut off the last one."""
         self.lines = 0
+        """The number of lines of the file."""
         self.put_aside: list[str] = []
         """Files that ``reconcile`` found damaged and renamed."""
 
@@ -97,6 +98,7 @@ class StoreSegments(NamedTuple):
     segments: Sequence[Segment]
     """Segments of events."""
     snapshots: Sequence[Segment]
+    """Snapshots. The last one covers the most events."""
     damaged: Sequence[Segment]
     """Segments that retention could not read."""
 
@@ -284,5 +286,5 @@ def _wait_for_lock(path: Path) -> LockedFile:
     while True:
         try:
             return LockedFile(path)
-        except LockHeld:  # for as long as a few syncs of a small file take
+        except LockHeld:  # the holder writes and syncs a small file, so this wait is short
             time.sleep(_LOCK_POLL_S)

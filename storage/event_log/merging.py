@@ -25,7 +25,9 @@ def by_epochs(streams: Sequence[Iterator[EventDict]]) -> Iterator[EventDict]:
 
 
 def by_times(streams: Sequence[Iterator[EventDict]]) -> Iterator[EventDict]:
-    """Merge events of many groups by their times, but those of each shard by their lease epochs."""
+    """Merge events of many groups by their times. The events of each shard are nevertheless in the
+    order of their lease epochs.
+    """
     if len(streams) == 1:
         yield from streams[0]
         return
@@ -100,7 +102,7 @@ class _Ahead:
         return any(
             each["shard"] == shard
             and each["lease_epoch"] < epoch
-            and each["kind"] != SNAPSHOT_KIND  # it has the shard of no group
+            and each["kind"] != SNAPSHOT_KIND  # its shard is always -1, not that of its group
             for each in self._read
         )
 

@@ -69,7 +69,7 @@ class _History:
         """The causes of the rebalances that began since the last assignment or target."""
         self._aim: tuple[str | None, list[Cause]] = None, []
         """The last member whose target got the partition, and the causes of that target. The member
-        is None if the newest targets were too large to be listed."""
+        is None before the first target, and if the newest targets were too large to be listed."""
 
     def apply(self, event: EventDict) -> None:
         """Update the owners with the next event of the group. Events must come in their order."""

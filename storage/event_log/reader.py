@@ -70,7 +70,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     on_damage: OnDamage | None = None,
 ) -> Generator[EventDict, None, None]:
     """Yield the events above the sequence number ``after_seq``, oldest first. The rows of the store
-    are read as of one moment. Blocks.
+    are read as they were at one moment. Blocks.
 
     The order is: the newest snapshot (``offset_snapshot``), which has the offsets of deleted files;
     then files; then rows of the store. The arguments:
@@ -108,7 +108,7 @@ def _read_once(
     rows: EventRows, wanted: _Wanted, lost: _Lost, log_dir: str | Path | None, live_only: bool
 ) -> Iterator[EventDict]:
     """Yield the wanted events. ``wanted.after_seq`` is the last seq that was read."""
-    rows.hold()  # rows that are trimmed after this stay visible
+    rows.hold()  # rows that are deleted after this stay visible
     directory = log_dir or rows.note().log_dir
     first_seq = rows.ends().first_seq
     # A reader that follows the log finds all its events in rows.
@@ -138,12 +138,13 @@ def last_seq(open_rows: OpenRows) -> int:
 
 
 class _Wanted:
-    """Selects the events that one reader wants."""
+    """Selects the events that one reader wants. Also remembers how far it has read."""
 
     def __init__(self, after_seq: int, group_id: str | None, since_ms: int) -> None:
         self.group_bytes = b"" if group_id is None else msgspec.json.encode(group_id)
         """Bytes that every line and every row with an event of the group contains."""
         self.after_seq = after_seq
+        """The last seq that was read."""
         self.since_ms = since_ms
         self._group_id = group_id
 
@@ -158,7 +159,9 @@ class _Wanted:
 
 
 class _Lost(NamedTuple):
-    """What the caller of ``read_events`` wants for events that cannot be read."""
+    """How the caller of ``read_events`` wants unreadable events to be reported: its arguments with
+    the same names.
+    """
 
     on_gap: OnGap
     passes_absent: bool
@@ -234,7 +237,9 @@ class _Files:
         return str(self._directory / segment.file) not in self._absent
 
     def _report_lost(self, damaged: Iterable[Segment]) -> None:
-        """Report gaps for damaged segments that no snapshot covers, if they match the filter."""
+        """Report gaps for damaged segments that no snapshot covers, if they may have events that
+        the reader wants.
+        """
         for segment in damaged:
             snapshot = parse_snapshot_log(segment.log_id)
             first_seq = segment.first_seq if snapshot is None else 1
@@ -276,7 +281,7 @@ class _Files:
 async def group_history(
     open_rows: OpenRows, group_id: str, log_dir: str | Path | None = None, since_ms: int = 0
 ) -> AsyncIterator[EventDict]:
-    """Yield the events of a group. A thread runs ``read_events``."""
+    """Yield the events of a group. A thread runs ``read_events``, so the loop is not blocked."""
     events = read_events(open_rows, log_dir=log_dir, group_id=group_id, since_ms=since_ms)
     thread = JobThread("event-log-reader")
     try:

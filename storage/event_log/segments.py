@@ -117,7 +117,7 @@ process there."""
 
 
 def no_hook(step: str) -> None:
-    """Do nothing."""
+    """Do nothing: the default of every ``hook``."""
 
 
 def day_of(ts_ms: int) -> str:

@@ -50,8 +50,8 @@ class LogStore(Protocol):
         """
 
     def store_name(self, log: str) -> str:
-        """Return the name of the store for files of this log (``store_names``); "" if the note in
-        its rows has the name.
+        """Return the name of the store for files of this log (``store_names``). Return "" if the
+        rows of the log have the name (``LogNote.store``).
         """
 
     def kept_open(self) -> AbstractContextManager[None]:
@@ -89,9 +89,9 @@ def read_logs(
     """Yield the events behind the position ``after``, up to and including the position ``until``.
 
     The events of each log are in the order of their seqs. With ``group_id``, events of different
-    logs are in the order of their leases, in which they happened. Without it, they are in the order
-    of their times, as far as that keeps the order of each shard (``merging``). ``read_events``
-    describes the other arguments and the errors. Blocks.
+    logs are in the order of their lease epochs, which is the order in which they happened. Without
+    it, they are in the order of their times, unless this would mix up the events of a shard
+    (``merging.by_times``). ``read_events`` describes the other arguments and the errors. Blocks.
     """
     with ExitStack() as stack:
         streams = []

@@ -25,7 +25,7 @@ class EventsMoved(StorageError):
 
 
 class LogNote(NamedTuple):
-    """The record of a store about sealing, which moves its events into files."""
+    """What a store has recorded about sealing, which moves its events into files."""
 
     log_ids: frozenset[str]
     """The ids of all logs of this store that were ever moved into files."""
@@ -88,7 +88,7 @@ class EventRows(Protocol):
         """
 
     def note(self) -> LogNote:
-        """Return the recorded state of sealing."""
+        """Return what the store has recorded about sealing."""
 
     def ends(self) -> LogEnds:
         """Return the first and the last seq of the rows."""
@@ -139,7 +139,7 @@ class EventSource(Protocol):
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
         """Record in the store that the events up to ``seq`` are in files. Add the logs ``new`` to
-        the recorded logs, and remove the logs ``gone``.
+        the recorded logs (``LogNote.log_ids``), and remove the logs ``gone``.
 
         The write need not be durable: at start, ``settle`` finds out again what was lost.
         """

@@ -35,7 +35,9 @@ class StoreName(NamedTuple):
         return self.node.startswith(_SHARD)
 
     def may_be_one_chain(self, other: StoreName) -> bool:
-        """Return False if the stores or nodes differ, so that no log continues one of the other."""
+        """Return True if a log with one of these names may continue a log with the other name.
+        Return False if both stores or both nodes are known and differ.
+        """
         if not (self.store and other.store):
             return True
         is_same_node = self.node == other.node or not (self.node and other.node)
@@ -52,6 +54,6 @@ def name_of_shard(store: str, shard: str) -> StoreName:
 
 
 def parse_store_name(text: str) -> StoreName:
-    """Parse a name from an event or a manifest."""
+    """Parse a name from an event or a manifest. Any text is accepted."""
     store, _, node = text.partition(_BEFORE_NODE)
     return StoreName(store, node)

@@ -100,7 +100,9 @@ _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 def _counted_on(progress: Progress, before: Progress) -> Progress:
-    """Add the counts of earlier processes. A process counts from 0, but a counter never falls."""
+    """Return the progress of a process, with the counts of earlier processes added. A new process
+    counts from 0, but a counter of the metrics must never fall.
+    """
     return msgspec.structs.replace(
         progress,
         segments_sealed=before.segments_sealed + progress.segments_sealed,
@@ -169,7 +171,7 @@ class SealingProcess:
     def _start(self) -> None:
         self.close()
         self._before = self.progress
-        self._process = subprocess.Popen(  # noqa: S603 - ours, nothing of it comes from outside
+        self._process = subprocess.Popen(  # noqa: S603 - no part of the command is from outside
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -50,7 +50,7 @@ from groupkeeper.storage.segment_lines import encode_line
 DAY_MS: Final = 86_400_000
 
 CHECK_MS: Final = 600_000
-"""Pause between two checks. Only whole days are deleted, so rare checks are enough."""
+"""The shortest time between two checks. Only whole days are deleted, so rare checks are enough."""
 
 ABSENT: Final = "is not there"
 NOWHERE: Final = "is in no file"
@@ -86,8 +86,8 @@ class LogRetention:
     def run(self, log_ids: Iterable[str], sealed_seq: float = inf) -> list[Segment]:
         """Delete the days that are completely before the horizon. Cheap if there are none.
 
-        Returns the segments of these days that could not be read. Events in files above
-        ``sealed_seq`` do not belong to this store.
+        ``log_ids`` are the logs of this store. Events in files above ``sealed_seq`` do not belong
+        to the store. Returns the segments of the deleted days that could not be read.
         """
         self.gone_log_ids = frozenset()
         self._deleted_from.clear()

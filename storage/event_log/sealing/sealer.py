@@ -76,7 +76,7 @@ class SealSettings:
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of sealing, for trimming rows and for metrics."""
+    """The state of sealing, for the deletion of rows and for metrics."""
 
     sealed_seq: int = 0
     """All events up to this seq are in files, or retention has deleted them."""
@@ -139,10 +139,10 @@ class Sealing(Protocol):
 
 class Pacer:
     """Lets other threads have the interpreter lock: after each ``SLICE_S`` of work, it pauses for
-    as long.
+    the same time.
 
-    Without the pauses Python would switch threads only after 5 ms, so a heartbeat would wait that
-    long.
+    Without these pauses, Python would switch threads only after 5 ms, and a heartbeat would wait
+    for that.
     """
 
     def __init__(
@@ -216,14 +216,16 @@ class Sealer:
         return sealed
 
     def seal_if_old(self) -> list[Segment]:
-        """Seal the open segment if its first event is old enough."""
+        """Seal the open segment if its first event is old enough. Return the sealed segment, or
+        nothing.
+        """
         since_ms = self.open_since_ms
         if since_ms is None or self._clock() - since_ms < self._segment_ms:
             return []
         return self.seal()
 
     def seal(self) -> list[Segment]:
-        """Seal the open segment, if there is one."""
+        """Seal the open segment, if there is one. Return it, or nothing."""
         if self._writer is None:
             return []
         segment = self._writer.seal()

@@ -84,7 +84,7 @@ class SegmentWriter:
         self._gzip = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
         folder = directory / f"dt={self.day}"
         if not folder.is_dir():
-            folder.mkdir(exist_ok=True)  # not a directory that was moved
+            folder.mkdir(exist_ok=True)  # without parents: it fails if ``directory`` was moved
             sync_directory(directory)
         # The name is unique, so that a writer whose thread hung cannot rename the file of a later
         # writer.

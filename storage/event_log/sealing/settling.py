@@ -1,8 +1,8 @@
 """Find out at start which events of a store are in files (docs/design.md#sealing).
 
 The manifest and the file names decide. A crash may have interrupted sealing at any step, the store
-may be an older copy of itself, and somebody may have moved the files. Two rules always hold: only
-rows whose events are in files are trimmed, and no event is sealed twice.
+may be an older copy of itself, and somebody may have moved the files. Two rules always hold: a row
+is deleted only if its events are in files, and no event is sealed twice.
 """
 
 from __future__ import annotations
@@ -180,10 +180,10 @@ def _snapshot_in_rows(rows: EventRows, listed: StoreSegments, first_seq: int) ->
 
 
 def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:
-    """Return the first range of sequence numbers between the deleted events and the rows that is in
-    no file; None if there is none.
+    """Return the first range of seqs that are in no file, between ``above`` (the last seq that a
+    snapshot covers) and ``below`` (the first seq in rows). Return None if there is none.
     """
-    at = above  # begins above the horizon, not at the first file: files before it may be missing
+    at = above  # after the snapshot, not at the first file: files between them may be missing
     for segment in segments:
         if segment.first_seq > at + 1:
             break

@@ -48,7 +48,8 @@ class OffsetsAsOf:
     """The last value of every offset, after the events applied so far."""
 
     def __init__(self, part: int = 0, parts: int = 1, max_offsets: int = MAX_PASS_OFFSETS) -> None:
-        """Keep only the offsets of the groups in one of ``parts`` parts.
+        """Keep only the offsets of some groups. A hash divides all groups into ``parts`` parts, of
+        which this object keeps the one with the number ``part``.
 
         The caller begins with part 0 of 1. If that part has more than ``max_offsets`` offsets,
         ``apply`` doubles ``parts`` and drops the groups that are now in other parts. The caller

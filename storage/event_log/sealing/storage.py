@@ -1,9 +1,9 @@
 """A storage whose event log is sealed: rows are written into segments and then deleted.
 
-It wraps any storage that gives access to its events (``storage.event_log.source``). All other calls
-go to the wrapped storage unchanged. A separate process or thread reads the rows and writes the
-files (``storage.event_log.sealing.work``). If that fails, requests are still served. The failure is
-logged. Sealing then reads the files again and continues.
+It wraps any storage that gives access to its events (``storage.event_log.source``). Leases, loads
+and appends go to the wrapped storage unchanged. A separate process or thread reads the rows and
+writes the files (``storage.event_log.sealing.work``). If that fails, requests are still served. The
+failure is logged. Sealing then reads the files again and continues.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class SealedStorage:
         return SealingWork(self._source.open_rows, self._settings, self._clock, Pacer(), self._hook)
 
     async def close(self) -> None:
-        """Seal the remaining rows, if there is enough time, and close the store.
+        """Seal the remaining rows, if ``CLOSE_S`` is enough for them, and close the store.
 
         If the call is cancelled, the store is closed in the background.
         """

@@ -48,8 +48,10 @@ class SealingWork:
         self._new_log_ids: frozenset[str] = frozenset()
         self._gone_log_ids: frozenset[str] = frozenset()
         self._row, self._last_seq = 0, 0
-        """The last row that was written into a segment, and its last seq."""
+        """The last row that was read, and its last seq. Its events are in a segment, sealed or
+        open."""
         self._sealed_row = 0
+        """The last row whose events are all in sealed segments."""
         self._segments_sealed = 0
         self._segments_damaged = 0
 
