@@ -1,4 +1,4 @@
-"""Samples of the partitions' ends for the event log, from which lag is computed.
+"""Writes samples of the ends of partitions to the event log. Reports compute lag from them.
 
 See docs/design.md#end-samples.
 """
@@ -32,7 +32,7 @@ class EndSampler:
         loads: Callable[[], int],
     ) -> None:
         """Start without a sample. ``write`` appends events, and returns False if it could not.
-        ``loads`` counts the loads of shards.
+        ``loads`` returns how many loads of shards have succeeded.
 
         After a load all ends are written again, because a load may lose events.
         """

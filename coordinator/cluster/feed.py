@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NoTopics:
-    """For an embedding host without topics: every topic exists.
+    """The ``Observer`` of a coordinator whose host has no list of topics. Every topic exists.
 
     Ends are not tracked. Groups have no configs, since there is no cluster shard to store them.
     """
@@ -31,7 +31,7 @@ class NoTopics:
         self.image = TopicImage.any()
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
-        """Return nothing: no group has configs."""
+        """Return an empty mapping: no group has configs."""
         return {}
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
@@ -42,8 +42,8 @@ class NoTopics:
 
 
 class ClusterFeed:
-    """For a coordinator with topics. Topics and configs come from the cluster shard, ends from
-    durable commits.
+    """The ``Observer`` of a coordinator with topics. Topics and configs come from the cluster
+    shard, ends from durable commits.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class ClusterFeed:
         push_image: Callable[[TopicImage], None],
         push_settings: Callable[[ShardId, Mapping[str, GroupOverrides]], None],
     ) -> None:
-        """``push_image`` sends an image to all shards, ``push_settings`` sends settings to one."""
+        """``push_image`` passes the topics to all shards, ``push_settings`` passes configs to one
+        shard.
+        """
         self._topics = topics
         self._configs = configs
         self._upstream = upstream

@@ -72,9 +72,9 @@ groups) and closing the store. The rest is for replies not sent yet and a scrape
 REPLIES_SHARE = 0.1
 LOADING = "loading"
 IMPATIENT_AFTER_S = 1.0
-"""A second signal within this time counts as the same one: a supervisor signals the whole process
-group, and `make` forwards its own signal too. A later signal comes from a person who does not want
-to wait."""
+"""A second signal within this time is ignored: a supervisor signals the whole process group, and
+`make` forwards its own signal too. A later signal comes from a person who does not want to wait,
+and ends the process at once."""
 
 _log = structlog.stdlib.get_logger("groupkeeper")
 
@@ -191,7 +191,7 @@ class Daemon:
         self, settings: Settings, reread: Callable[[], Settings], watch: CallbackWatch
     ) -> None:
         """Create the parts, bind both ports and listen for HTTP. Needs a running loop. ``run``
-        opens the store."""
+        opens the store. Raises StartFailed if a port or a setting cannot be used."""
         self._settings = settings
         self._reread = reread
         self._started_s = time.monotonic()
@@ -217,7 +217,7 @@ class Daemon:
         self._kafka = KafkaServer(services, limits, watch=watch)
         self._upstream: Upstream | None = None
         if settings.is_gateway:
-            # imported here, so that a start without a gateway does not wait for it
+            # imported here, so that a start without a gateway does not wait for the import
             from groupkeeper.coordinator.daemon.upstream import Upstream
 
             self._upstream = Upstream(settings, services, self._coordinator, topics)
@@ -328,7 +328,9 @@ class Daemon:
     # --- start ------------------------------------------------------------------------------------
 
     async def _load(self) -> bool:
-        """Open and load the store; return False if a signal stopped the load."""
+        """Open and load the store. Return False if a signal stopped the load. Raises StartFailed if
+        the store cannot be used.
+        """
         loading = asyncio.create_task(self._coordinator.start())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)

@@ -24,7 +24,7 @@ class _Known(NamedTuple):
 
 
 def _consumers(name: str, kind: ConfigKind = _INT) -> _Known:
-    """Return a setting of consumer groups. Ours has underscores for the dots of Kafka's name."""
+    """Return a setting of consumer groups. Our name has underscores where Kafka's name has dots."""
     ours = name.replace(".", "_")
     return _Known(f"group.{name}", kind, lambda s: _joined(getattr(s.group, ours)))
 
@@ -89,7 +89,9 @@ _KNOWN: Final = (
 
 
 def broker_configs(settings: Settings) -> tuple[BrokerConfig, ...]:
-    """Return the settings in force as a broker's configs; the defaults are ours."""
+    """Return the settings in force as a broker's configs, with our defaults. Empty settings are
+    left out.
+    """
     defaults = Settings.model_construct()  # without the environment's values
     return tuple(
         BrokerConfig(name, kind, value, _text(read(defaults)))

@@ -1,4 +1,5 @@
-"""Reads the settings: defaults < TOML file < environment ``GROUPKEEPER_<SECTION>__<KEY>``.
+"""Reads the settings from a TOML file and from the environment (``GROUPKEEPER_<SECTION>__<KEY>``).
+The environment wins over the file, and the file over the defaults.
 
 An unknown key is an error that names the nearest known one. A misspelt limit must not be ignored
 silently.
@@ -199,7 +200,7 @@ def _explain(
         if detail["type"] == "extra_forbidden":
             kind = "section" if len(loc) == 1 else "key"
             yield f"{where}: no such {kind}; {_nearest(loc[-1], _siblings(loc))}"
-        elif detail["type"] in _BOUNDS:  # as of a host's CoordinatorConfig
+        elif detail["type"] in _BOUNDS:  # in the words of CoordinatorConfig's errors
             bound, says = _BOUNDS[detail["type"]]
             yield f"{where}: must be at {says} {detail['ctx'][bound]}, not {detail['input']}"
         elif detail["type"] in ("missing", "value_error"):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.rendering import Renderer
 
 SLICE_MS: Final = 1.0
-"""The time for reading groups in one turn of the loop. The last piece may exceed it, but a turn
-takes less than 2 ms."""
+"""The time for reading groups in one turn of the loop. The clock is checked after each
+``PIECE_SERIES`` series, so a turn may take longer, but less than 2 ms."""
 
 RESERVED_SERIES: Final = 7
 """Series that are always shown: six of the process, and the number of series left out."""
@@ -73,7 +73,7 @@ class Exposition:
     def render(self, reading: Reading) -> bytes:
         """Return the page of a reading. Any thread may call this, but only one at a time."""
         if self._renderer is None:
-            # imported here, because groups wait for the imports of a start
+            # imported here, so that the start of the daemon does not wait for the import
             from groupkeeper.coordinator.daemon.rendering import Renderer
 
             self._renderer = Renderer(self._max_series)

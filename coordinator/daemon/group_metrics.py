@@ -91,7 +91,7 @@ Row: TypeAlias = tuple[tuple[str, ...], int]
 
 @dataclass
 class Snapshot:
-    """The series of one scrape, at most ``room`` of them."""
+    """The series of one scrape. ``room`` is how many more may be added."""
 
     room: int
     rows: dict[str, list[Row]] = field(default_factory=lambda: {f.name: [] for f in FAMILIES})
@@ -108,7 +108,9 @@ class Snapshot:
 
 
 class MetricsWalk:
-    """Fills a snapshot piece by piece. The caller checks the time between two pieces."""
+    """Fills a snapshot. The caller can pause after each ``PIECE_SERIES`` series, because it gets
+    control back there.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""Opens the store and the journal of a gateway for a command. It opens no listener."""
+"""Opens the store and the journal of a gateway for ``groupkeeper upstream resolve``, without a
+listener. The journal is a topic of the upstream cluster with the offsets of open transactions.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ class RepairFailed(Exception):
 
 
 class _Stored:
-    """Has the id of the store's cluster, for ``UpstreamBrokers``. The id is "" until the upstream
-    is known to be that cluster, so that the topics of the upstream are not observed.
+    """The id of the store's cluster, for ``UpstreamBrokers``. It is "" until the upstream is known
+    to be that cluster. While it is "", the topics of the upstream are not observed.
     """
 
     cluster_id = ""
@@ -48,7 +50,7 @@ async def opened_journal(
     Raises RepairFailed if the start and the work of the caller together take longer than
     ``timeout_s``, or fail.
     """
-    # what the journal logs is in the output or in the message of a failure
+    # The command prints what an operator must know, so the journal need not log it.
     configure_logging(settings.logging.model_copy(update={"level": "critical"}))
     topics = GatewayTopics()
     journal: UpstreamJournal | None = None

@@ -68,7 +68,7 @@ def configure_logging(settings: LoggingSettings) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # kazoo logs each attempt to connect, and on level DEBUG the password. The store logs outages.
     logging.getLogger("groupkeeper.kazoo").setLevel(logging.ERROR)
-    # a line for each request to Consul, so two a second without any traffic
+    # httpx2 logs each request to Consul: two lines a second even without clients
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 

@@ -1,7 +1,7 @@
 """The definitions of all Prometheus metrics.
 
 The daemon counts in plain integers and ``Histogram``. ``exposition`` reads them at each scrape,
-through the sources that the composition root passes.
+through the sources that ``app`` passes.
 
 This file is long because it is one table: every metric with its help and its advice.
 """

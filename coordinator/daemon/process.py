@@ -19,7 +19,7 @@ from groupkeeper.coordinator.daemon.address import HostPort
 from groupkeeper.coordinator.runtime.stats import LAG_BOUNDS_S, Histogram
 
 BACKLOG = 1024
-"""Connections that may wait to be accepted: many clients may reconnect at once."""
+"""How many connections may wait to be accepted. Many clients may reconnect at the same time."""
 SPARE_FILES = 256
 """Descriptors for the store, the logs and the interpreter. Some are also for connections that are
 accepted and closed at once, up to the backlog of the HTTP port."""
@@ -91,7 +91,9 @@ class MemoryTrim:
         self._timer: asyncio.TimerHandle | None = None
 
     def soon(self) -> None:
-        """Trim after ``TRIM_DELAY_S``, unless a trim is already planned. Call it on the loop."""
+        """Return memory to the system after ``TRIM_DELAY_S``, unless this is already planned. Call
+        it on the loop.
+        """
         if self._trim is not None and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(TRIM_DELAY_S, self._begin)
@@ -111,11 +113,12 @@ class Connections(NamedTuple):
 
 
 def raise_file_limit(kafka: int, http: int) -> Connections:
-    """Raise RLIMIT_NOFILE as far as needed; return the connections that it allows.
+    """Raise RLIMIT_NOFILE as far as needed, and return how many connections it allows for each
+    port.
 
-    Each port has its own share, so that neither port can use the share of the other. If the limit
-    is too low, the HTTP port gets at most an eighth. Raises StartFailed if the limit leaves no file
-    for connections.
+    Each port has its own share, so that neither port can use the share of the other. The share of
+    the HTTP port is at most an eighth, unless there is no limit. Raises StartFailed if the limit
+    leaves no file for connections.
     """
     needed = kafka + http + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -33,5 +33,5 @@ def coordinators_setting(name: str, *, description: str, **own: int) -> Any:
 class Section(BaseModel):
     """The base class of the sections. An unknown key is an error."""
 
-    # built on first use, as a part of Settings: otherwise a start builds it twice
+    # built at the first use, within Settings. Otherwise a start would build it twice.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -1,4 +1,4 @@
-"""The sources of /metrics: each reads plain integers from its part."""
+"""The sources of /metrics: each one is a function that reads the numbers of one metric."""
 
 from __future__ import annotations
 

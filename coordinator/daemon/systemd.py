@@ -53,7 +53,9 @@ class Systemd:
                 return
 
     def start_watchdog(self) -> None:
-        """Report twice per watchdog period that the loop runs, until ``stop_watchdog``."""
+        """Report to systemd's watchdog that the loop runs, twice in each of its periods, until
+        ``stop_watchdog``.
+        """
         if self._watchdog_s:
             self.notify(WATCHDOG)
             loop = asyncio.get_running_loop()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Endpoint
 
 LOOK_S: Final = 0.2
-"""How often to look whether the journal can be opened."""
+"""The time between two checks whether the journal can be opened."""
 TIMEOUT_S: Final = 30.0
 """How long the journal waits for an answer of a broker. A Produce may take 10 s in the broker."""
 
@@ -120,8 +120,8 @@ class UpstreamJournal:
 
 
 def _shown(lost: Mapping[int, str]) -> str:
-    """Return a line that says how many shards are lost, and why the first one is. Empty if none is
-    lost.
+    """Return a line that says for how many shards the journal is lost, and the reason for the first
+    of them. Empty if ``lost`` is empty.
     """
     if not lost:
         return ""

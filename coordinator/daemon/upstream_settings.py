@@ -1,4 +1,4 @@
-"""The settings of gateway mode, and the reasons why they do not fit together."""
+"""The settings of gateway mode, and the check that they fit together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""uvloop with a measured time for each callback, to report callbacks that block the loop."""
+"""An event loop (uvloop) that measures each callback, to report callbacks that block the loop."""
 
 from __future__ import annotations
 

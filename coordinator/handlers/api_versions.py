@@ -3,11 +3,11 @@
 | version | change |
 | --- | --- |
 | 1 | throttle time |
-| 3 | client software name and version; tagged features; flexible, but for the response header |
+| 3 | client software name and version; tagged features; flexible, except the response header |
 | 4 | lists features whose minimum is 0 |
 
-A version above 4 or below 0 is answered in the layout of v0 with UNSUPPORTED_VERSION and our range.
-A newer client can then ask again (KafkaApis.handleApiVersionsRequest).
+A version above 4 or below 0 is answered in the layout of v0, with UNSUPPORTED_VERSION and the
+versions that we serve. A newer client can then ask again (KafkaApis.handleApiVersionsRequest).
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ ApiVersionsRequest.isValid)."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once. The answer depends on no state."""
+    """Answer at once with the APIs and features that the listener offers now. The name and version
+    of the client's software are kept in its session. If one of them is malformed, answer
+    INVALID_REQUEST.
+    """
     request = exchange.read(services)
     version = exchange.version
     valid = version < 3 or (
@@ -52,7 +55,9 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def handle_unsupported(exchange: Exchange, _services: Services) -> None:
-    """Answer a version that we do not serve."""
+    """Answer a version that we do not serve with UNSUPPORTED_VERSION and the versions that we
+    serve.
+    """
     exchange.error = ErrorCode.UNSUPPORTED_VERSION
     api = API_BY_KEY[KEY]
     own = Row(api_key=KEY, min_version=api.advertised_min, max_version=api.max_version)

@@ -1,5 +1,5 @@
-"""The one broker that clients see: ourselves. It has one id, and the address that is configured or
-else the one that the client has connected to (docs/spec/cluster.md#metadata).
+"""This server as clients see it: a broker with an address, and the rights of a client on it
+(docs/spec/cluster.md#metadata).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_OPERATIONS = -(2**31)
 
 
 def endpoint(exchange: Exchange, services: Services) -> Endpoint:
-    """Return the address of this server, for the client: the configured address, or else the
-    address that the client connected to.
+    """Return the address of this server for the client. If none is configured, it is the address
+    that the client connected to.
     """
     return services.advertised or Endpoint(*exchange.channel.local_address())

@@ -9,7 +9,8 @@ A group that is named twice is answered twice. As in Kafka, the message of a gro
 is null. In an answer to our own command line, the message says what the group waits for, as in
 DescribeGroups.
 
-The members of a large group are written in slices: each of them may subscribe to 20,000 names.
+The members of a large group are encoded in slices, one in each turn of the event loop (``slices``),
+because each member may subscribe to 20,000 names.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _elements(member: DescribedConsumerMember) -> int:
 
 
 def _slices(exchange: Exchange, members: Sequence[DescribedConsumerMember]) -> Slices:
-    """Encode members in slices."""
+    """Encode the members. Yield each slice except the last, which is returned."""
     rows: list[Row] = []
     elements = 0
     for member in members:

@@ -35,7 +35,7 @@ FIRST_WITH_PATTERN = 1
 
 
 _MOST_BYTES: Final = MAX_REPEATED_BYTES + 1
-"""The most bytes of a body that are compared with the last one. A longer body is cut to this
+"""The most bytes of a body that are compared with the last body. A longer body is cut to this
 length. It then differs from every remembered body, because those are shorter."""
 
 
@@ -61,7 +61,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     if refusal is not None:
         exchange.resolve(refusal)
         return
-    # The request of a denied client has not been checked.
+    # The request of a denied client is not remembered: ``_refusal_of`` has not checked it.
     if steady is not None and not services.denied and len(body) <= MAX_REPEATED_BYTES:
         exchange.last.consumer_heartbeat = Repeated(exchange.version, body, steady)
     services.coordinator.submit(request, exchange)
@@ -124,7 +124,7 @@ def _refusal_of(
     if not services.serves_consumer_groups:
         return ConsumerGroupHeartbeatResult(ErrorCode.UNSUPPORTED_VERSION)
     if services.denied:
-        return None  # the coordinator of a denied client answers
+        return None  # ``routes._Denying`` answers a denied client
     client_makes_id = version >= FIRST_WITH_PATTERN
     wrong = heartbeat_error(request, services.consumer_assignors, client_makes_id=client_makes_id)
     return None if wrong is None else ConsumerGroupHeartbeatResult(wrong.error, wrong.message)

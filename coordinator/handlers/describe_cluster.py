@@ -22,7 +22,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once, with this server as the only broker."""
+    """Answer at once, with this server as the only broker. Other types of endpoints are refused."""
     request = exchange.read(services)
     endpoint_type = request.endpoint_type if exchange.version >= 1 else BROKERS
     if endpoint_type != BROKERS:

@@ -67,11 +67,13 @@ class Channel(Protocol):
         ...
 
     def refused(self, exchange: Exchange, reason: str) -> None:
-        """Close the connection without an answer, and count it under the reason."""
+        """Close the connection without an answer. The close is counted by ``reason``."""
         ...
 
     def end(self, reason: str, error: str) -> None:
-        """Close the connection once all answers are written, and count it under the reason."""
+        """Close the connection once all answers are written. The close is counted by ``reason``,
+        and ``error`` is logged.
+        """
         ...
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
@@ -187,7 +189,7 @@ class Exchange:
         self.blocks = True
         """If True, later requests of the connection do not begin before this one is answered
         (docs/spec/wire.md#frames). Handlers set False for requests that may be pipelined: commits,
-        plain fetches, heartbeats."""
+        heartbeats, and most OffsetFetches."""
         self.begun_s = 0.0
         """When the request began, by the monotonic clock. 0.0 if it was answered in the same turn.
         """
@@ -204,7 +206,8 @@ class Exchange:
         """Called when the connection closes before the answer, to cancel work for this request."""
 
     def read(self, services: Services) -> Any:
-        """Return the body of the request as an object of kio's class for this API and version.
+        """Return the body of the request as an object of the class that kio (a library of Kafka's
+        schemas) has for this API and version.
 
         The exchange then drops the frame, because a parked join does not need it. For the requests
         of the hot path, handlers call ``protocol.packed`` instead. Raises ProtocolError if the body

@@ -198,8 +198,9 @@ def _replica_id(wire: Any, version: int) -> int:
 
 
 def _stumbles(missing: list[_Asked], version: int) -> bool:
-    """Return True if a missing partition has the topic id zero and another one follows it. Kafka
-    fails on such an answer, because it has no name to compare (FetchResponse.matchingTopic).
+    """Return True if a missing partition has the topic id zero, and another missing partition
+    follows. Kafka fails on such an answer, because it has no name to compare
+    (FetchResponse.matchingTopic).
     """
     return version >= TOPIC_IDS and any(one.topic == _ZERO_ID for one in missing[:-1])
 

@@ -1,8 +1,10 @@
-"""Asks the coordinator about many groups for one request. It asks some of them at a time, so that
-other requests can run.
+"""Asks the coordinator about many groups for one request of a client. A question is one request to
+the coordinator, about one group. Only some questions are asked at a time, so that other requests
+can run.
 
-Each answer is rendered at once, and only its bytes are kept. A request may name one large group a
-thousand times. A reply that becomes too large closes the connection before it fills the memory.
+Each answer is rendered at once, and only its bytes are kept, because a request may name one large
+group a thousand times. A reply that becomes too large closes the connection before it fills the
+memory.
 """
 
 from __future__ import annotations
@@ -102,7 +104,7 @@ class Gather:
             PartInSlices(self._exchange, self._services, slices, made, self._bytes).advance()
 
     def _enclosed(self, index: int, enclose: Callable[[bytearray], bytes], made: bytearray) -> None:
-        self._exchange.channel.grew(self._exchange, len(made))  # the copy
+        self._exchange.channel.grew(self._exchange, len(made))  # for the copy
         if not self._exchange.is_detached:
             self._made(index, enclose(made))
 

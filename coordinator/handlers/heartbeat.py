@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTES: Final = MAX_REPEATED_BYTES + 1
-"""The most bytes of a body that are compared with the last one. A longer body is cut to this
+"""The most bytes of a body that are compared with the last body. A longer body is cut to this
 length. It then differs from every remembered body, because those are shorter."""
 
 

@@ -47,7 +47,7 @@ def parse(wire: Any, version: int, client: Client, mint: Callable[[], UUID]) -> 
     new UUID, for the member id.
     """
     instance_id = wire.group_instance_id if version >= 5 else None
-    # A client id or an instance id, and a UUID (docs/spec/groups.md#model).
+    # A new member id is the client id or the instance id, and a UUID (docs/spec/groups.md#model).
     owner = client.client_id if instance_id is None else instance_id
     return JoinGroup(
         group_id=wire.group_id,

@@ -56,7 +56,9 @@ def handle(exchange: Exchange, services: Services) -> None:
 def look_up(
     topics: Topics, topic: TopicInfo | ErrorCode, wire: Any, version: int
 ) -> tuple[ErrorCode, int, int]:
-    """Look up what the request asks about one partition. Return (error, offset, leader epoch)."""
+    """Return (error, offset, leader epoch) for one partition of the request. The offset and the
+    epoch are -1 if there is none.
+    """
     if wire.timestamp < 0 and version < SPECIAL.get(wire.timestamp, version + 1):
         return ErrorCode.UNSUPPORTED_VERSION, -1, -1
     error = check_partition(

@@ -1,5 +1,5 @@
-"""Metadata (3): this server as the one broker, and the topics that exist
-(docs/spec/cluster.md#metadata).
+"""Metadata (3): the brokers that clients may use, and the topics that exist
+(docs/spec/cluster.md#metadata). In static mode, this server is the only broker.
 
 | version | change |
 | --- | --- |

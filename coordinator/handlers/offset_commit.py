@@ -51,7 +51,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     exchange.frame = b""
     exchange.blocks = False
     shape = exchange.last.commit
-    # With a shape, the partitions need not be kept until the reply.
+    # A ``CommitShape`` makes the reply without the partitions, so they need not stay in memory.
     exchange.asked = topics if shape is None else shape
     exchange.render = render
     services.coordinator.submit(

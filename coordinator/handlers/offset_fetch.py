@@ -159,8 +159,8 @@ def _slices(topics: StoredTopics, version: int) -> Slices:
 
 
 def _joined(pieces: list[bytes]) -> bytes:
-    """Join the pieces, and clear the list of pieces, so that memory does not hold both until the
-    next turn.
+    """Join the pieces, and clear their list. Otherwise memory would hold both until the next turn
+    of the loop.
     """
     joined = b"".join(pieces)
     pieces.clear()
@@ -172,7 +172,7 @@ def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
     version = exchange.version
     request: OffsetFetch = exchange.asked
     exchange.error = result.error if version < TOPIC_IDS else _first_error(result, version)
-    # packing expects int where ErrorCode stands, and lists are invariant
+    # Any, because the functions that pack expect lists of int, not of ErrorCode.
     topics: Any = result.topics
     correlation_id, throttle_time_ms = exchange.correlation_id, NO_THROTTLE_MS
     if version >= MANY_GROUPS:

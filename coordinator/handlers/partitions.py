@@ -1,4 +1,5 @@
-"""Looks up topics and partitions in the image, for the APIs that the leader of a partition answers.
+"""Looks up topics and partitions in the list of topics (``TopicImage``), for the APIs that the
+leader of a partition answers.
 
 In static mode we are the leader of every partition (docs/design.md#static-mode).
 """

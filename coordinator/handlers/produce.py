@@ -72,7 +72,8 @@ def render(wire: Any, exchange: Exchange, denied: ErrorCode) -> bytes:
 
 
 def _merged(wire: Any, version: int) -> dict[tuple[str, str], dict[int, None]]:
-    """Return the partitions of each topic, each once. The topic is named by its name or its id.
+    """Return the partitions that the request names, each once, by (topic name, topic id). A request
+    has only one of the two, and the other is "".
 
     Topics without partitions are left out.
     """

@@ -62,8 +62,8 @@ DENIED: Final = {
 
 
 class Route(NamedTuple):
-    """The handler of an API, and the permission that a client needs for it. None: no permission is
-    needed.
+    """The handler of an API, and the permission that a client needs for it. If ``operation`` and
+    ``resource`` are None, it needs none.
     """
 
     handle: Handle

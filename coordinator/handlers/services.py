@@ -112,5 +112,5 @@ class Services:
     unknown_topics: UnknownTopicLog = field(default_factory=UnknownTopicLog)
     new_topic_id: Callable[[], str] = mint_topic_id
     mint: Callable[[], uuid.UUID] = uuid.uuid4
-    """A function that returns a new UUID, for ids of members and topics. It is the only source of
-    randomness for requests."""
+    """A function that returns a new UUID, for the ids of members and of offsets in transactions.
+    ``new_topic_id`` makes the ids of topics."""

@@ -67,7 +67,7 @@ class PartInSlices:
             exchange.channel.refused(exchange, REPLY_TOO_LARGE)
             return
         exchange.channel.grew(exchange, len(part))
-        if exchange.is_detached:  # the budget has closed this connection
+        if exchange.is_detached:  # the memory limit of the server has closed the connection
             return
         if is_last:
             self.end(self._made)

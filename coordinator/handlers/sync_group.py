@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 REPEATED_AT_ONCE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR)
-"""The errors for assignments that are too large. On any error here librdkafka joins again without a
-pause: a leader whose assignments were refused sent 8,000 requests a second."""
+"""The errors for assignments that are too large. On any error of SyncGroup, librdkafka joins again
+without a pause: a leader whose assignments were refused sent 8,000 requests a second."""
 REFUSED_AFTER_S: Final = 1.0
-"""The delay of the answers with these errors. So librdkafka repeats a refused SyncGroup only as
-often as a refused JoinGroup."""
+"""The delay of an answer with an error of ``REPEATED_AT_ONCE``. So librdkafka repeats a refused
+SyncGroup no more often than a refused JoinGroup."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:

@@ -1,3 +1,3 @@
-"""Runs shards over a storage: acquires their leases, loads them, writes their records in shared
-appends, and runs their timers.
+"""Runs the shards of a coordinator: acquires their leases, loads them from the store, writes their
+records in shared appends, and runs their timers.
 """

@@ -69,8 +69,8 @@ class Alarm:
 
     def look(self) -> None:
         """Process the deadlines that are due now, without waiting for the timer. A test calls this
-        after it has moved the clock. What takes longer than ``BUDGET_S`` follows in the next turn
-        of the loop.
+        after it has moved the clock. After ``BUDGET_S``, the others follow in the next turn of the
+        loop.
         """
         if not self._stopped:
             self._cancel()

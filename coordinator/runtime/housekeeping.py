@@ -51,8 +51,8 @@ class Housekeeping:
         self._recovery = recovery
         self._leases = leases
         self._unfoldable_since_ms = -1
-        """After folding made no progress: the time when the last append began (monotonic ms).
-        Folding then stops until another append begins. Otherwise -1."""
+        """When the last append began (monotonic ms), if folding made no progress after it. Folding
+        is then not tried again before another append. Otherwise -1."""
 
     async def run(self) -> None:
         """Do the work of each second until the task is cancelled. An error is logged, and the next

@@ -26,8 +26,9 @@ class LimitLog:
         self._lines = LineLimit(clock_s, WINDOW_S, 1)
 
     def refused(self, census: Census, limit: Limit, size_bytes: int) -> None:
-        """Log that a limit has refused a request. ``size_bytes`` is the size that the request asked
-        for.
+        """Log that a limit has refused a request. ``size_bytes`` is the size that the metadata of
+        the member, or the assignments of the group, would have. The limit on the number of groups
+        does not use it.
         """
         if self._lines.allow(limit) is None:
             return

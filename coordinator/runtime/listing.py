@@ -139,8 +139,8 @@ class Listing:
     def _answered(self, place: Place, result: ListGroupsResult) -> None:
         """Process the answer of a shard (docs/spec/administration.md#list-groups).
 
-        As in Kafka, a dropped shard is skipped, and the result has ``is_whole`` False. A LOADING
-        shard refuses the whole listing.
+        As in Kafka, a shard that was dropped before its answer is skipped, and ``is_whole`` of the
+        result is False. The refusal of a LOADING shard ends the whole listing.
         """
         self._asked -= 1
         if self.is_over:

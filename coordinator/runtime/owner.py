@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class ShardOwner:
-    """Runs shards over a storage. Each shard is held by a slot. Each slot belongs to a lane, the
+    """Runs the shards of this process. A slot holds one shard. Each slot belongs to a lane, the
     queue of appends that writes its records.
     """
 
@@ -46,8 +46,8 @@ class ShardOwner:
         makers: Mapping[ShardId, MakeShard],
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Create the owner without shards. ``makers`` maps the id of each shard to the function
-        that makes it.
+        """Create a slot for each shard, and the lanes. The slots are LOADING until ``start``.
+        ``makers`` maps the id of each shard to the function that makes it.
         """
         self._storage = storage
         self._clock = clock

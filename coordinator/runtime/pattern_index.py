@@ -88,7 +88,7 @@ class PatternIndex:
         """Every name of a topic once, in the order of creation, as text and as bytes."""
         self._known: set[str] = set()
         self._version = -1
-        """The version of the list of topics whose names are in the index."""
+        """The version of the list of topics whose names are in the index. -1: no names yet."""
         self._waiting: deque[_Waiting] = deque()
         self._running: asyncio.Task[None] | None = None
         self._is_stopped = False

@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class Write:
-    """A slot's part of one append: records and events, and the replies to send when these are
+    """The records and events of one slot in one append, and the replies to send when these are
     durable.
     """
 
@@ -159,7 +159,7 @@ class Slot:
         """This slot's ``Write`` in the newest append that is not durable yet. None if all its
         writes are durable. ``gather`` of the lane sets it."""
         self.alarm_ms = NEVER
-        """The time at which the alarm calls ``expire``."""
+        """The time at which the alarm calls ``expire`` (monotonic ms), or NEVER."""
         self._host = host
         self._alarm = host.alarm
         self._stats = host.stats
@@ -214,8 +214,9 @@ class Slot:
             self._alarm.set(self, shard.next_deadline())
 
     def run(self, call: Callable[[AnyShard], Step]) -> None:
-        """Call ``call``, which returns a step without a request, and carry out the step. If
-        ``call`` raises an exception, report the bug to the host, which loads the shard again.
+        """Call ``call`` with the shard, and carry out the step that it returns. Used for everything
+        except requests. If ``call`` raises an exception, report the bug to the host, which loads
+        the shard again.
         """
         assert self.shard is not None
         try:

@@ -33,7 +33,7 @@ BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 20
 
 
 class Histogram:
-    """Counts of values in buckets. ``observe`` is a binary search among a dozen bounds."""
+    """Counts of values in buckets, and the sum of the values."""
 
     __slots__ = ("bounds", "counts", "total")
 

@@ -111,7 +111,9 @@ def whole(submit: Callable[[Request, Ticket], None], request: Request, ticket: T
 
 
 class Many:
-    """Collects the answers of several requests into a list, in their order."""
+    """Collects the answers to several requests into a list, in the order of the requests.
+    ``ticket`` gets the list.
+    """
 
     def __init__(self, count: int, ticket: Ticket) -> None:
         self._results: list[Result | None] = [None] * count
@@ -119,7 +121,7 @@ class Many:
         self._ticket = ticket
 
     def begin(self, submit: Callable[[Request, Ticket], None], requests: Sequence[Request]) -> None:
-        """Submit each request with a ticket of its own."""
+        """Submit each request with a ticket of its own. The list is ready after the last answer."""
         if not requests:
             self._ticket.resolve([])
         for position, request in enumerate(requests):

@@ -149,7 +149,7 @@ class MemoryBudget:
         return False
 
     def stop(self) -> None:
-        """Stop looking at the connections. Called when the server stops."""
+        """Stop checking the connections. Called when the server stops."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -73,8 +73,9 @@ class Connection:
         self._headers = HeaderReader(shared.limits.max_frame_bytes)
         self._last = LastRequests()
         self.requests = 0  # the number of requests that have begun
-        # Frames that have not begun, exchanges that are not written, and replies of the next write.
-        # No deques: an empty one takes 760 bytes, and most connections wait for one answer or none.
+        # ``_backlog``: frames whose request has not begun. ``_owed``: requests whose reply is not
+        # written. ``_out``: the replies of the next write. An empty deque would take 760 bytes, and
+        # most connections wait for one answer or none.
         self._backlog: list[bytes] = []
         self._owed: list[Exchange] = []
         self._out: list[bytes] = []
@@ -115,7 +116,7 @@ class Connection:
             answered_key = NOT_ANSWERED
             self._feed(data)
         else:
-            # The common case: one request, from the last client, while nothing else is under way.
+            # The common case: one request, with the client id of the last one, and nothing waits.
             self._turning = True
             key, version, correlation_id, offset = head
             client = self.session.client
@@ -228,7 +229,7 @@ class Connection:
             self._shared.loop.call_soon(self._flush)
         if memory.reported_bytes and (memory.owed_bytes < memory.report_below or not owed):
             self._account()
-        # Not now: the caller may be in the middle of answering others.
+        # Begin waiting requests in a later turn: the caller may still have other replies to send.
         self._continue_later()
 
     def _waited(self, exchange: Exchange) -> None:
@@ -251,7 +252,9 @@ class Connection:
         self.abort(CloseReason.INTERNAL_ERROR)
 
     def refused(self, exchange: Exchange, reason: str) -> None:
-        """Close the connection: the handler found that the request must not be answered."""
+        """Close the connection without an answer to this request. Earlier requests are still
+        answered.
+        """
         self._drop(exchange)
         about = {} if exchange.group_id is None else {"group": exchange.group_id}
         self._refuse(reason, api_key=exchange.key, api_version=exchange.version, **about)
@@ -390,8 +393,8 @@ class Connection:
         client = self.session.client
         if client.client_id != client_id:
             client = self.session.named(client_id)
-        # The header of a large frame reduces how many elements its body may have. So equal bodies
-        # may have other answers.
+        # Of a large frame, no request is remembered: the longer its header is, the fewer elements
+        # its body may have. So an equal body may have another answer.
         last = self._last if len(frame) <= FREE_BYTES else LastRequests()
         exchange = Exchange(self, key, version, correlation_id, client, frame, offset, last)
         return self._serve(exchange, begun_s, len(frame))

@@ -15,9 +15,8 @@ class Listener(NamedTuple):
     """The rules for every client that connects to one address."""
 
     name: str
-    """The listener name, as in Kafka: ``PLAINTEXT``, ``INTERNAL``... Each address has another
-    name.
-    """
+    """The listener name, as in Kafka: ``PLAINTEXT``, ``INTERNAL``... No two listeners have the same
+    name."""
     routes: Routes = ROUTES
     """The requests that are served there, and the check of permissions."""
     services: Services | None = None

@@ -33,7 +33,7 @@ class Turns:
     ) -> None:
         """``read_s`` returns the seconds of a monotonic clock."""
         self.is_full = False
-        """True if enough incoming bytes were processed in this turn."""
+        """True if incoming bytes have used up their ``max_s`` of this turn."""
         self._loop = loop
         self._read_s = read_s
         self._max_s = max_s

@@ -28,8 +28,8 @@ QUIET: frozenset[str] = frozenset({CloseReason.IDLE, CloseReason.SHUTDOWN})
 
 
 _LIMITS: frozenset[str] = frozenset(CloseReason) - QUIET - {CloseReason.INTERNAL_ERROR}
-"""Reasons that mean: the peer exceeded a limit. Any other reason is the label of a
-``protocol.errors.ProtocolError``."""
+"""Reasons that mean that the peer exceeded a limit. Other reasons, such as the label of a
+``protocol.errors.ProtocolError``, mean a bad request."""
 
 
 _UPSTREAM: frozenset[str] = frozenset({UPSTREAM_LOST, UPSTREAM_BAD_REPLY})

@@ -92,7 +92,9 @@ class Shared:
         self._of_address: Counter[str] = Counter()
 
     def opened(self, connection: Registered) -> CloseReason | None:
-        """Register the connection, or return why it is refused."""
+        """Register the connection and return None. If it exceeds a limit, return the reason to
+        refuse it.
+        """
         stats, limits = self.stats, self.limits
         stats.connections_accepted += 1
         if len(self.connections) >= limits.max_connections:

@@ -161,9 +161,9 @@ def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
 
 def _configs(resource: Any, wanted: Wanted, services: Services) -> Written:
     if wanted.keys:
-        # The cache key contains the keys of the request, so unknown keys from peers must not enter
-        # it. If no key is known, a key that no config has stands for them, since no keys would mean
-        # all.
+        # The cache key contains the keys of the request. Unknown keys are left out: clients could
+        # fill the cache with them. If no key is known, ``_NO_KEYS`` is used, because no keys at all
+        # would mean all configs.
         names = {entry.name for entry in TOPIC_ENTRIES}
         names |= {key.name for key in CONFIG_KEYS.values()}
         names |= {config.name for config in services.broker_configs}
@@ -220,7 +220,7 @@ def _broker_entry(config: BrokerConfig) -> Entry:
 
 
 def render(entries: Iterable[Entry], wanted: Wanted) -> Written:
-    """Render the array of configs in the version of the request."""
+    """Return the encoded array of configs, in the version of the request."""
     rows = [
         _row(entry, wanted) for entry in entries if not wanted.keys or entry.name in wanted.keys
     ]

@@ -19,8 +19,8 @@ class ResourceType(IntEnum):
 
 
 class Refusal(NamedTuple):
-    """An answer for a resource that is given without asking the cluster shard: an error, or NONE if
-    nothing is to be changed.
+    """The answer for a resource about which the cluster shard is not asked. ``error`` is NONE if
+    the request changes nothing.
     """
 
     error: ErrorCode
