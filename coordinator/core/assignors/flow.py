@@ -1,5 +1,5 @@
-"""Divides the partitions of pools among members. A pool is all topics with the same subscribers.
-Members and pools are numbers.
+"""Divides the partitions of pools among members. A pool has all topics with the same subscribers.
+Members and pools are numbers here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Flow:
         members: Sequence[Sequence[int]],
         owned: Sequence[Mapping[int, int]],
     ) -> None:
-        """Start with the members of each pool, and how many partitions of the pool each member
-        owns.
+        """Start with the members of each pool (``members``), and with the number of its partitions
+        that each member owns (``owned``).
         """
         self.members = members
         self.owned = owned
@@ -35,7 +35,7 @@ class Flow:
         self.load = [0] * member_count
         """For each member: the number of its partitions in all pools."""
         self._least = [0] * len(members)
-        """For each pool: the least load of its members that the last search found
+        """For each pool: the least load that the last search found among its members
         (``_low_member``).
         """
         for pool, had in enumerate(owned):
@@ -56,7 +56,9 @@ class Flow:
             self.pools_of[member].remove(pool)
 
     def deal_free(self, free: Sequence[int]) -> None:
-        """Assign each free partition to the least loaded member; pools with few members first."""
+        """Assign the free partitions of each pool, one by one, to its least loaded member. Pools
+        with few members come first. ``free`` is the number of free partitions of each pool.
+        """
         for pool in sorted(range(len(free)), key=lambda pool: len(self.members[pool])):
             if not free[pool]:
                 continue
@@ -90,11 +92,11 @@ class Flow:
 
     def _shift_down(self, start: int, unsettled: set[int]) -> int | None:
         """Apply a chain of exchanges from ``start`` to a member with at least two partitions less.
-        Return that member; None if no chain leads to one.
+        Return that member; None if no chain leads to such a member.
 
-        In that case, remove all members that the search visited from ``unsettled``. No unsettled
-        member has a larger load than ``start``, so no chain through a visited member can help any
-        of them.
+        If None is returned, all members that the search visited are removed from ``unsettled``. No
+        unsettled member has a larger load than ``start``. So no chain through a visited member can
+        help any of them.
         """
         # member -> the pool and the member from which the search reached it
         came_by: dict[int, tuple[int, int]] = {}
@@ -111,7 +113,7 @@ class Flow:
                     return end
             met_pools.update(gives)
             for pool in gives:
-                # walk through the smaller set: soon few members are unvisited
+                # an intersection walks through the smaller set, and soon few members are unvisited
                 fresh = sorted(self.held[pool].keys() & unmet)
                 unmet.difference_update(fresh)
                 came_by.update(dict.fromkeys(fresh, (pool, giver)))
@@ -124,7 +126,7 @@ class Flow:
         return None
 
     def _low_member(self, pool: int, highest: int) -> int | None:
-        """Return the least loaded member of a pool if its load is at most ``highest``.
+        """Return the least loaded member of a pool; None if its load is above ``highest``.
 
         ``_least`` has the least load that an earlier call found in each pool. So most pools are
         excluded without a look at their members. The value may be out of date. But ``level`` begins

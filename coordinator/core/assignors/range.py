@@ -1,8 +1,8 @@
 """The range assignor: each topic is cut into contiguous ranges (Kafka's ``RangeAssignor``).
 
-Topics with the same number of partitions and the same subscribers are cut at the same places. Joins
-of two topics rely on that. The disadvantage: the first members get the extra partition of every
-topic.
+Topics with the same number of partitions and the same subscribers are cut at the same positions.
+Joins of two topics rely on that. The disadvantage: the first members get the extra partition of
+every topic.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from groupkeeper.coordinator.core.assignors.types import (
 
 
 class RangeAssignor:
-    """Assigns a range of a topic's partitions to each subscriber. The first ``partitions %
-    subscribers`` of them get one partition more.
+    """Assigns a range of a topic's partitions to each subscriber. If the division has a remainder,
+    the first subscribers get one partition more.
     """
 
     name = "range"

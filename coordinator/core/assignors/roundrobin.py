@@ -20,7 +20,9 @@ from groupkeeper.coordinator.core.assignors.types import (
 
 
 class RoundRobinAssignor:
-    """Deals the sorted partitions one at a time to the members in the order of their ``place``."""
+    """Deals the sorted partitions one at a time to the members, in the order of
+    ``MemberSubscription.place``.
+    """
 
     name = "roundrobin"
 
@@ -37,8 +39,8 @@ class RoundRobinAssignor:
         for topic, of_topic in partitions_by_topic(partitions).items():
             if topic not in subscribers:
                 continue
-            # positions of the subscribers on the circle: one bisection skips all others, so a topic
-            # with few subscribers in a large group needs no walk round the circle
+            # The positions of the topic's subscribers among all members. A bisection finds the next
+            # one, so a topic with few subscribers in a large group needs no walk over all members.
             dealt_to = subscribers[topic]
             if dealt_to not in seats_of:
                 seats_of[dealt_to] = [position_of[member_id] for member_id in dealt_to]

@@ -1,8 +1,8 @@
 """Computes how many partitions of each pool every member gets: first balance, then few moves.
 
-A pool is all topics with the same subscribers. If no member is in two pools, this is arithmetic.
-Otherwise the partitions flow from pools to members, and we search the flow of least cost. The cost
-is the sum of the squared loads, and then the number of moved partitions.
+A pool has all topics with the same subscribers. If no member is in two pools, each pool is simply
+divided evenly. Otherwise the partitions flow from pools to members, and we search the flow of least
+cost. The cost is the sum of the squared loads, and then the number of moved partitions.
 
 A flow has the least cost exactly if no cycle of exchanges lowers it. So there are three passes:
 assign the free partitions, level the loads along chains of exchanges, and undo moves along cycles
@@ -19,8 +19,9 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 
 EFFORT: Final = 2_000_000
-"""The most exchanges that the last pass examines: about a second. It is a count, not a time,
-because every process must compute the same assignment."""
+"""The most exchanges that the last pass examines: they take about a second. The limit is a count
+and not a time, because every process must compute the same assignment.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +29,17 @@ class Pool:
     """The number of partitions of all topics that have the same subscribers."""
 
     subscribers: Sequence[str]
-    """In the order of the members; never empty."""
+    """The ids of the subscribers, in the order of the members. Never empty."""
     size: int
     """Number of partitions to assign."""
     owned: Mapping[str, int]
-    """How many of the partitions each subscriber already has. The sum is never more than ``size``.
+    """Member id -> how many of the partitions the subscriber already has. The sum is never more
+    than ``size``.
     """
 
 
 def shares_of(pools: Sequence[Pool]) -> list[dict[str, int]]:
-    """Return for each pool how many partitions each of its subscribers gets."""
+    """Return for each pool: member id -> how many of its partitions the member gets."""
     seats = [member_id for pool in pools for member_id in pool.subscribers]
     if len(set(seats)) == len(seats):
         return [_even_shares(pool) for pool in pools]
@@ -55,8 +57,8 @@ def shares_of(pools: Sequence[Pool]) -> list[dict[str, int]]:
 
 
 def _even_shares(pool: Pool) -> dict[str, int]:
-    """Return the shares of a pool whose members are in no other pool. Members that already have
-    more partitions get the extra ones first.
+    """Return the shares of a pool whose members are in no other pool. If the division has a
+    remainder, members that already have more partitions get it first.
     """
     share, extra = divmod(pool.size, len(pool.subscribers))
     by_need = sorted(pool.subscribers, key=lambda member_id: pool.owned.get(member_id, 0) <= share)

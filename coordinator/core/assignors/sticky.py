@@ -44,10 +44,10 @@ class StickyAssignor:
         partitions: Sequence[TopicPartition],
         previous: Mapping[str, Collection[TopicPartition]],
     ) -> Assignment:
-        """Assign with as few moves as balance allows.
+        """Assign with the fewest moves that balance allows.
 
         Members, topics and partitions in ``previous`` that no longer exist are ignored. If two
-        members claim a partition, the first by ``place`` has it.
+        members claim a partition, the first by ``MemberSubscription.place`` has it.
         """
         topics = topics_by_member(members)
         pools, owned = _pools(topics, partitions, previous)
@@ -78,8 +78,8 @@ def _pools(
     partitions: Sequence[TopicPartition],
     previous: Mapping[str, Collection[TopicPartition]],
 ) -> tuple[dict[_Subscribers, list[TopicPartition]], dict[_Subscribers, _Owned]]:
-    """Group topics with the same subscribers into pools, and find the previous owners of each
-    pool's partitions.
+    """Return two maps: subscribers -> the partitions of their pool, and subscribers -> member id ->
+    the partitions of the pool that the member had before.
     """
     subscribers = subscribers_by_topic(topics)
     pools: dict[_Subscribers, list[TopicPartition]] = {}
@@ -102,7 +102,9 @@ def _deal(
     share: Mapping[str, int],
     assignment: Assignment,
 ) -> None:
-    """Let each member keep its partitions up to its share. Deal the others in turn."""
+    """Let each member keep its partitions up to its share. Deal the others in turn. Adds all to
+    ``assignment``.
+    """
     kept: set[TopicPartition] = set()
     short: dict[str, int] = {}
     for member_id, count in share.items():
@@ -118,7 +120,9 @@ def _deal(
 
 
 def _turns(short: dict[str, int]) -> Iterator[str]:
-    """Yield the members that still need partitions, in turn, each as often as it needs one."""
+    """Yield the members that still need partitions, in turn. Each is yielded as often as ``short``
+    says.
+    """
     while short:
         yield from short
         short = {member_id: count - 1 for member_id, count in short.items() if count > 1}

@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 
 
 def take_back_moves(flow: Flow, effort: int) -> None:
-    """Apply cycles of exchanges that save moves, until there are none. Stop after ``effort``
+    """Apply cycles of exchanges that undo moves, until there are none. Stop after ``effort``
     exchanges were examined.
     """
     while effort > 0:
@@ -32,7 +32,9 @@ def take_back_moves(flow: Flow, effort: int) -> None:
 
 
 class _Search:
-    """One search for cycles. The nodes are members, pools and levels of load, in this order."""
+    """One search for cycles in a flow. The nodes are numbered: first members, then pools, then
+    loads.
+    """
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
@@ -47,8 +49,9 @@ class _Search:
         self.count_examined = 0
 
     def cycles(self, effort: int) -> list[list[int]]:
-        """Return disjoint cycles that save moves; empty if there are none, or after ``effort``
-        exchanges."""
+        """Return disjoint cycles that each save a move. Return an empty list if there are none, or
+        after ``effort`` exchanges were examined.
+        """
         flow = self._flow
         active = [
             self._first_pool + pool
@@ -71,7 +74,9 @@ class _Search:
         return []
 
     def _exchanges(self, node: int) -> Iterator[tuple[int, int]]:
-        """Yield the nodes that can follow a node, with the number of moves that each edge costs."""
+        """Yield the nodes that can follow a node in a cycle, each with the number of moves that the
+        edge costs. -1 means that it undoes a move.
+        """
         flow = self._flow
         if node < self._first_pool:
             for pool in sorted(flow.pools_of[node]):

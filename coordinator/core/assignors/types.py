@@ -1,7 +1,8 @@
 """Types of every assignor, and the two protocols that a third-party assignor implements.
 
-The coordinator needs no assignor for classic groups, because the leader assigns. These are for
-embedding hosts that assign themselves.
+The leader of a classic group assigns, so the coordinator needs no assignor for it. Hosts that embed
+the coordinator call these assignors themselves. Consumer groups can also use third-party assignors
+(``consumer.assignment_work``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class MemberSubscription:
     topics: Collection[str]
     """In any order. A topic without partitions is ignored."""
     group_instance_id: str | None = None
-    """Set for a static member, which keeps its place in the order when it restarts."""
+    """The instance id of a static member, or None. A static member keeps its position in the order
+    of members when it restarts.
+    """
 
     def __post_init__(self) -> None:
         """Refuse a string: its characters would be taken for topics."""
@@ -38,22 +41,22 @@ class MemberSubscription:
 
     @property
     def place(self) -> tuple[bool, str, str]:
-        """The sort key of members, as in Kafka: static members first, by instance id; then the
-        others, by member id.
+        """The sort key of members, as in Kafka: static members first, by instance id, then the
+        others by member id.
         """
         instance_id = self.group_instance_id
         return instance_id is None, instance_id or "", self.member_id
 
 
 Assignment: TypeAlias = dict[str, list[TopicPartition]]
-"""The partitions of each member id. A member that gets nothing has []. Each list is sorted."""
+"""Member id -> its partitions, sorted. A member that gets nothing has an empty list."""
 
 
 class PartitionAssignor(Protocol):
     """Assigns partitions to the members of a group.
 
     The result must depend only on the arguments, and not on their order: every process must compute
-    the same one.
+    the same result.
     """
 
     @property
@@ -76,17 +79,20 @@ class StickyPartitionAssignor(PartitionAssignor, Protocol):
         partitions: Sequence[TopicPartition],
         previous: Mapping[str, Collection[TopicPartition]],
     ) -> Assignment:
-        """Assign the partitions so that as few as possible move to another member."""
+        """Assign the partitions so that few of them move to another member. ``previous`` is member
+        id -> its partitions before.
+        """
 
 
 def topics_by_member(members: Sequence[MemberSubscription]) -> dict[str, frozenset[str]]:
-    """Return the topics of each member, in the order of ``place``, so that no result depends on the
-    caller's order. Raises ValueError if a member id appears more than once."""
+    """Return the topics of each member, in the order of ``place``. So no result depends on the
+    order of the caller. Raises ValueError if a member id appears more than once.
+    """
     alike: dict[frozenset[str], frozenset[str]] = {}
     topics: dict[str, frozenset[str]] = {}
     for member in sorted(members, key=lambda member: member.place):
         subscribed = frozenset(member.topics)
-        # one object for equal subscriptions: a set of 10,000 topics takes half a megabyte
+        # equal subscriptions share one set, because a set of 10,000 topics takes half a megabyte
         topics[member.member_id] = alike.setdefault(subscribed, subscribed)
     if len(topics) != len(members):
         raise ValueError("a member id appears more than once")
@@ -104,8 +110,8 @@ def partitions_by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[
 def subscribers_by_topic(topics: Mapping[str, frozenset[str]]) -> dict[str, tuple[str, ...]]:
     """Return the subscribers of each topic, in the order of ``topics``.
 
-    Members with equal subscriptions are handled together, and topics with equal subscribers share
-    one tuple: a thousand members of a thousand topics need not be a million entries.
+    Topics with equal subscribers share one tuple: a thousand members of a thousand topics need not
+    be a million entries.
     """
     place_of = {member_id: place for place, member_id in enumerate(topics)}
     alike: dict[frozenset[str], list[str]] = {}

@@ -29,7 +29,7 @@ class HeartbeatRefusal(NamedTuple):
     error: ErrorCode
     message: str | None
     detail: str = ""
-    """The problem with the pattern, if the pattern is the reason."""
+    """What is wrong with the pattern, if the pattern is the reason; else ""."""
 
 
 def refusal(
@@ -39,7 +39,8 @@ def refusal(
     fields: ConsumerMemberFields,
 ) -> HeartbeatRefusal | None:
     """Run the checks of steps 2 to 5. Return the refusal of the heartbeat, or None if it is
-    accepted. ``fields`` are the fields that the member would have (``updated_fields``).
+    accepted. ``fields`` are the fields that the member gets with this heartbeat
+    (``updated_fields``).
     """
     if request.member_epoch < 0:
         return _identity_refusal(group, request)
@@ -95,8 +96,8 @@ def _epoch_refusal(
 ) -> HeartbeatRefusal | None:
     """Refuse an epoch that is not the member's current one.
 
-    The previous epoch is accepted if the member reports only partitions that are assigned to it. In
-    this case the answer with the current epoch may have been lost.
+    The previous epoch is accepted if the member reports only partitions that are assigned to it.
+    The answer with the current epoch may have been lost.
     """
     member = group.members[request.member_id]
     epoch, current = request.member_epoch, member.current
@@ -171,11 +172,11 @@ def _room_refusal(
 
 
 def room_bytes(fields: ConsumerMemberFields) -> int:
-    """Return an upper bound of the size of a member's record."""
+    """Return an upper bound of the size of a member's record, with its topic names."""
     return fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
 
 
-# --- what a heartbeat says ---
+# --- what a heartbeat contains ---
 
 
 def instance_owner(
@@ -211,7 +212,7 @@ def _or(sent: str | None, known: str | None) -> str | None:
 
 
 def owned_set(owned: tuple[TopicPartitions, ...]) -> dict[str, set[int]]:
-    """Return the partitions that a member reports as its own, by topic."""
+    """Return the partitions that a member reports as its own, by topic id."""
     found: dict[str, set[int]] = {}
     for topic, numbers in owned:
         found.setdefault(topic, set()).update(numbers)

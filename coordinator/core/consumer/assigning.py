@@ -1,7 +1,8 @@
 """The assignors ``range`` and ``uniform``: which member of a consumer group gets which partition.
 
-See docs/spec/consumer-groups.md#assignors. They work with numbers, because a group may have 1,000
-members and 10,000 partitions. The assignors of hosts work with names (``core.assignors``).
+See docs/spec/consumer-groups.md#assignors. These assignors work with numbers, because a group may
+have 1,000 members and 10,000 partitions. The assignors of hosts work with names
+(``core.assignors``).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 
 EFFORT: Final = 100_000
-"""The most exchanges of partitions that ``uniform`` examines to save moves, if members subscribe to
-different topics. It is a count and not a time, because a result must not depend on the machine. For
-1,000 members with 20 subscriptions of 1,000 topics and a random previous target it takes 0.6 s at
-most.
+"""The most exchanges of partitions that ``uniform`` examines to avoid moves, if members subscribe
+to different topics. The limit is a count and not a time, because a result must not depend on the
+machine. For 1,000 members with 20 subscriptions of 1,000 topics and a random previous target the
+search takes 0.6 s at most.
 """
 
 Target: TypeAlias = list[list[int]]
-"""The sorted partitions of each member."""
+"""For each member of a ``GroupSpec``, its sorted partitions."""
 
 
 class GroupSpec(NamedTuple):
@@ -34,24 +35,25 @@ class GroupSpec(NamedTuple):
     partition_counts: Sequence[int]
     """The number of partitions of each topic."""
     subscriptions: Sequence[Collection[int]]
-    """The topics of each different subscription."""
+    """For each different subscription, its topics."""
     members: Sequence[int]
-    """The subscription of each member. The members are in the order of ``place``."""
+    """For each member, its subscription. The members are in the order of ``place``."""
     previous: Sequence[Sequence[int]]
-    """The partitions in the previous target of each member, by their present numbers. If two
-    members have the same partition, the first one counts."""
+    """For each member, the partitions in its previous target, by their present numbers. If two
+    members have the same partition, only the first one counts.
+    """
 
     def first_partitions(self) -> list[int]:
-        """Return the number of each topic's first partition, and at the end the number of all
+        """Return the number of each topic's first partition. The last value is the number of all
         partitions.
         """
         return [0, *accumulate(self.partition_counts)]
 
     def subscribers(self) -> dict[tuple[int, ...], tuple[list[int], list[int]]]:
-        """Group the topics that have the same subscribers. Return (topics, subscribers) for each
-        such group.
+        """Return (topics, subscribers) for all topics that have the same subscribers. Topics and
+        subscribers are sorted.
 
-        The key of a group is the set of subscriptions that contain its topics.
+        The key has the subscriptions that contain these topics.
         """
         having: dict[int, list[int]] = {}
         for subscription in sorted(set(self.members)):
@@ -70,9 +72,10 @@ class GroupSpec(NamedTuple):
 
 
 def place(member_id: str, group_instance_id: str | None) -> tuple[bool, bytes]:
-    """Return the sort key of a member: static ones first, by instance id, then the others by id.
+    """Return the sort key of a member. Static members come first, sorted by instance id, then the
+    others by member id.
 
-    Kafka compares Java strings, by their UTF-16 units.
+    As Kafka compares Java strings, the key compares UTF-16 units.
     """
     name = member_id if group_instance_id is None else group_instance_id
     return group_instance_id is None, name.encode("utf-16-be", "surrogatepass")
@@ -82,8 +85,8 @@ def assign_range(spec: GroupSpec) -> Target:
     """Assign the partitions of each topic as ranges, in the order of the members.
 
     If the number of partitions does not divide evenly, the first members get one more. So topics
-    with the same number of partitions and the same subscribers are divided alike. Kafka's assignor
-    has the same result.
+    with the same number of partitions and the same subscribers are divided in the same way. Kafka's
+    assignor has the same result.
     """
     firsts = spec.first_partitions()
     target: Target = [[] for _ in spec.members]
@@ -124,14 +127,15 @@ class _Pool:
         self.subscribers = subscribers
         self.size = 0
         self.owned: dict[int, list[int]] = {}
-        """The previous partitions of each member, without topics that it no longer subscribes
-        to."""
+        """Member -> its previous partitions, without topics that it no longer subscribes to."""
         self.free: list[int] = []
-        """The partitions that no member had before, in order."""
+        """The partitions that no member had before, sorted. ``deal`` adds those that members must
+        give up.
+        """
 
     def even_shares(self) -> dict[int, int]:
-        """Return how many partitions each member gets, if no member is in another pool. Members
-        that already have more partitions get the extra ones first.
+        """Return member -> how many partitions it gets. No member may be in another pool. If the
+        division has a remainder, members that already have more partitions get it first.
         """
         share, extra = divmod(self.size, len(self.subscribers))
         owned = self.owned
@@ -186,7 +190,7 @@ def _pools(spec: GroupSpec) -> list[_Pool]:
 
 
 def _shares(spec: GroupSpec, pools: Sequence[_Pool]) -> list[dict[int, int]]:
-    """Return how many partitions of each pool its subscribers get.
+    """Return for each pool: member -> how many partitions of the pool it gets.
 
     If members are in several pools, a ``Flow`` of partitions from pools to members is computed.
     """

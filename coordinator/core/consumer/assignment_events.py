@@ -20,11 +20,12 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
 
 MAX_LISTED_BYTES: Final = 256 * 1024
-"""If the changed targets are larger, the event has only their number. A list of them would delay
-all other requests."""
+"""If the changed targets are larger, the event has only the number of changed members. A list of so
+many partitions would delay all other requests.
+"""
 
 LISTED_GROWTH: Final = 8
-"""A listed target may be so many times as long as its record. The list has the names of topics,
+"""How many times longer than its record a listed target can be. The list has the names of topics,
 which are longer than their ids.
 """
 
@@ -35,7 +36,9 @@ def add_target(
     assignor: str,
     changed: Mapping[str, Partitions],
 ) -> None:
-    """Add the event of a new target. ``changed`` has the members whose target changed."""
+    """Add the event of a new target. ``changed`` is member id -> new target, only for members whose
+    target changed.
+    """
     targets = None
     size_bytes = sum([SMALL_RECORD_BYTES + target_bytes(target) for target in changed.values()])
     room = shard.limits.max_step_bytes - group.size_bytes - size_bytes
@@ -64,8 +67,8 @@ def add_moved(
     before: AssignedFields,
     reason: str,
 ) -> None:
-    """Add the event of the partitions that a member got and lost. If there are none, add no
-    event.
+    """Add the event of the partitions that a member got and lost since it had ``before``. If there
+    are none, add no event.
     """
     _add(shard, group, member, before, member.current, reason)
 
@@ -88,7 +91,7 @@ def _add(
     reason: str,
 ) -> None:
     gained, lost = moved_partitions(before, after)
-    if not gained and not lost:  # the member has to give up some, and has not done so yet
+    if not gained and not lost:  # it only has to give up some later
         return
     shard.event(
         PartitionsMoved(
@@ -110,6 +113,8 @@ def _by_name(shard: ShardState, by_id: Mapping[str, list[int]]) -> dict[str, lis
 
 
 def _name(shard: ShardState, topic_id: str) -> str:
-    """Return the name of a topic, or its id if it was deleted before the shard was loaded."""
+    """Return the name of a topic. If the topic was deleted and the shard does not remember its
+    name, return the id (``ShardState.deleted_names``).
+    """
     topic = shard.image.by_id.get(topic_id)
     return shard.deleted_names.get(topic_id, topic_id) if topic is None else topic.name

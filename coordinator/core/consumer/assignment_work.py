@@ -27,8 +27,8 @@ _US_PER_PART: Final = 0.3
 """Microseconds for each member and each partition, if all members have the same subscription. We
 measured 0.16."""
 _US_PER_PART_OF_SEVERAL: Final = 7.0
-"""The same if members have different subscriptions, and few partitions can stay where the previous
-target has them. Most groups that we measured take less.
+"""The same if members have different subscriptions, and only few partitions can stay with their
+previous members. Most groups that we measured take less.
 """
 _US_PER_TOPIC_OF_MEMBER: Final = 0.3
 """Microseconds for each topic of each member, for several subscriptions."""
@@ -36,12 +36,13 @@ _US_PER_TOPIC_OF_MEMBER: Final = 0.3
 OUR_ASSIGNORS: Final[Mapping[str, Callable[[GroupSpec], Target]]] = MappingProxyType(
     {"uniform": assign_uniform, "range": assign_range}
 )
-"""Our own assignors. All others are in installed distributions, and run only in the other
-process."""
+"""Our own assignors, by name. All other assignors are in other installed packages, and run only in
+the other process.
+"""
 
 
 class AssignmentNames(NamedTuple):
-    """The names behind the numbers of a ``GroupSpec``, for assignors of other distributions."""
+    """What the numbers of a ``GroupSpec`` mean, for assignors of other packages."""
 
     members: Sequence[tuple[str, str | None]]
     """The id and the instance id of each member."""
@@ -58,14 +59,14 @@ class AssignmentWork(Work, frozen=True, kw_only=True):
 
 
 class InvalidTargetError(Exception):
-    """An assignor returned an assignment that breaks the rules."""
+    """An assignor of another package returned an assignment that breaks the rules."""
 
 
 def is_large(assignor: str, spec: GroupSpec) -> bool:
     """Return True if this assignment must not be computed on the event loop.
 
-    The assignment may take more than ``LARGE_US``, or its assignor is in another distribution. The
-    time is estimated from the sizes, not measured, so the same request always makes the same steps.
+    The assignment may take more than ``LARGE_US``, or its assignor is in another package. The time
+    is estimated from the sizes, not measured, so the same request always makes the same steps.
     """
     if assignor not in OUR_ASSIGNORS:
         return True
@@ -82,11 +83,12 @@ def compute(
     names: AssignmentNames | None = None,
     find: Callable[[str], PartitionAssignor] | None = None,
 ) -> Target:
-    """Return the target. ``find`` returns an assignor of another distribution by its name.
+    """Return the target. ``names`` and ``find`` are needed only for an assignor of another package.
+    ``find`` returns the assignor by its name.
 
-    Raises InvalidTargetError if such an assignor names an unknown member, or assigns a partition
-    that does not exist, assigns one partition to two members, or assigns a partition to a member
-    that does not subscribe to the topic. Other exceptions of the assignor are not caught.
+    Raises InvalidTargetError if such an assignor returns an unknown member or partition, gives one
+    partition to two members, or gives a member a partition of a topic to which it does not
+    subscribe. Other exceptions of the assignor are not caught.
     """
     ours = OUR_ASSIGNORS.get(assignor)
     if ours is not None:
@@ -107,7 +109,7 @@ class _Named:
         self._partitions = [
             TopicPartition(topic, number) for topic, count in counts for number in range(count)
         ]
-        """Every partition, in the order of the numbers."""
+        """All partitions. The index of a partition is its number in the ``GroupSpec``."""
 
     def compute(self, assignor: PartitionAssignor) -> Target:
         names, spec = self._names, self._spec

@@ -14,9 +14,9 @@ from groupkeeper.coordinator.core.state import ShardState
 
 
 def _loaded(shard: ShardState, group: ConsumerGroup) -> None:
-    """Start the sessions of all members at full length. Also start the time in which members must
-    give up partitions. The deadlines for joins and syncs of classic members do not start again,
-    because they are not saved.
+    """Start the sessions of all members at full length, and the time in which members must give up
+    partitions. The deadlines for joins and syncs of classic members do not start again, because
+    they are not saved.
 
     A classic member gets the group's session timeout until its first request. See
     docs/spec/consumer-groups.md#timers.
@@ -52,7 +52,9 @@ def _overrides_changed(shard: ShardState, group: ConsumerGroup) -> None:
 
 
 def _topics_changed(_shard: ShardState, group: ConsumerGroup) -> None:
-    """Mark the group, so that the next heartbeat of any member looks for changed topics."""
+    """Mark the group. The next heartbeat of any member then checks whether the subscribed topics
+    changed.
+    """
     group.is_stale = True
 
 

@@ -133,7 +133,7 @@ def _joined_fields(
         request.client.client_host,
         request.rebalance_timeout_ms,
         tuple(sorted({*subscription.topics})),
-        None,  # a classic client matches patterns itself, and names what it found
+        None,  # a classic client matches patterns itself, and sends the topics that it found
         fields.server_assignor,
         ClassicSession(request.session_timeout_ms, protocols),
     )
@@ -171,7 +171,7 @@ def _join(
     known = group.members.get(fields.member_id)
     before = None if known is None else known.fields
     if known is not None:
-        # Only heartbeats of the consumer protocol wait, and the member speaks the other one now.
+        # Only a heartbeat of the consumer protocol can be parked. The member no longer uses it.
         leaving.answer_parked(shard, known, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if before != fields:
         shard.record(
@@ -224,10 +224,10 @@ def _has_old_target(
 
 
 def _owned(shard: ShardState, subscription: Subscription) -> dict[str, set[int]]:
-    """Return the partitions that a member reports as its own, by topic.
+    """Return the partitions that a member reports as its own, by topic id.
 
     A subscription of version 0 cannot report partitions. So a join with such a subscription
-    acknowledges that the member gave up every partition that it had to.
+    acknowledges that the member gave up every partition that it had to give up.
     """
     by_name = shard.image.by_name
     return {
@@ -261,7 +261,7 @@ def _add_join_event(
 
 def _error(group: ConsumerGroup, request: SyncGroup | Heartbeat) -> ErrorCode:
     """Return an error if the request does not come from a classic member, or does not have the
-    current epoch of the member.
+    current epoch of the member. Otherwise return NONE.
     """
     member_id = request.member_id
     error = static_members.identity_error(group, member_id, request.group_instance_id)
@@ -306,7 +306,9 @@ def sync_group(shard: ShardState, group: ConsumerGroup, request: SyncGroup, tick
 
 
 def _encode(shard: ShardState, session: ClassicSession, partitions: Partitions) -> bytes:
-    """Encode partitions for a member, in the version of the member's own subscription."""
+    """Encode partitions as an assignment of the consumer protocol, in the version of the member's
+    own subscription. Deleted topics are left out.
+    """
     by_id = shard.image.by_id
     named = {by_id[topic].name: [*parts] for topic, parts in partitions.items() if topic in by_id}
     version = subscription_version(session.protocols[0].metadata)
@@ -314,7 +316,7 @@ def _encode(shard: ShardState, session: ClassicSession, partitions: Partitions) 
 
 
 def encode_target(shard: ShardState, member: ConsumerGroupMember) -> bytes:
-    """Encode the target of a classic member."""
+    """Encode the target of a classic member as an assignment of the consumer protocol."""
     session = member.fields.classic
     assert session is not None, "a member of the consumer protocol is told its partitions"
     return _encode(shard, session, member.target)
@@ -342,7 +344,9 @@ def classic_heartbeat(
 
 
 def _must_join(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """Return True if the member must join again, because it can make a step towards its target."""
+    """Return True if the member must join again: it has to give up partitions, or can get new
+    ones.
+    """
     current = member.current
     if current.epoch < group.epochs.target:
         return True

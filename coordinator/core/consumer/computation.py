@@ -1,4 +1,4 @@
-"""The computation of one target assignment. The assignor works with numbers; the computation also
+"""The computation of one target assignment. An assignor works with numbers. The computation also
 has the members and topics that these numbers mean.
 """
 
@@ -15,13 +15,14 @@ from groupkeeper.coordinator.core.consumer_records import Partitions
 
 
 class TargetComputation(NamedTuple):
-    """The input of an assignor (numbers), and the members and topics that the numbers mean."""
+    """The input of an assignor, and the members and topics that its numbers mean."""
 
     epoch: int
+    """The group epoch for which the target is computed."""
     assignor: str
     spec: GroupSpec
     members: Sequence[tuple[str, str | None]]
-    """The id and the instance id of each member."""
+    """The id and the instance id of each member, in the order of the numbers."""
     topics: Sequence[TopicInfo]
 
     def names(self) -> AssignmentNames:
@@ -29,7 +30,7 @@ class TargetComputation(NamedTuple):
         return AssignmentNames(self.members, [topic.name for topic in self.topics])
 
     def by_member(self, target: Target) -> dict[tuple[str, str | None], Partitions]:
-        """Convert a target from numbers to topic ids and partitions, by member."""
+        """Convert a target from numbers: (member id, instance id) -> topic id -> partitions."""
         firsts = self.spec.first_partitions()
         at_first = {first: at for at, first in enumerate(firsts)}
         return {
@@ -42,11 +43,11 @@ class TargetComputation(NamedTuple):
     ) -> Partitions:
         """Divide the sorted numbers of a member's partitions by topic.
 
-        ``at_first`` has the position of the topic in which a number is the first partition. With
-        50,000 topics of one partition, a search for each would take most of the time.
+        ``at_first`` is: number of a topic's first partition -> position of the topic. It is faster
+        than a search: with 50,000 topics of one partition, searches would take most of the time.
         """
         found: dict[str, tuple[int, ...]] = {}
-        whole: dict[int, tuple[int, ...]] = {}  # all partitions of a topic, by their number
+        whole: dict[int, tuple[int, ...]] = {}  # size of a topic -> all of its partitions
         only, counts, topics = (0,), self.spec.partition_counts, self.topics
         start = 0
         count = len(numbers)

@@ -49,7 +49,9 @@ _VERSION = 0
 def describe_consumer_group(
     shard: ShardState, group: Group | None, request: ConsumerGroupDescribe, ticket: Ticket
 ) -> None:
-    """Describe one group. If the group has another type, answer as for an absent group."""
+    """Describe one group. If the group is absent or has another type, the error is
+    GROUP_ID_NOT_FOUND.
+    """
     if request.group_id == "":
         result = ConsumerGroupDescribeResult(ErrorCode.INVALID_GROUP_ID)
     elif isinstance(group, ConsumerGroup):
@@ -95,7 +97,7 @@ def _waiting(group: ConsumerGroup, now: Now) -> Waiting | None:
     the group waits for no member.
     """
     if group.state is not GroupState.RECONCILING:
-        return None  # what is missing in Assigning is a target, not a member
+        return None  # an Assigning group waits for a target, not for a member
     awaited = [m for m in group.members.values() if _is_awaited(m, group.epochs.target)]
     if not awaited:
         return None
@@ -120,7 +122,7 @@ def _is_awaited(member: ConsumerGroupMember, target_epoch: int) -> bool:
 
 
 def _evicted_at(member: ConsumerGroupMember, now: Now) -> int:
-    """Return the time at which the member is evicted if it does not act (monotonic)."""
+    """Return when the member is evicted if it does not act (monotonic ms)."""
     bounds = [member.rebalance.at, member.join_phase.at, member.sync_phase.at]
     given = [at for at in bounds if at is not None]
     if given:

@@ -1,7 +1,7 @@
 """The epochs of a consumer group.
 
-See docs/spec/consumer-groups.md#model and #heartbeat, steps 7 and 8. Only the group changes them,
-when it applies a record.
+See docs/spec/consumer-groups.md#model and #heartbeat, steps 7 and 8. Only ``ConsumerGroup`` changes
+them, when it applies a record.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from groupkeeper.coordinator.core.consumer_records import FIRST_EPOCH
 
 
 class Epochs:
-    """The epoch of the group, and the epoch of its target assignment."""
+    """The epoch of the group, and the epoch for which its target was computed."""
 
     __slots__ = ("computed_ms", "group", "metadata_hash", "target")
 
@@ -34,7 +34,7 @@ class Epochs:
         return self.target < self.group
 
     def may_compute(self, wall_ms: int, interval_ms: int) -> bool:
-        """Return True if the last computation was at least ``interval_ms`` ago, or the clock was
-        set back since then.
+        """Return True if the last computation was at least ``interval_ms`` ago. Also return True if
+        the clock was set back since then.
         """
         return not (self.computed_ms >= 0 and 0 <= wall_ms - self.computed_ms < interval_ms)

@@ -21,7 +21,9 @@ from groupkeeper.coordinator.core.work import WorkFailed
 def add_assignment_failed(
     shard: ShardState, group: ConsumerGroup, computation: TargetComputation, failed: WorkFailed
 ) -> None:
-    """Add the event that no new target could be computed, so that the group keeps its old one."""
+    """Add the event that no new target could be computed or stored. The group keeps its old
+    target.
+    """
     shard.event(
         AssignmentFailed(
             group_id=group.group_id,

@@ -85,8 +85,8 @@ class ConsumerGroup(Group):
         self.subscriptions = Subscriptions(group_id, tally.subscribers)
         # Computed from the saved fields.
         self.owners: dict[str, dict[int, str]] = {}
-        """Topic id -> partition -> the id of the owner, also while it has to give the partition up.
-        A topic without owners has no entry."""
+        """Topic id -> partition -> member id of the owner, until it has given the partition up. A
+        topic without owners has no entry."""
         self.state = GroupState.EMPTY
         self._settled = 0
         """The number of members that have reached the target."""
@@ -101,14 +101,14 @@ class ConsumerGroup(Group):
         self.resolving = False
         """True while the patterns are being resolved."""
         self.last_resolution_ms: int | None = None
-        """When the last resolution of the patterns began (monotonic)."""
+        """When the last resolution of the patterns began (monotonic ms)."""
         self.resolved_version = -1
         """``TopicImage.version`` of the last resolution. It is -1 after a load, because versions
         count from the start of the process."""
         self.retry_at_ms = 0
-        """When the target may be computed again after a failure (monotonic)."""
+        """When the target may be computed again after a failure (monotonic ms)."""
         self.rebalance_started_ms: int | None = None
-        """When the running rebalance began (monotonic); None if there is none."""
+        """When the running rebalance began (monotonic ms); None if there is none."""
 
     # --- records ---
 
@@ -293,8 +293,8 @@ class ConsumerGroup(Group):
     # --- members ---
 
     def assignor(self, default: str) -> str:
-        """Return the assignor that most members name. If several have equal votes, return the first
-        by name.
+        """Return the assignor that most members name; ``default`` if none names one. If several
+        have equal votes, return the first by name.
         """
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -321,8 +321,8 @@ class ConsumerGroup(Group):
         return ListedGroup(self.group_id, "consumer", self.state, GroupType.CONSUMER.value)
 
     def commit_error(self, request: OffsetCommit) -> ErrorCode:
-        """Return the error if the sender may not commit (docs/spec/offsets.md#who-may-commit). If
-        the epoch of the sender is old, the caller also asks ``admits_older_epoch``.
+        """Return the error if the sender may not commit, else NONE. If the epoch of the sender is
+        old, the caller also asks ``admits_older_epoch``.
         """
         epoch = request.generation_id
         if epoch < 0 and not self.members:

@@ -134,7 +134,7 @@ def _is_steady(
 
 
 def _is_settled(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """Return True if the member has everything that the newest target gives it. In a Stable group
+    """Return True if the target is up to date, and the member has reached it. In a Stable group
     this is true for all members.
     """
     epochs = group.epochs
@@ -142,7 +142,9 @@ def _is_settled(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
 
 
 def _states_nothing(request: ConsumerGroupHeartbeat) -> bool:
-    """Return True if the heartbeat has none of the fields that may be left out."""
+    """Return True if the heartbeat has none of the fields that a member sends only when they
+    change.
+    """
     return (
         request.owned is None
         and request.subscribed_topic_names is None
@@ -182,7 +184,9 @@ def _refuse(
 
 
 def _create(shard: ShardState, request: ConsumerGroupHeartbeat) -> ConsumerGroup:
-    """Create the group of a member that joins. It replaces an Empty group of another type."""
+    """Record and return the group for a member that joins. It replaces an Empty group of another
+    type.
+    """
     group_id = request.group_id
     replaced = shard.groups.get(group_id)
     if replaced is not None:
@@ -213,8 +217,8 @@ def _accept(
     fields: ConsumerMemberFields,
     ticket: Ticket,
 ) -> None:
-    """Carry out steps 5 to 11 of an accepted heartbeat. ``fields`` are the new fields of the
-    member.
+    """Carry out steps 5 to 11 of an accepted heartbeat: change the member and the group, then
+    answer or park. ``fields`` are the new fields of the member.
     """
     member = group.members.get(request.member_id)
     was_held = instance_owner(group, request)
@@ -239,7 +243,7 @@ def _accept(
     has_target = rebalance.update_target(shard, group)
     owned = None if request.owned is None else owned_set(request.owned)
     moved = rebalance.follow(shard, group, member, owned, subscription_changed=changed)
-    if not has_target:  # what it has acknowledged so far counts: it does not report this again
+    if not has_target:  # but ``follow`` ran: the member reports only once what it gave up
         member.parked = ticket  # answered by ``work_done``
         return
     is_told = moved or request.member_epoch == JOIN_EPOCH or _is_full(request)
@@ -252,7 +256,8 @@ def settle_subscription(
     member: ConsumerGroupMember,
     before: ConsumerMemberFields | None,
 ) -> bool:
-    """Begin a new epoch if the subscription or the topics changed (steps 6 and 7).
+    """Begin a new epoch if the subscription or the topics changed (steps 6 and 7). If the pattern
+    is new, its resolution begins the epoch later.
 
     Returns True if the subscription changed.
     """
@@ -292,7 +297,7 @@ def _add_join_event(
 
 
 def restart_session(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-    """Start the session of a member again, with its present length."""
+    """Start the session of a member again, with the session timeout that it has now."""
     member.session_timeout_ms = session_timeout_ms(shard, group, member)
     shard.restart_session(member)
 
@@ -351,8 +356,8 @@ def _result(
 
 
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> None:
-    """Process the outcome of a computation, and answer all parked heartbeats. If a large target was
-    recorded, answer them in the next step.
+    """Process the outcome of a computation of any kind. The outcome of a target answers all parked
+    heartbeats. If a large target was recorded, the next step answers them.
     """
     if regexes.work_done(shard, group, work, outcome):
         return

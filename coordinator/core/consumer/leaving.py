@@ -33,8 +33,8 @@ from groupkeeper.coordinator.core.step import Ticket
 def leave(
     shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat, ticket: Ticket
 ) -> None:
-    """Handle a heartbeat that leaves, for good or for a short time. The caller has checked the
-    sender.
+    """Handle a heartbeat that leaves, for good or for a short time (``STATIC_LEAVE_EPOCH``). The
+    caller has checked the sender.
     """
     member = group.members[request.member_id]
     epoch = request.member_epoch
@@ -54,8 +54,8 @@ def leave(
 def remove(
     shard: ShardState, group: ConsumerGroup, members: Sequence[ConsumerGroupMember], reason: str
 ) -> None:
-    """Remove members. One new epoch begins without them, or the group is converted to a classic
-    one.
+    """Remove members and begin one new epoch. If only classic members are left, the group may be
+    converted to a classic group instead.
     """
     for member in members:
         for deadline in member.deadlines():
@@ -69,9 +69,9 @@ def remove(
 
 
 def removal_items(group: ConsumerGroup, member_id: str) -> int:
-    """Return an upper bound of the topics and partitions that the removal of a member examines. The
-    topics and partitions of the member count. If the removal may change the topics of the group,
-    all topics of the group count too.
+    """Return an upper bound of the number of topics and partitions that the removal of a member
+    examines. These are the topics and partitions of the member. If no other member has its
+    subscription, they are also all topics of the group.
     """
     member = group.members.get(member_id)
     if member is None:
@@ -94,7 +94,7 @@ def forget_pattern(shard: ShardState, group: ConsumerGroup, pattern: str | None)
 
 
 def answer_parked(shard: ShardState, member: ConsumerGroupMember, error: ErrorCode) -> None:
-    """Refuse the parked heartbeat of a member, if there is one."""
+    """Answer the parked heartbeat of a member with an error, if there is one."""
     ticket, member.parked = member.parked, None
     if ticket is not None:
         shard.reply(ticket, ConsumerGroupHeartbeatResult(error))
@@ -114,7 +114,7 @@ def evict(
 def session_due(shard: ShardState, group: ConsumerGroup, member_id: str) -> None:
     """Evict a member that was silent for its session timeout.
 
-    If its heartbeat is parked, the member stays. The answer to the heartbeat will restart its
+    A member whose heartbeat is parked stays, because the answer to the heartbeat restarts its
     session.
     """
     member = group.members.get(member_id)
@@ -147,7 +147,7 @@ def _lose(shard: ShardState, group: ConsumerGroup, member_id: str, reason: str) 
 def end_session(
     shard: ShardState, group: ConsumerGroup, request: EndSession, ticket: Ticket
 ) -> None:
-    """Evict a member at once."""
+    """Evict a member at once. Only tests of clients send this request."""
     member = group.members.get(request.member_id)
     if member is None:
         shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -27,14 +27,16 @@ from groupkeeper.coordinator.core.requests.consumer import (
 from groupkeeper.coordinator.core.step import Ticket
 
 NOT_ASSIGNED: Final = AssignedFields(ReconciliationState.STABLE, 0, -1)
-"""The partitions of a member before its first heartbeat is handled: none."""
+"""No partitions. A member has this before its first heartbeat is handled, and when it is
+removed.
+"""
 
 MEMBER_OVERHEAD_BYTES: Final = 512
 """An upper bound of the size that a member adds to a record, without its texts."""
 _TOPIC_BYTES: Final = 32
 _TARGET_BYTES: Final = 12
 _ASSIGNED_BYTES: Final = 25
-"""Upper bounds of sizes in JSON: of a topic, of a partition of a target, and of a partition with
+"""Upper bounds of sizes in JSON: of a topic, of a partition in a target, and of a partition with
 its epoch.
 """
 
@@ -63,7 +65,7 @@ class ConsumerGroupMember(Member):
         # Saved: only apply writes these.
         self.fields = fields
         self.subscription = Subscribed((), None)
-        """The subscription that ``fields`` has, as one object for all members with the same one."""
+        """The subscription in ``fields``. Members with equal subscriptions share one object."""
         self.current: AssignedFields = NOT_ASSIGNED
         self.target: Partitions = {}
         self.size_bytes = 0
@@ -71,16 +73,19 @@ class ConsumerGroupMember(Member):
         the names.
         """
         self.place = place(fields.member_id, fields.group_instance_id)
+        """The sort key of the member for assignors."""
         # Not saved.
         key = (group_id, fields.member_id)
         self.rebalance = Deadline(DeadlineKind.MEMBER_REBALANCE, key)
-        """When the member must have given up the partitions that it has to give up."""
+        """When the member is evicted if it has not given up the partitions that it must give up."""
         self.join_phase = Deadline(DeadlineKind.MEMBER_JOIN, key)
-        """When a member of the classic protocol must have joined again."""
+        """When a member of the classic protocol is evicted if it has not joined again."""
         self.sync_phase = Deadline(DeadlineKind.MEMBER_SYNC, key)
-        """When a member of the classic protocol must have sent its SyncGroup."""
+        """When a member of the classic protocol is evicted if it has not sent its SyncGroup."""
         self.parked: Ticket | None = None
-        """The parked heartbeat, which waits for the computation of an assignment."""
+        """The parked heartbeat, which waits for the computation of a target. None if there is
+        none.
+        """
         self.repeated: ConsumerGroupHeartbeat | None = None
         """The last heartbeat that changed nothing. If the client repeats it, its connection passes
         the same object again.
@@ -104,7 +109,7 @@ class ConsumerGroupMember(Member):
         return self.current.epoch
 
     def is_settled(self, epoch: int) -> bool:
-        """Return True if the member has reached the target of this epoch."""
+        """Return True if the member has all partitions of the target of this epoch."""
         return self.current.epoch == epoch and not self.current.state
 
     def deadlines(self) -> tuple[Deadline, ...]:
@@ -121,7 +126,7 @@ def same_subscription(fields: ConsumerMemberFields, other: ConsumerMemberFields)
 
 
 def fields_bytes(fields: ConsumerMemberFields) -> int:
-    """Return an upper bound of the size of a member's fields, without names."""
+    """Return an upper bound of the size of a member's fields, without the names of topics."""
     texts = (
         fields.member_id,
         fields.group_instance_id,
@@ -170,10 +175,10 @@ def owned_partitions(current: AssignedFields) -> Partitions:
 def moved_partitions(
     before: AssignedFields, after: AssignedFields
 ) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Return the partitions that a member got, and those that it lost, sorted, by topic.
+    """Return what a member got and what it lost, each as topic id -> sorted partitions.
 
-    A member may have 20,000 topics. Most of these do not change, or are gained or lost as a whole.
-    So their partitions are not compared one by one.
+    A member may have 20,000 topics. Most topics do not change, or are gained or lost as a whole. So
+    only the partitions of the other topics are compared.
     """
     had, has = owned_partitions(before), owned_partitions(after)
     gained, lost = {}, {}

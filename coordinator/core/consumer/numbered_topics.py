@@ -27,8 +27,8 @@ class NumberedTopics:
         self._firsts = [0, *accumulate(self.counts)]
 
     def numbers(self, target: Partitions) -> list[int]:
-        """Return the numbers of the partitions in a previous target. Partitions that do not exist
-        any more are left out.
+        """Return the numbers of the partitions in a member's previous target. Partitions that do
+        not exist any more are left out.
         """
         firsts, counts = self._firsts, self.counts
         found: list[int] = []

@@ -20,5 +20,6 @@ class PatternMatches(NamedTuple):
     topics_version: int
     """``TopicImage.version`` of the topics that were compared."""
     topics: Mapping[str, tuple[str, ...]]
-    """The sorted names for each pattern. Patterns that cannot be used in this process are left out:
-    their group keeps the topics that it had."""
+    """Pattern -> the sorted names of the topics that match. A pattern that cannot be used in this
+    process is left out: the group then keeps the topics that it had for it.
+    """

@@ -45,15 +45,16 @@ from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
 from groupkeeper.coordinator.core.work import Work, WorkFailed, WorkFailure, WorkOutcome
 
 MOST_CURRENT_OF_TARGET: Final = 3
-"""The record of a member's partitions is at most so many times as large as the record of its
-target."""
+"""How many times larger than the record of its target the record of a member's partitions can
+be.
+"""
 MANY_NAMES: Final = 10_000
-"""If a group has more topic names, the computation of a target begins in the step after the
-heartbeat that needs it. The heartbeat may bring 20,000 names, and the computation needs tables of
-all names of the group.
+"""If a group has more topic names, the computation of a target begins only in the step after the
+heartbeat that needs it. The heartbeat itself may have 20,000 names, and the computation makes
+tables of all names of the group.
 """
 LEAST_RETRY_MS: Final = 1_000
-"""The least time between a failed computation of a target and the next computation."""
+"""The least time in ms between a failed computation of a target and the next computation."""
 _NOT_DISJOINT: Final = WorkFailed(WorkFailure.INVALID, "two members have the same partition")
 _TOO_LARGE: Final = WorkFailed(
     WorkFailure.TOO_LARGE, "the group would be too large to store with it"
@@ -61,7 +62,7 @@ _TOO_LARGE: Final = WorkFailed(
 
 
 def bump(shard: ShardState, group: ConsumerGroup, reason: str, member_id: str) -> None:
-    """Begin the next group epoch, which ``member_id`` caused."""
+    """Record the next group epoch. ``member_id`` is the member that caused it; "" if none did."""
     metadata_hash = group.subscriptions.metadata_hash(shard.image)
     group.is_stale = False
     shard.record(ConsumerGroupEpoch(group.group_id, group.epochs.group + 1, metadata_hash))
@@ -101,8 +102,8 @@ def end_if_settled(shard: ShardState, group: ConsumerGroup) -> None:
 
 def update_target(shard: ShardState, group: ConsumerGroup) -> bool:
     """Compute a new target if the target is of an older epoch than the group, and the interval
-    since the last computation has passed. Return False if a computation has begun that ends only in
-    a later step.
+    since the last computation has passed. Return False if this call began a computation that ends
+    only in a later step.
     """
     epochs = group.epochs
     if not epochs.needs_target() or group.is_beginning or group.computation is not None:
@@ -147,7 +148,8 @@ def _interval_ms(shard: ShardState, group: ConsumerGroup) -> int:
 
 
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> bool:
-    """Record the result of the computation, unless the group has a newer target.
+    """Record the target that was computed. If the computation failed, keep the old target. If the
+    group already has a newer target, do nothing. Return True in these three cases.
 
     Return False if the group does not wait for this computation: an earlier group with the same id
     began it.
@@ -171,7 +173,7 @@ def _retry_later(
     shard: ShardState, group: ConsumerGroup, computation: TargetComputation, failed: WorkFailed
 ) -> None:
     """Keep the old target, and add the event ``assignment_failed``. The next computation may begin
-    after the interval.
+    after the assignment interval, and at the earliest after ``LEAST_RETRY_MS``.
     """
     failure_events.add_assignment_failed(shard, group, computation, failed)
     wait_ms = max(_interval_ms(shard, group), LEAST_RETRY_MS)
@@ -194,8 +196,8 @@ def _install(
 
 
 def _fits(shard: ShardState, group: ConsumerGroup, changed: Mapping[str, Partitions]) -> bool:
-    """Return True if the storage accepts these targets, and later the assignments of members that
-    have moved to them.
+    """Return True if the storage accepts the record of these targets, and later the records of the
+    members that move to them.
 
     The group's offsets do not count, as for a classic group.
     """
@@ -236,7 +238,7 @@ def follow(
     subscription_changed: bool,
 ) -> bool:
     """Move a member one step towards its target. Return True if the assigned partitions of the
-    member changed.
+    member changed. ``reconcile`` explains ``owned``.
     """
     before = member.current
     target = MemberTarget(
@@ -284,9 +286,9 @@ def record_current(
 
 def time_revocation(shard: ShardState, member: ConsumerGroupMember) -> None:
     """Start the time in which a member must give up partitions. If it has none to give up, clear
-    this deadline.
+    its deadline.
 
-    For a classic member, the time begins with the heartbeat that is answered with
+    A classic member has the deadline ``join_phase`` instead, which starts with the first answer
     REBALANCE_IN_PROGRESS.
     """
     if member.current.state != ReconciliationState.UNREVOKED_PARTITIONS:

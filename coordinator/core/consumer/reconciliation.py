@@ -28,7 +28,7 @@ _NUMBER: Final = itemgetter(0)
 
 
 class ReconciliationState(IntEnum):
-    """The state of a member on the way to its target. Kafka calls it MemberState; the numbers are
+    """How far a member is on the way to its target. Kafka calls this MemberState; the numbers are
     the same.
     """
 
@@ -60,9 +60,9 @@ def reconcile(
     """Return the assignment of a member after a heartbeat. If nothing changed, return the same
     object.
 
-    ``owned`` has the partitions that the heartbeat reports, by topic; None if it reports nothing.
-    ``taken`` has the partitions that any member owns: they are assigned to a member, or not yet
-    given up.
+    ``owned`` has the partitions that the heartbeat reports, by topic id; None if it reports
+    nothing. ``taken`` has the partitions that any member owns, by topic id. A member owns the
+    partitions that are assigned to it, and those that it has not yet given up.
 
     The topics are handled one by one, and the tuple of a topic that does not change is used again.
     A member may have 100,000 partitions or 20,000 topics, and must not block the loop for more than
@@ -77,8 +77,8 @@ def reconcile(
 
 
 def numbers_by_topic(by_topic: PartitionEpochs) -> Partitions:
-    """Return the partitions without their epochs. Many topics share one tuple of partitions, which
-    is then converted only once.
+    """Return the partitions without their epochs, by topic id. Often many topics share one tuple of
+    partitions: it is converted only once.
     """
     if not by_topic:  # most members have nothing to give up
         return {}
@@ -88,7 +88,9 @@ def numbers_by_topic(by_topic: PartitionEpochs) -> Partitions:
 
 
 def _still_owns(owned: Mapping[str, Set[int]] | None, revoking: PartitionEpochs) -> bool:
-    """Return True if the member has not yet acknowledged that it gave up these partitions."""
+    """Return True if the member has not yet acknowledged that it gave up these partitions: it
+    reports one of them, or reports nothing.
+    """
     return owned is None or any(
         topic in owned and not owned[topic].isdisjoint(numbers)
         for topic, numbers in numbers_by_topic(revoking).items()
@@ -126,8 +128,9 @@ def _advance(
     owned: Mapping[str, Set[int]] | None,
     taken: Mapping[str, Collection[int]],
 ) -> AssignedFields:
-    """Return the assignment after the first rule that matches
-    (docs/spec/consumer-groups.md#reconciliation).
+    """Return the assignment by the first rule that matches
+    (docs/spec/consumer-groups.md#reconciliation). If the member must give up partitions, it keeps
+    its epoch. Otherwise it moves to the target's epoch and gets the free partitions of its target.
     """
     wanted = {t: numbers for t, numbers in target.partitions.items() if t in target.topics}
     kept: PartitionEpochs = {}
@@ -173,8 +176,8 @@ def _available(
     kept: PartitionEpochs,
     taken: Mapping[str, Collection[int]],
 ) -> tuple[PartitionEpochs, bool]:
-    """Return the topics in which the member gets more partitions now, each with all partitions that
-    it has afterwards. Also return True if it has its whole target afterwards.
+    """Return the topics of which the member gets more partitions now, each with all partitions that
+    the member then has. Also return True if the member then has its whole target.
     """
     got: PartitionEpochs = {}
     alike: dict[tuple[int, ...], OfTopic] = {}  # topics that are divided alike share a tuple
@@ -186,7 +189,7 @@ def _available(
         free = missing = _without(numbers, {number for number, _ in has}) if has else numbers
         if others:
             own = {number for number, _ in current.revoking.get(topic, ())}
-            # What the member was giving up is free for it.
+            # The partitions that the member was giving up are free for the member itself.
             free = _without(missing, frozenset(others) - own if own else others)
             is_complete = is_complete and len(free) == len(missing)
         new = alike.get(free)

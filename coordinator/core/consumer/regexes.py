@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
 from groupkeeper.coordinator.core.work import Work, WorkFailed, WorkOutcome
 
 MIN_INTERVAL_MS: Final = 10_000
-"""The least time between two resolutions of a group (Kafka:
+"""The least time in ms between two resolutions of a group (Kafka:
 REGEX_BATCH_REFRESH_MIN_INTERVAL_MS).
 """
 
@@ -37,7 +37,9 @@ def are_due(shard: ShardState, group: ConsumerGroup) -> bool:
 
 
 def _may_resolve(shard: ShardState, group: ConsumerGroup) -> bool:
-    """Return True if there are patterns, and the last resolution began long enough ago."""
+    """Return True if there are patterns, none is being resolved, and the last resolution began long
+    enough ago.
+    """
     if group.resolving or not group.subscriptions.pattern_counts:
         return False
     last_ms = group.last_resolution_ms
@@ -48,10 +50,9 @@ def resolve_if_due(shard: ShardState, group: ConsumerGroup, pattern: str | None)
     """Begin to resolve all patterns of the group together, if it is time. ``pattern`` is the
     present pattern of the member that sent the heartbeat.
 
-    Call this before the previous pattern of the member is forgotten. The time of the last
-    resolution is then known. So a heartbeat with a new pattern begins no resolution within ten
-    seconds of the last one, as in Kafka. If the group had no other pattern, its next heartbeat
-    begins a resolution.
+    Call this before ``forget_pattern``, which may clear ``last_resolution_ms``. So a heartbeat with
+    a new pattern begins no resolution within ten seconds of the last one, as in Kafka. If the group
+    had no other pattern, its next heartbeat begins a resolution.
     """
     is_new = pattern is not None and pattern not in group.subscriptions.resolved
     if are_due(shard, group) or (is_new and _may_resolve(shard, group)):
@@ -65,7 +66,7 @@ def resolve_if_due(shard: ShardState, group: ConsumerGroup, pattern: str | None)
 
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> bool:
     """Record the topics of patterns, and begin a new epoch if they changed. Return False if the
-    work was of another kind.
+    work is not a ``PatternWork``.
     """
     if not isinstance(work, PatternWork):
         return False

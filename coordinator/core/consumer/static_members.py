@@ -1,5 +1,5 @@
-"""Static members of a consumer group: how one leaves for a short time, and how another one replaces
-it.
+"""Static members of a consumer group: a member may leave for a short time, and a member with the
+same instance id may replace it.
 
 See docs/spec/consumer-groups.md#static-members.
 """
@@ -25,7 +25,7 @@ from groupkeeper.coordinator.core.state import ShardState
 def identity_error(
     group: ConsumerGroup, member_id: str, group_instance_id: str | None
 ) -> ErrorCode:
-    """Return the error if a request is not from a member of this group."""
+    """Return the error if a request is not from a member of this group, else NONE."""
     if group_instance_id is not None:
         owner = group.static_members.get(group_instance_id)
         if owner is None:
@@ -41,7 +41,8 @@ def has_left(member: ConsumerGroupMember) -> bool:
 
 
 def leave_for_now(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-    """Keep the place of a static member until its session ends.
+    """Record that a static member has left for a short time. It stays in the group until its
+    session ends.
 
     The member keeps its partitions, except those that it had to give up: these are free at once.
     """
@@ -56,7 +57,9 @@ def leave_for_now(shard: ShardState, group: ConsumerGroup, member: ConsumerGroup
 def replace(
     shard: ShardState, group: ConsumerGroup, old: ConsumerGroupMember, member_id: str
 ) -> ConsumerGroupMember:
-    """Move everything of a static member to its new id. The new member has epoch 0."""
+    """Replace a static member by a new member with the id ``member_id``, and return the new member.
+    It has the fields, the target and the partitions of the old one, and epoch 0.
+    """
     assert old.parked is None, "a parked heartbeat would never be answered"
     for deadline in old.deadlines():
         shard.deadlines.clear(deadline)

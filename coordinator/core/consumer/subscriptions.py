@@ -1,4 +1,5 @@
-"""The subscriptions of a consumer group: names and patterns, each counted once.
+"""The subscriptions of a consumer group: lists of topic names, and patterns. Equal ones are kept
+once.
 
 See docs/spec/consumer-groups.md#heartbeat, step 6, and #regex. Only ``ConsumerGroup`` changes them,
 when it applies a record.
@@ -18,12 +19,13 @@ from groupkeeper.coordinator.core.groups.group import text_bytes
 from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 
 MAX_NAMES: Final = 50_000
-"""The most names in all different lists and resolved patterns of one group. With more, a member
-that brings new names, or a new target, would block the loop for longer than 100 ms."""
+"""The most topic names in all different lists and resolved patterns of one group. With more names,
+the step of a new member or of a new target would block the loop for longer than 100 ms.
+"""
 KEPT_TOPICS: Final = 1_000
-"""The tables that ``numbered`` returns are kept until the topics change, if they have at least so
-many topics. It takes 10 ms to make them for 50,000 topics. Smaller tables are made again each time,
-because 100,000 groups may each have one.
+"""If there are at least so many topics, the tables that ``numbered`` returns are kept until the
+topics change. It takes 10 ms to make them for 50,000 topics. Smaller tables are made again each
+time, because 100,000 groups may each have one.
 """
 _HASH_BYTES: Final = 8
 _NO_TOPICS: Final[frozenset[str]] = frozenset()
@@ -79,18 +81,23 @@ class Subscriptions:
         self._group_id = group_id
         self._subscribers = subscribers
         self._members: dict[Subscribed, tuple[Subscribed, int]] = {}
-        """Each subscription, with its only copy, and the number of members that have it."""
+        """Subscription -> (the object that all members with it share, the number of these
+        members).
+        """
         self._last = _NOTHING
-        """The subscription that was counted last. Often the next member of a saved group has the
-        same one, and shares its list of names.
+        """The subscription that ``add`` returned last. Often the next member of a saved group has
+        the same subscription, and shares its list of names.
         """
         self._lists: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = {}
-        """Each list of names, with its only copy, and the number of subscriptions that have it."""
+        """List of names -> (the tuple that all subscriptions with it share, the number of these
+        subscriptions).
+        """
         self.pattern_counts: Counter[str] = Counter()
-        """The number of members that have each pattern."""
+        """Pattern -> the number of members that have it."""
         self._uses: dict[str, int] = {}
-        """The number of lists and patterns that contain each topic."""
+        """Topic name -> the number of lists and resolved patterns that contain it."""
         self.resolved: dict[str, PatternTopics] = {}
+        """Pattern -> the topics that match it."""
         self.name_count = 0
         """The number of names in all lists and resolved patterns."""
         self.size_bytes = 0
@@ -102,14 +109,15 @@ class Subscriptions:
         """The tables of ``_existing``, if they were made and are kept."""
         self._hash = 0
         self._existing_image: TopicImage | None = None
-        """The image to which ``_existing``, ``_numbered`` and ``_hash`` belong; None if the topics
-        have changed since."""
+        """The image from which ``_existing``, ``_numbered`` and ``_hash`` were computed; None if
+        the subscribed topics have changed since.
+        """
 
     # --- changes ---
 
     def add(self, fields: ConsumerMemberFields) -> Subscribed:
-        """Count the subscription in the fields of a member. Return it with a list of names that
-        equal subscriptions share.
+        """Count the subscription in the fields of a member, and return it. Equal subscriptions
+        share one object and one list of names.
         """
         pattern, subscription = fields.subscribed_topic_regex, self._last
         is_last = fields.subscribed_topic_names is subscription.names
@@ -136,7 +144,7 @@ class Subscriptions:
         return shared
 
     def remove(self, subscription: Subscribed) -> None:
-        """Forget a member's subscription."""
+        """Count one member less for a subscription, and forget it with its last member."""
         names, pattern = subscription.names, subscription.pattern
         if pattern is not None:
             self.pattern_counts[pattern] -= 1
@@ -207,13 +215,15 @@ class Subscriptions:
     # --- questions ---
 
     def admits(self, names: tuple[str, ...]) -> bool:
-        """Return True if the group has room for this list. A list that the group already has needs
-        no room.
+        """Return True if the group has room for this list of names. A list that the group already
+        has needs no room.
         """
         return self.name_count + len(names) <= MAX_NAMES or names in self._lists
 
     def topics(self) -> Set[str]:
-        """Return every topic that a member subscribes to, even if it does not exist."""
+        """Return the name of every topic that a member subscribes to, even if the topic does not
+        exist.
+        """
         return self._uses.keys()
 
     def different(self) -> Iterator[Subscribed]:
@@ -221,8 +231,8 @@ class Subscriptions:
         return iter(self._members)
 
     def is_shared(self, subscription: Subscribed) -> bool:
-        """Return True if several members have this subscription. Then the topics of the group stay
-        the same if one of them leaves.
+        """Return True if several members have this subscription. If one of these members leaves,
+        the topics of the group stay the same.
         """
         return self._members[subscription][1] > 1
 
@@ -260,7 +270,7 @@ class Subscriptions:
         return self._existing
 
     def numbered(self, image: TopicImage) -> NumberedTopics:
-        """Return the numbers of the topics that ``existing`` returns, for an assignor."""
+        """Return the tables that number the topics of ``existing``, for an assignor."""
         self._look_up(image)
         if self._numbered is not None:
             return self._numbered

@@ -1,8 +1,9 @@
 """The target assignment of a consumer group: makes the input for the assignor, and compares the
 result with what the members have.
 
-See docs/spec/consumer-groups.md#heartbeat, step 8. A small target is computed at once. A large one
-is work for the runtime (``assignment_work``). So is every target of an assignor that is not ours.
+See docs/spec/consumer-groups.md#heartbeat, step 8. A small target is computed at once. The runtime
+computes a large one in another process (``assignment_work``), and every target of an assignor that
+is not ours.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def begin(group: ConsumerGroup, image: TopicImage, assignor: str) -> TargetCompu
 def changed_targets(
     group: ConsumerGroup, result: Mapping[tuple[str, str | None], Partitions]
 ) -> dict[str, Partitions]:
-    """Return the new targets of the members whose target has changed.
+    """Return member id -> new target, only for members whose target has changed.
 
     Members may have joined or left since the computation began. The target of a static member goes
     to the member that now has its instance id. A member that has joined since then keeps its empty
@@ -61,5 +62,5 @@ def changed_targets(
 
 
 def is_disjoint(target: Target) -> bool:
-    """Return True if no partition has two members."""
+    """Return True if no partition is assigned to two members."""
     return sum([len(numbers) for numbers in target]) == len({*chain.from_iterable(target)})
