@@ -390,7 +390,7 @@ def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> Da
     client. The deletion of the topic is searched on the same day and on the last earlier day with
     events.
     """
-    deleter = F.struct("ts_ms", "seq", *_CLIENT)
+    deleter = F.struct("ts_ms", "seq", "log_id", *_CLIENT)
     is_deletion = (F.col("kind") == "admin_action") & (F.col("action") == "delete_topic")
     following = F.create_map(*(F.lit(day) for pair in pairwise(days) for day in pair))
     following = following[F.col(DAY)] if len(days) > 1 else F.lit(None)
@@ -401,11 +401,18 @@ def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> Da
     named = gone.join(
         deletions.agg(F.collect_list(deleter).alias("deletions")), [DAY, "store", "topic"], "left"
     )
-    # the deletion may be in the log of another shard or node, which has seqs of its own
-    before = F.filter("deletions", lambda each: each["ts_ms"] <= F.col("ts_ms"))
-    by = F.when(F.col("reason") == _TOPIC_DELETED, F.array_max(before))
+    by = F.when(F.col("reason") == _TOPIC_DELETED, F.array_max(F.filter("deletions", _is_before)))
     named = named.withColumn("by", by)
     return named.withColumns({name: F.coalesce(f"by.{name}", name) for name in _CLIENT})
+
+
+def _is_before(deletion: Column) -> Column:
+    """Return whether a deletion of a topic came before the event of this row. If it is in another
+    log, of another shard or node, its seq tells nothing, and the time decides.
+    """
+    is_same_log = deletion["log_id"] == F.col("log_id")
+    earlier = deletion["ts_ms"] <= F.col("ts_ms")
+    return F.when(is_same_log, deletion["seq"] < F.col("seq")).otherwise(earlier)
 
 
 def _change(before: Column, after: Column) -> Column:

@@ -45,16 +45,42 @@ _WHO: Final = (
 def event_order() -> Column:
     """Return ``(lease_epoch, seq)`` as one number, which sorts the events of a group.
 
-    Spark can find the largest number without sorting, but not the largest pair. The number has room
-    for 8 million leases and 10^12 events. A larger lease epoch raises an error.
+    Spark can find the largest number without sorting, but not the largest pair. Beside a small
+    epoch there is room for 10^12 events. An epoch of 4 million or more comes only from topics of
+    Kafka, where it is the offset of a message (docs/decisions/0039-kafka-topic.md). There each
+    shard counts its own events, and 2 billion of them have room, and as many epochs. A larger
+    number raises an error.
     """
-    return F.col("lease_epoch") * F.lit(1 << 40) + F.col("seq")
+    lease_epoch, seq = F.col("lease_epoch"), F.col("seq")
+    is_too_large = (lease_epoch >= 1 << (62 - _SHARD_BITS)) | (seq >= 1 << _SHARD_BITS)
+    error = F.raise_error(F.lit("the lease epoch or the seq of an event is too large"))
+    return (
+        F.when(lease_epoch < _SMALL_EPOCHS, lease_epoch * F.lit(1 << _SEQ_BITS) + seq)
+        .when(is_too_large, error.cast("long"))
+        .otherwise(lease_epoch * F.lit(1 << _SHARD_BITS) + seq + F.lit(_LARGE))
+    )
 
 
 def order_columns() -> tuple[Column, Column]:
     """Return ``lease_epoch`` and ``seq`` as columns, from the column ``order`` (event_order)."""
-    lease_epoch = F.shiftright("order", 40).alias("lease_epoch")
-    return lease_epoch, (F.col("order") % F.lit(1 << 40)).alias("seq")
+    order = F.col("order")
+    large = order - F.lit(_LARGE)
+    lease_epoch = F.when(large < 0, F.shiftright(order, _SEQ_BITS)).otherwise(
+        F.shiftright(large, _SHARD_BITS)
+    )
+    seq = F.when(large < 0, order % F.lit(1 << _SEQ_BITS)).otherwise(
+        large % F.lit(1 << _SHARD_BITS)
+    )
+    return lease_epoch.alias("lease_epoch"), seq.alias("seq")
+
+
+_SEQ_BITS: Final = 40
+"""The bits of the seq beside a small epoch."""
+_SHARD_BITS: Final = 31
+"""The bits of the seq beside a large epoch."""
+_SMALL_EPOCHS: Final = 1 << 22
+_LARGE: Final = _SMALL_EPOCHS << _SEQ_BITS
+"""Larger than every order with a small epoch."""
 
 
 def offset_changes(events: DataFrame) -> DataFrame:

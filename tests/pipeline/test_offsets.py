@@ -15,7 +15,7 @@ from groupkeeper.pipeline.tables.bronze import (
     read_segments,
     with_store,
 )
-from groupkeeper.pipeline.tables.offsets import offsets_as_of
+from groupkeeper.pipeline.tables.offsets import event_order, offsets_as_of, order_columns
 from groupkeeper.storage.event_log.manifest import add, read_manifest
 from tests.helpers.core.sample_events import rendered
 from tests.pipeline.conftest import a_site
@@ -166,3 +166,22 @@ def without_nulls(value):
 def frame(spark, events):
     rows = [{name: event.get(name) for name in EVENT_SCHEMA.names} for event in events]
     return with_store(spark.createDataFrame(rows, EVENT_SCHEMA))
+
+
+EPOCHS = (1, 2, (1 << 22) - 1, 1 << 22, (1 << 22) + 1, (1 << 31) - 1)
+"""A store in topics of Kafka reaches the third one after a month, the last one after 30 years."""
+
+
+def test_one_number_sorts_events_by_epoch_and_seq_whatever_the_epoch(spark):
+    pairs = [(epoch, seq) for epoch in EPOCHS for seq in (1, 2, (1 << 31) - 1)]
+    pairs += [(1, (1 << 40) - 1), ((1 << 22) - 1, (1 << 40) - 1)]
+    events = spark.createDataFrame(pairs, "lease_epoch long, seq long")
+    ordered = events.select(event_order().alias("order")).sort("order").select(*order_columns())
+    assert [tuple(row) for row in ordered.collect()] == sorted(pairs)
+
+
+@pytest.mark.parametrize("pair", [(1 << 31, 1), (1 << 22, 1 << 31)])
+def test_a_number_that_would_not_sort_is_an_error(spark, pair):
+    events = spark.createDataFrame([pair], "lease_epoch long, seq long")
+    with pytest.raises(Exception, match="the lease epoch or the seq of an event is too large"):
+        events.select(event_order()).collect()
