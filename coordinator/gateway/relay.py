@@ -261,7 +261,7 @@ class RelayConnection:
     def answered(self, exchange: Exchange) -> None:
         if self._closed:
             return
-        self._shared.stats.requests[exchange.key, exchange.version, exchange.error] += 1
+        self._shared.stats.answers[exchange.key, exchange.version, exchange.error].count += 1
         assert exchange.reply is not None, "answered without an answer"
         if len(exchange.reply) > self._services.max_reply_bytes:
             exchange.reply = None

@@ -9,16 +9,22 @@ Every commit passes through this module, so it is compiled. ``runtime.lane`` cal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 from groupkeeper.coordinator.core.compiling import mypyc_attr
 from groupkeeper.coordinator.runtime.slot import Slot, Write
+from groupkeeper.coordinator.runtime.stats import names_length
 from groupkeeper.storage.base import Batch
 
 if TYPE_CHECKING:
-    import asyncio
-
+    from groupkeeper.coordinator.core.events import Event
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+    from groupkeeper.coordinator.runtime.stats import Stats
+
+CHARS_AN_EVENT: Final = 100
+"""An event counts as 1 towards ``max_riding_events``, and as 1 more for each so many characters of
+names in it. Clients choose the names, and JSON may make them six times as long."""
 
 
 class Append:
@@ -77,12 +83,15 @@ class Gathering:
     appends.
     """
 
-    def __init__(self, config: CoordinatorConfig) -> None:
+    def __init__(self, config: CoordinatorConfig, stats: Stats) -> None:
         self.is_full = False
         """True if too many requests or bytes have gathered for the next append. Until that append
         begins, requests that write are refused."""
         self.max_waiting = config.max_gathered_requests
         self._max_bytes = config.max_gathered_bytes
+        self._config = config
+        self._stats = stats
+        self._events_timer: asyncio.TimerHandle | None = None
         self._gathering: Append | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -106,6 +115,25 @@ class Gathering:
         if self._task is None:
             self._start()
         return write
+
+    def add_events(self, slot: Slot, events: list[Event]) -> None:
+        """Add events without a record to the next append.
+
+        If no append comes within ``events_delay_ms``, the events get an append of their own. If too
+        many events wait, the new ones are dropped.
+        """
+        append = self._gathering
+        if append is None:
+            append = self._gathering = Append()
+        charge = sum([1 + names_length(event) // CHARS_AN_EVENT for event in events])
+        if append.events + charge > self._config.max_riding_events:
+            self._stats.events_dropped += len(events)
+            return
+        append.events += charge
+        append.write_of(slot).batches.append(Batch((), events))
+        if self._task is None and self._events_timer is None:
+            loop = asyncio.get_running_loop()
+            self._events_timer = loop.call_later(self._config.events_delay_ms / 1000, self._start)
 
     def _start(self) -> None:
         """Start the gathered append in the next turn of the loop. ``Lane`` implements this."""

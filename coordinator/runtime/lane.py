@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from groupkeeper.coordinator.runtime.gathering import Append, Gathering
 from groupkeeper.coordinator.runtime.slot import Slot, Write
-from groupkeeper.coordinator.runtime.stats import names_length
-from groupkeeper.storage.base import Batch, OffsetStorage, ShardAppend, ShardId
+from groupkeeper.storage.base import OffsetStorage, ShardAppend, ShardId
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
     from groupkeeper.coordinator.core.cluster.image import TopicImage
-    from groupkeeper.coordinator.core.events import Event
     from groupkeeper.coordinator.core.step import Reply
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
@@ -34,10 +32,6 @@ if TYPE_CHECKING:
 RELEASE_SLICE_S = 0.005
 """The most time for sending the replies of an append in one turn of the loop. The rest follows in
 later turns."""
-
-CHARS_AN_EVENT = 100
-"""An event counts as 1 towards ``max_riding_events``, and as 1 more for each so many characters of
-names in it. Clients choose the names, and JSON may make them six times as long."""
 
 
 class Observer(Protocol):
@@ -103,7 +97,7 @@ class Lane(Gathering):
         host: LaneHost,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        super().__init__(config)
+        super().__init__(config, host.stats)
         self._timer = timer
         self.slots: list[Slot] = []
         self.failures = 0
@@ -111,14 +105,11 @@ class Lane(Gathering):
         self.last_append_ms = 0
         """When the last append began (monotonic). Folds do not count."""
         self._storage = storage
-        self._config = config
         self._clock = clock
-        self._stats = host.stats
         self._observer = host.observer
         self._host = host
         self._in_flight: Append | None = None
         self._abandoned: set[asyncio.Task[None]] = set()
-        self._events_timer: asyncio.TimerHandle | None = None
         self._pauses = 0
         self._free = asyncio.Event()
         """Set while the lane is not paused."""
@@ -127,25 +118,6 @@ class Lane(Gathering):
         self._idle.set()
 
     # --- What slots call --------------------------------------------------------------------------
-
-    def add_events(self, slot: Slot, events: list[Event]) -> None:
-        """Add events without a record to the next append.
-
-        If no append comes within ``events_delay_ms``, the events get an append of their own. If too
-        many events wait, the new ones are dropped.
-        """
-        append = self._gathering
-        if append is None:
-            append = self._gathering = Append()
-        charge = sum([1 + names_length(event) // CHARS_AN_EVENT for event in events])
-        if append.events + charge > self._config.max_riding_events:
-            self._stats.events_dropped += len(events)
-            return
-        append.events += charge
-        append.write_of(slot).batches.append(Batch((), events))
-        if self._task is None and self._events_timer is None:
-            loop = asyncio.get_running_loop()
-            self._events_timer = loop.call_later(self._config.events_delay_ms / 1000, self._start)
 
     def forget(self, slot: Slot) -> list[Reply]:
         """Remove all records and events of a dropped slot that are not durable. Return the replies

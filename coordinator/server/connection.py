@@ -17,7 +17,7 @@ state.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from groupkeeper.coordinator.core.compiling import mypyc_attr
 from groupkeeper.coordinator.handlers.exchange import Exchange
@@ -32,7 +32,7 @@ from groupkeeper.coordinator.server.memory import (
     cost_bytes,
 )
 from groupkeeper.coordinator.server.shared import Shared
-from groupkeeper.coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
+from groupkeeper.coordinator.server.stats import FAST_S, NOT_ANSWERED, AnswerCount, CloseReason
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import FrameError, FrameSplitter, HeaderReader
 from groupkeeper.protocol.last_requests import LastRequests
@@ -40,6 +40,10 @@ from groupkeeper.protocol.reader import FREE_BYTES
 
 if TYPE_CHECKING:
     import asyncio
+
+NONE_YET: Final = AnswerCount(0x8000, 0, 0)
+"""The counter of a connection that has not answered yet. The key of a request has 16 bits with a
+sign, so no request has this one."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # testkit.faults has one
@@ -65,7 +69,7 @@ class Connection:
         self._listener = listener.name
         self._routes = listener.routes
         self._stats = shared.stats
-        self._answers = shared.stats.requests
+        self._answers = NONE_YET  # the counter of the last answer
         self._seconds = shared.stats.times.seconds
         self._read_s = shared.watch.read_s
         self._turns = shared.turns
@@ -189,7 +193,15 @@ class Connection:
         """
         if self._closed:
             return
-        self._answers[exchange.key, exchange.version, exchange.error] += 1
+        answers = self._answers
+        if (
+            exchange.key != answers.key
+            or exchange.version != answers.version
+            or exchange.error != answers.error
+        ):
+            answers = self._stats.answers[exchange.key, exchange.version, exchange.error]
+            self._answers = answers
+        answers.count += 1
         owed = self._owed
         if exchange is self._blocked_by:
             self._blocked_by = None

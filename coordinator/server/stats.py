@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from enum import StrEnum
 from typing import Final
 
@@ -84,10 +84,35 @@ UPSTREAM_BAD_REPLY: Final = "upstream_bad_reply"
 """Gateway mode: the broker sent bytes that are no reply to the request."""
 
 
+class AnswerCount:
+    """The number of answered requests of one API, version and first error."""
+
+    __slots__ = ("count", "error", "key", "version")
+
+    def __init__(self, key: int, version: int, error: int) -> None:
+        self.key = key
+        self.version = version
+        self.error = error
+        self.count = 0
+
+
+class AnswerCounts(dict[tuple[int, int, int], AnswerCount]):
+    """(API key, version, first error of the answer) -> the counter of such answers.
+
+    A connection keeps the counter of its last answer, because the next one is nearly always of the
+    same kind.
+    """
+
+    def __missing__(self, kind: tuple[int, int, int]) -> AnswerCount:
+        count = self[kind] = AnswerCount(*kind)
+        return count
+
+
 class ServerStats:
     """The counters of one server since its start."""
 
     __slots__ = (
+        "answers",
         "buffered_bytes",
         "bytes_in",
         "bytes_out",
@@ -95,7 +120,6 @@ class ServerStats:
         "connections_accepted",
         "connections_open",
         "reading_paused",
-        "requests",
         "times",
     )
 
@@ -108,11 +132,15 @@ class ServerStats:
         """Bytes that all connections hold now, by the memory budget."""
         self.reading_paused = 0
         """How often a connection was paused because of the memory budget."""
-        self.requests: defaultdict[tuple[int, int, int], int] = defaultdict(int)
-        """Answered requests, by (API key, version, first error of the answer)."""
+        self.answers = AnswerCounts()
         self.times = RequestTimes()
         self.closed: dict[str, int] = {reason.value: 0 for reason in CloseReason}
         """Connections that we closed or refused, by reason. Only our code defines reasons."""
+
+    @property
+    def requests(self) -> dict[tuple[int, int, int], int]:
+        """Answered requests, by (API key, version, first error of the answer)."""
+        return {kind: answers.count for kind, answers in self.answers.items()}
 
     def request_times(self) -> dict[int, Histogram]:
         """Return the times of the answered requests by API key."""

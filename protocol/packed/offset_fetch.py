@@ -246,12 +246,10 @@ def pack_large_groups(
 def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[bytes]:
     pieces = [varint(len(topics) + 1)]
     for name, topic_id, partitions in topics:
-        pieces += (
-            raw_topic_id(topic_id) if by_id else compact_string(name),
-            varint(len(partitions) + 1),
-            *_flexible_partitions(partitions),
-            NO_TAGS,
-        )
+        pieces.append(raw_topic_id(topic_id) if by_id else compact_string(name))
+        pieces.append(varint(len(partitions) + 1))
+        pieces += _flexible_partitions(partitions)
+        pieces.append(NO_TAGS)
     return pieces
 
 
@@ -316,7 +314,7 @@ def fetched_pieces(
             head = b""
 
 
-def _packed_rows(version: int, rows: Sequence[FetchedPartition]) -> bytes:
+def _packed_rows(version: int, rows: list[FetchedPartition]) -> bytes:
     if version >= 6:
         return b"".join(_flexible_partitions(rows))
     return b"".join(_classic_partitions(rows, with_epoch=version >= 5))
@@ -329,10 +327,10 @@ _EMPTY_COMPACT: Final = 1
 """The length of an empty compact string."""
 
 
-def _flexible_partitions(partitions: Sequence[FetchedPartition]) -> list[bytes]:
+def _flexible_partitions(partitions: list[FetchedPartition]) -> list[bytes]:
     # Usually no partition has metadata: one struct for each. The numbers are passed on as they are:
     # mypyc would unpack and pack each int again.
-    rows: Sequence[tuple[Any, Any, Any, Any, Any]] = partitions
+    rows: list[tuple[Any, Any, Any, Any, Any]] = partitions
     return [
         _HEAD(partition, offset, epoch) + compact_string(text) + _FLEXIBLE_TAIL(code)
         if text

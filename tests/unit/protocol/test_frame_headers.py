@@ -156,6 +156,18 @@ def test_bytes_that_are_not_exactly_one_frame_are_split_first() -> None:
         assert reader.read_whole(sized(data[:size])) is None
 
 
+def test_a_negative_key_or_version_is_not_taken_for_another_that_is_served() -> None:
+    reader = HeaderReader()
+    served = frame(ApiKey.HEARTBEAT, 4, rest=b"\0body")
+    for numbers in ((12, -1), (12, -0x8000), (-1, 4), (-12, 4), (11, 0x7FFF), (-0x8000, 4)):
+        odd = served[:4] + struct.pack(">hh", *numbers) + served[8:]
+        reader.read(served)
+        assert reader.read_whole(sized(served)) is not None
+        assert reader.read_whole(sized(odd)) is None
+        assert reader.read(odd)[:2] == numbers
+        assert reader.read(odd) == read_request_header(odd)
+
+
 def test_a_client_id_that_is_too_long_to_remember_ends_what_was_remembered() -> None:
     data = frame(ApiKey.HEARTBEAT, 4, rest=b"\0body")
     reader = HeaderReader()

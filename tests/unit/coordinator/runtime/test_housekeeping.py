@@ -9,7 +9,7 @@ import msgspec
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFenced
-from groupkeeper.coordinator.runtime.lane import CHARS_AN_EVENT
+from groupkeeper.coordinator.runtime.gathering import CHARS_AN_EVENT
 from groupkeeper.storage.base import ShardAppend, ShardId
 from tests.helpers.runtime.pipeline import Pipeline, a_pipeline
 from tests.helpers.runtime.virtual_loop import turns, virtual_time
