@@ -76,8 +76,8 @@ class LockedFile:
         """
         data = text.encode()
         with suppress(OSError):
-            # Write before truncating: on a full disk this needs no new block if the old text was as
-            # long.
+            # Write before truncating: on a full disk this needs no new block, unless the new text
+            # is longer than the old one.
             os.pwrite(self._fd, data, 0)
             os.ftruncate(self._fd, len(data))
 

@@ -166,7 +166,7 @@ def journal_driver(
             return ZooKeeperDriver(
                 place, append_timeout_ms=append_timeout_ms, lease_ttl_ms=lease_ttl_ms
             )
-        except ValueError as error:  # of the settings of a connection
+        except ValueError as error:  # a setting of the connection is not valid
             raise StoreRefused(f"storage.url: {error}") from error
     if scheme_of(url) == _CONSUL:
         return _consul_driver(url, append_timeout_ms, lease_ttl_ms, password)
@@ -190,7 +190,7 @@ def _consul_driver(
     try:
         place = consul_url.parse_url(url, {**os.environ, **own})
         return ConsulDriver(place, append_timeout_ms=append_timeout_ms, lease_ttl_ms=lease_ttl_ms)
-    except ValueError as error:  # of the settings of a connection
+    except ValueError as error:  # a setting of the connection is not valid
         raise StoreRefused(f"storage.url: {error}") from error
 
 

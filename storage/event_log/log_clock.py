@@ -52,7 +52,7 @@ class LogClock:
         self._durable_log_id: str | None = None
         """The log of the last durable event."""
         self._minted: set[str] = set()
-        """The ids of the logs that began since the start of this process."""
+        """The ids of the logs that this object has begun, from the last call of ``begin`` on."""
         self._ts_ms = clock()
         self._mint(LogReason.START)
         self.store = self._log_id
@@ -68,9 +68,9 @@ class LogClock:
     ) -> None:
         """Begin a new log after the log ``after``, whose last durable append was at ``ts_ms``.
 
-        ``store`` is the recorded name of the store. If it is "", no name is recorded, and the store
-        gets the name of the log ``after``. If it is None, the name does not change. If there is no
-        earlier log, the store always gets the name of its first log.
+        ``store`` is the recorded name of the store; "" if none is recorded. The store keeps a
+        recorded name. Otherwise it gets the name of the log ``after``. If ``after`` is None, it
+        gets the name of the new log in any case. If ``store`` is None, the name does not change.
         """
         self._durable_log_id = after
         self._minted.clear()
@@ -80,7 +80,10 @@ class LogClock:
             self.store = self._log_id if after is None else store or after
 
     def resume(self, log_id: str, ts_ms: int) -> None:
-        """Continue after the last durable append. Stamps that were not written are dropped."""
+        """Continue after the last durable append, which was at ``ts_ms`` in the log ``log_id``.
+        Stamps that were not written are dropped. If this object did not begin the log, the next
+        append begins a new one.
+        """
         self._ts_ms = ts_ms
         if log_id in self._minted:
             self._durable_log_id = self._log_id = log_id

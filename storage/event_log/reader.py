@@ -159,9 +159,7 @@ class _Wanted:
 
 
 class _Lost(NamedTuple):
-    """How the caller of ``read_events`` wants unreadable events to be reported: its arguments with
-    the same names.
-    """
+    """The arguments of ``read_events`` about events that cannot be read."""
 
     on_gap: OnGap
     passes_absent: bool

@@ -25,7 +25,7 @@ class EventsMoved(StorageError):
 
 
 class LogNote(NamedTuple):
-    """What a store has recorded about sealing, which moves its events into files."""
+    """The facts that a store has recorded about sealing, which moves its events into files."""
 
     log_ids: frozenset[str]
     """The ids of all logs of this store that were ever moved into files."""

@@ -49,7 +49,7 @@ def land_events(
     ``progress`` is called with the name of a log and a seq when a full file ends there. After a
     failure, call this again: events in files are not written again. Raises StoreRefused if the
     coordinator or another process writes files there, StorageError if the store cannot be read,
-    SegmentError, and OSError.
+    SegmentError if a file there is damaged, and OSError if a file cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     try:
@@ -124,7 +124,7 @@ class _Landing:
             if found.lost is not None and self._recorded is not None:
                 self.elsewhere.add(self._recorded)
             before = work.progress.sealed_seq
-            # one step, because a topic is searched for the seq at which a step begins
+            # a single step: each one first searches a topic for the seq at which it begins
             work.step(limit_s=inf)
             work.finish(inf)
             return work.progress.sealed_seq - before

@@ -22,10 +22,10 @@ async def short_life(
 ) -> AsyncIterator[str]:
     """Own the store until the end of the block, so that no other process can open it.
 
-    The command is registered like a daemon (``NodeLife``), and renews this registration. The result
-    is the id of the registration. If a process was killed that used the store, such as an earlier
-    run of the command, wait until its registration has expired. Raises StoreRefused if another
-    process uses the store. ``lease_ttl_ms`` must be that of the daemons.
+    The command begins a life like a daemon (``NodeLife``), and beats. Yields the id of this life.
+    If a process that used the store was killed, such as an earlier run of the command, wait until
+    its life counts as dead. Raises StoreRefused if another process uses the store. ``lease_ttl_ms``
+    must be that of the daemons.
     """
     name = f"groupkeeper storage {command}"
     life = NodeLife(0, f"{command}-{uuid.uuid4().hex}", name, 0)

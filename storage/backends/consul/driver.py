@@ -351,7 +351,7 @@ class ConsulDriver(KeyValueDriver):
         other parts without the first.
 
         If no answer comes, the transaction is sent again. It cannot be executed twice, because it
-        compares and raises the index of the end.
+        compares and raises the index of the key with the log's end.
         """
         own = self._own_life(life_id)
         if own.end.next_seq != entry.first_seq:

@@ -152,7 +152,7 @@ def is_entry(key: str) -> bool:
 
 
 def row_of(key: str) -> int:
-    """Return the row of an entry."""
+    """Return the number of an entry, from its key or from the key of a further part."""
     return int(key.rpartition("/")[2].partition(".")[0])
 
 

@@ -239,8 +239,9 @@ def _rights_named(prefix: str) -> Iterator[None]:
 def _locked(
     root: str, nodes: MirroredGroup, partitions: Mapping[str, int]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys under locks. A member that subscribes by a pattern has a key for each topic of
-    which it owns partitions."""
+    """Yield the keys to lock, each with its value. A member that subscribes by a pattern has a key
+    for each topic of which it owns partitions.
+    """
     topics: dict[str, set[str]] = {}
     for place, member in nodes.owners.items():
         topics.setdefault(member, set()).add(place.rpartition("/")[0])

@@ -62,11 +62,12 @@ class OwnedShard(NamedTuple):
 
 
 class StoreLook(NamedTuple):
-    """What a process learns about the store each time it shows that it is alive (``beat``)."""
+    """The state of the store that a process gets with each ``beat``."""
 
     lives: Sequence[NodeLife]
     """The lives of all processes that have not ended, including our own."""
     owners: Mapping[ShardId, OwnedShard]
+    """The owner and the epoch of each shard that was ever acquired."""
     next_seq: int | None = None
     """The sequence number of the next event of our own life. With it, a process notices that the
     store has lost events. None: a store of this kind cannot lose durable events."""

@@ -24,7 +24,7 @@ from groupkeeper.storage.event_log.store_names import parse_store_name
 
 
 class SealNote(msgspec.Struct, frozen=True):
-    """What a node has recorded in the store about its log and its files of events."""
+    """A node's record in the store about its log and its files of events."""
 
     log_ids: frozenset[str] = frozenset()
     """The ids of the logs that have files."""

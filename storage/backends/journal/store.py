@@ -471,7 +471,7 @@ class JournalStorage:
         self._cleaned_ms = now_ms
         try:
             await self._driver.delete_events(life_id, self._clock() - self._retention_ms)
-        except StorageError as error:  # the fold before it has succeeded
+        except StorageError as error:  # not an error of the fold, which has succeeded
             _log.warning("events_not_deleted", path=self._driver.name, error=str(error))
 
     # --- figures ----------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ class JournalStorage:
         return {
             **figures,
             "last_seq": self._end.next_seq - 1,
-            "rows": self._end.next_seq - 1,  # a row of the event log ends with this number
+            "rows": self._end.next_seq - 1,  # the number of a row is the seq of its last event
             "unfolded": self._journal.requests,
             "fold_failures": self._earlier_fold_failures + self._journal.fold_failures,
             "journal_bytes": self._journal.bytes,

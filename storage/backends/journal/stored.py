@@ -118,7 +118,9 @@ def acquire_shards(
 def release_shards(
     owners: dict[ShardId, OwnedShard], life_id: str, shards: Iterable[ShardId]
 ) -> None:
-    """Free those of the shards that the life owns, in place. Their epochs stay."""
+    """Free those of the shards that the life owns. Their epochs stay. This changes ``owners`` in
+    place.
+    """
     for shard in shards:
         if owners[shard].life_id == life_id:
             owners[shard] = owners[shard]._replace(life_id=None)

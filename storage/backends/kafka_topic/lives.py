@@ -54,8 +54,8 @@ class TopicLife:
         self._timer_ms = timer_ms
         self._one_at_a_time = asyncio.Lock()
         self._new_name = mint_log_id()
-        """The name of a store that has none yet. If another life records a name first, ours does
-        not count: only the messages of the life that goes on do."""
+        """The name that our messages record if the store has none yet. If our life is refused, its
+        messages do not count, and neither does this name."""
 
     async def check_identity(self, identity: StoreIdentity) -> None:
         """Write the identity of a new store. Raises StoreRefused if the store has another

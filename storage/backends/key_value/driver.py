@@ -51,7 +51,8 @@ class KeyValueDriver(ABC):
         self.round_trips: Counter[str] = Counter()
         self._mirror = mirror
         self._chunks: EventChunks | None = None
-        """None before the chunks are listed, and after a fold whose outcome is unknown."""
+        """The names of the chunks. None before they are listed, and after a fold whose outcome is
+        unknown."""
         self._stored = StoredChunks(partial(self._chunk_names, "events"), self._read_chunks)
 
     # --- errors -----------------------------------------------------------------------------------

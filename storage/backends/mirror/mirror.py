@@ -115,9 +115,7 @@ class Mirror:
             self._closing = asyncio.get_running_loop().create_task(session.close())
 
     async def close(self) -> None:
-        """Write the values that still wait, if this takes only a short time. Then end the
-        session.
-        """
+        """Write the values that still wait, if ``LAST_ROUND_S`` is enough. Then end the session."""
         task = self._task
         if task is not None:
             task.cancel()

@@ -102,7 +102,7 @@ def _classic(member: SavedMember) -> Iterator[tuple[str, MirroredSubscription, _
         topics = decode_subscription(member.subscription, MAX_PARTS).topics
         owned = decode_assignment(member.assignment, MAX_PARTS).partitions
     except ConsumerProtocolError:
-        return  # no consumer, or not yet assigned
+        return  # the bytes are not those of a consumer, or it has no assignment yet
     yield member.member_id, MirroredSubscription("static", tuple(topics)), owned.items()
 
 

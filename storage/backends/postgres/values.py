@@ -47,7 +47,7 @@ async def _write_in_pieces(connection: asyncpg.Connection, groups: Sequence[Valu
     for group in groups:
         data = group.data or b""
         cut = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
-        # A cut may be inside of a character.
+        # A cut may split a character. The incremental decoder joins its bytes.
         for number, piece in enumerate(codecs.iterdecode(cut, "utf-8")):
             await connection.execute(tables.STAGE_PIECE, number, piece)
         name = key_of(group.key), escaped(group.key)

@@ -68,8 +68,8 @@ class FoldedPart(NamedTuple):
     shard: ShardId
     group_id: str
     number: int
-    """The number of the part, from 0. Writing part 0 also deletes parts that remain from an earlier
-    attempt."""
+    """The number of the part, from 0. Part 0 begins a new set of parts. Parts of earlier sets are
+    deleted later."""
     state: bytes
     head: bytes | None
     """The group's row in the table ``groups``. None except in the last part: writing this row makes
@@ -381,8 +381,8 @@ class FoldMap:
 
     def _succeeded(self, work: FoldWork) -> None:
         self.failures_in_a_row = 0
-        # If an older state of the group failed, it need not be retried: a newer state is written
-        # now.
+        # If an older state of the group could not be written, a retry is not needed any more: a
+        # newer state is written now.
         for key in work.taken:
             self._put_off.pop(key, None)
         large = self._large

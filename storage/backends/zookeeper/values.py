@@ -114,7 +114,7 @@ async def _delete(batch: FencedBatch, paths: Iterable[str]) -> None:
 
 
 async def _delete_value(batch: FencedBatch, path: str, parts: Sequence[str]) -> None:
-    if parts:  # a reader of the node must not ask for the others after some of them are deleted
+    if parts:  # a reader of the node must not ask for parts of which some are deleted already
         await batch.add(SetNode(path, NO_VALUE))
     await _delete(batch, [*parts, path])
 
