@@ -117,7 +117,9 @@ class Topics:
     # --- For the coordinator ----------------------------------------------------------------------
 
     def bind(self, submit: Submit) -> None:
-        """Set the function that submits changes of topics."""
+        """Set the function that submits changes of topics to the cluster shard. The coordinator
+        calls this once.
+        """
         self._submit = submit
 
     async def ensure_configured(self) -> None:
@@ -141,14 +143,14 @@ class Topics:
             _refuse_wrong(reply.result)
 
     def replace(self, topics: Mapping[str, TopicInfo]) -> bool:
-        """Replace all topics, for example after a load. Return whether the image changed."""
+        """Replace all topics, for example after a load. Return True if this is a change."""
         if topics == self.image.by_name:
             return False
         self._set_image(self.image.followed_by(topics.values()))
         return True
 
     def apply(self, records: Iterable[Record]) -> bool:
-        """Apply durable records of the cluster shard. Return whether the image changed."""
+        """Apply durable records of the cluster shard. Return True if they change the topics."""
         by_name = dict(self.image.by_name)
         for record in records:
             if isinstance(record, TopicRecord):

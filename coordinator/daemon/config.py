@@ -512,7 +512,9 @@ def shown_storage_url(url: str) -> str:
 
 
 def absolute_storage_url(url: str) -> str:
-    """Return the URL with an absolute SQLite path, resolved from the working directory."""
+    """Return the URL with an absolute path if it is one of SQLite. A relative path begins in the
+    working directory. Other URLs are not changed.
+    """
     if not url.startswith(_SQLITE):
         return url
     return _SQLITE + str(Path(url[len(_SQLITE) :]).absolute())

@@ -148,8 +148,8 @@ class MetricsWalk:
                 yield
 
     def _add_topics(self, snapshot: Snapshot) -> Iterator[int]:
-        """Add the topics. Each yielded number is the work done since the last yield; a series
-        counts as one. The methods below yield such numbers too."""
+        """Add the topics. Yields the work done since the last yield, as a number of series. The
+        methods below do the same."""
         for info in list(self._topics()):
             snapshot.add("kafka_topic_partitions", (info.name,), info.partitions)
             yield 1

@@ -31,7 +31,7 @@ enough to see every delay that a client notices."""
 
 
 COLLECT_EVERY = (20_000, 2, 200)
-"""Thresholds of the garbage collector.
+"""The thresholds of the garbage collector (``gc.set_threshold``).
 
 The objects of a frame of 20,000 elements all live until the frame is answered. With Python's own
 thresholds (700, 10, 10) the collector walked them again and again, which was half the cost of the

@@ -80,7 +80,7 @@ class _Families(Collector):
         self._families = families
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: registering must not render."""
+        """Return no metrics. Otherwise the registry would render all of them once more."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -43,8 +43,8 @@ class UpstreamJournal:
         brokers: UpstreamBrokers,
         image: Callable[[], TopicImage],
     ) -> None:
-        """The journal commits offsets through ``gate``, as clients do without a transaction.
-        ``image`` returns the topics of the upstream.
+        """The journal submits its requests to ``gate``, as the handlers submit the requests of
+        clients. ``image`` returns the topics of the upstream.
         """
         self._brokers = brokers
         self._as_client = config.identity == "client"

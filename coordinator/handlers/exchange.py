@@ -180,7 +180,7 @@ class Exchange:
         self.body_at = body_at
         """The position of the body in ``frame``."""
         self.last = last
-        """The last requests of the connection, for handlers that recognize a repeated one."""
+        """The last requests of the connection. With them, handlers recognize a repeated request."""
         self.render: Render = _not_set
         """The function that renders the answer. The handler sets it before it submits the request.
         """

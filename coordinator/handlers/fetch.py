@@ -88,8 +88,8 @@ class _Fetched(NamedTuple):
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once if a partition has an error, if no partition is known, or if the client does
-    not wait. Otherwise answer after the client's ``max_wait``, at most ``MAX_WAIT_MS``.
+    """Answer at once if an existing partition has an error, if no partition exists, or if the
+    client does not wait. Otherwise answer after the client's ``max_wait``, at most ``MAX_WAIT_MS``.
     """
     wire = exchange.read(services)
     if exchange.version >= 7 and wire.session_epoch not in FULL_EPOCHS:

@@ -79,8 +79,8 @@ class Listings:
     def begin(
         self, request: ListGroups, ticket: GroupsTicket, places: Sequence[Place]
     ) -> Callable[[], None]:
-        """Queue a listing. Return a function that cancels it. ``places`` receive the requests for
-        the shards, one place for each shard.
+        """Queue a listing. Return a function that cancels it. ``places`` has a ``Place`` for each
+        shard, which receives the requests for the shard.
         """
         listing = Listing(request, ticket, places, self)
         self._waiting.append(listing)

@@ -93,8 +93,8 @@ class CoordinatorConfig(CoreLimits):
     Patterns of stored groups are always served. A pattern that no group has used for 20 minutes
     does not count."""
     fold_idle_ms: int = number(1_000, least=0)
-    """If a lane (a queue of appends) has written nothing for this long, the present state of its
-    groups is written (a fold)."""
+    """If nothing was written to the store for this long, the present state of groups is written (a
+    fold). On a shared store, this is done four times a second while no append is in flight."""
     end_offset_interval_ms: int = number(60_000, least=0)
     """How often the ends of changed partitions are written to the event log. 0: never."""
     renew_interval_ms: int = number(3_000, least=1)

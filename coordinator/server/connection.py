@@ -276,8 +276,8 @@ class Connection:
         self._refuse(reason, error=error)
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
-        """Count the memory of one part of an answer. It stays in memory until the other parts are
-        made.
+        """Count ``size_bytes`` for the exchange: one part of its answer waits in memory for the
+        other parts.
         """
         if not self._closed:
             self._owe(exchange, size_bytes)

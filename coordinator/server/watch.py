@@ -31,7 +31,7 @@ Report: TypeAlias = Callable[[str, float, float], None]
 
 
 class CallbackWatch:
-    """Times callbacks, one after the other, in one thread."""
+    """Measures the callbacks of one event loop, and counts the slow ones."""
 
     def __init__(
         self,
