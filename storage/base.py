@@ -32,9 +32,8 @@ CLUSTER_SHARD: ShardId = -1
 
 
 ROUND_TRIPS: Final = "round_trips."
-"""The beginning of some keys in ``OffsetStorage.stats``. A store on a server counts, for each of
-its calls, the requests that the call sent to the server. The key is this prefix with the name of
-the call."""
+"""The beginning of some keys in ``OffsetStorage.stats``. A store on a server counts its round trips
+to the server by the name of the call. The key is this prefix with the name of the call."""
 
 
 class StorageError(Exception):

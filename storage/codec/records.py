@@ -206,12 +206,12 @@ WITH_OWN_KEY = frozenset(
         AdoptionMark,
     }
 )
-"""The types of keyed records: topics, configs, ports, ends, open transactions and marks of
-adoption. All other records change a group."""
+"""The types of keyed records: topics, configs, ports, ends of partitions, open transactions, and
+records of gateway mode. All other records change a group."""
 
 
 def group_of(record: Record) -> str | None:
-    """Return the group that a record changes; None for a keyed record."""
+    """Return the group that a record changes; None for a keyed record (``WITH_OWN_KEY``)."""
     return None if type(record) in WITH_OWN_KEY else record.group_id  # type: ignore[union-attr]
 
 

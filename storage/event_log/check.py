@@ -1,4 +1,4 @@
-"""Checks a directory of sealed segments for missing, duplicate and damaged events.
+"""Checks a directory of segments (files of events) for missing, duplicate and damaged events.
 
 This needs no store and no daemon, and it changes nothing. A running daemon may add or delete a
 segment during the check. So if the check reports a problem while a daemon runs, run it again.

@@ -1,4 +1,4 @@
-"""Renders the events of one append, a row of the store, as lines of a segment (pure).
+"""Renders the events of one append, a row of the store, as lines of a file (segment) (pure).
 
 The lines have the content of ``storage.codec.events.event_dict``. A property test compares both.
 Most events are commits, so commits have a fast path: the JSON of a commit is the same in the row

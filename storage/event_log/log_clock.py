@@ -1,8 +1,8 @@
 """The time stamps of an event log, and the beginning of new logs (pure except for its clock).
 
-Each start begins a new log, so no two events ever have the same ``(log_id, seq)``. This holds even
-if a store is replaced by an older copy of itself: a start comes before the next append
-(docs/decisions/0015-log-identity.md).
+Each start begins a new log, so no two events ever have the same log id and sequence number (seq).
+This holds even if a store is replaced by an older copy of itself: a start comes before the next
+append (docs/decisions/0015-log-identity.md).
 """
 
 from __future__ import annotations

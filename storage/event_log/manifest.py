@@ -1,5 +1,6 @@
 """The manifest of a log's directory: which segments were sealed, and which ones retention deleted.
 
+A *segment* is a file of events. To seal it is to complete it: it never changes after that.
 ``_manifest.jsonl`` has one JSON object on each line:
 
 - a ``Segment`` as it was sealed;

@@ -1,5 +1,5 @@
-"""The digest of a segment, stored in the segment's own file. With it, a changed file is recognized
-even without the manifest.
+"""The digest of a segment (a file of events), stored in the file itself. With it, a changed file is
+recognized even without the manifest.
 
 The digest is the file name in the header of an empty gzip member at the end of the file. Readers of
 gzip read several members as one stream, so they see only the lines. The digest reveals damage and

@@ -106,8 +106,8 @@ async def move_store(  # noqa: PLR0913 - each is a setting
 
     ``password`` belongs to the user of the source, ``target_password`` to that of the target.
     ``node_id`` is that of the process that has used the source. ``lease_ttl_ms`` is
-    ``cluster.lease_ttl_ms`` of the daemons: with a shorter time, a move would end the life of a
-    daemon that runs. ``progress`` is called with the number of values copied so far, and the number
+    ``cluster.lease_ttl_ms`` of the daemons: with a shorter time, a move could treat a running
+    daemon as dead. ``progress`` is called with the number of values copied so far, and the number
     of all values to copy.
 
     Raises StoreRefused if a URL has no backend, or if a process uses one of the stores.

@@ -25,7 +25,7 @@ class KeptEvents(NamedTuple):
     directory: Path
     """The directory of its files."""
     last_seq: int
-    """The seq of the last event that is or was in a file; 0 if there is none."""
+    """The sequence number (seq) of the last event that is or was in a file; 0 if there is none."""
     written: int
     """The number of events that this call has written into files."""
     lost: tuple[int, int] | None = None

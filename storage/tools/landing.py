@@ -2,7 +2,7 @@
 
 The store does not change, and other processes may use it. The files are those that sealing would
 write, in a folder for each log. They also show how far each log was read: the next call continues
-after the last event that is in a file.
+after the last event that is in a file. A seq is the sequence number of an event.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ async def journal_target(
 ) -> AsyncIterator[MoveTarget]:
     """Open a store with a journal. Values are written directly, without an entry in the journal.
 
-    If a process was killed that used the store, such as an earlier move, wait until its life has
-    ended. Raises StoreRefused if a process uses the store.
+    If a process that used the store was killed, such as an earlier move, wait until its
+    registration with the store has ended. Raises StoreRefused if a process uses the store.
     """
     await driver.open(identity)
     try:

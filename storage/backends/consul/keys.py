@@ -1,5 +1,8 @@
 """The keys of a store in Consul, also those of the parts of large values (pure).
 
+A *life* is the registration of a process with the store. The other words are explained in
+``storage.backends.journal.driver``.
+
 Below the prefix of the store::
 
     store                            the identity of the store
@@ -12,7 +15,7 @@ Below the prefix of the store::
                                      shards are free. It changes with each transaction of a fold
     journal/LIFE/ROW                 an entry of the journal. ROW.N are further parts of it
     groups/SHARD/NAME                the folded value of a group
-    keyed/SHARD/NAME                 the folded value of a keyed record: a topic, a config or an end
+    keyed/SHARD/NAME                 the folded value of a topic, a config or the end of a partition
     parts/groups/SHARD/NAME/V.N      part N of a large value. V names one version of the value
     events/TIME-SEQ-ID               events, compressed
     sealed/NODE_ID                   where the files of events of a node are, and which logs they

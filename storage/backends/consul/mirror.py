@@ -1,4 +1,4 @@
-"""Writes the mirror in the layout of the groups of ``groupkeeper.clients`` in Consul.
+"""Writes the mirror, a copy of our groups, in the layout of ``groupkeeper.clients`` in Consul.
 
 Below ``PREFIX/GROUP/``::
 

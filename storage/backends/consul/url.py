@@ -30,7 +30,8 @@ class ConsulUrl(NamedTuple):
     prefix: str
     """All keys of the store begin with this prefix and a slash."""
     mirror: str | None
-    """The beginning of the keys of the mirror. None: there is no mirror."""
+    """The beginning of the keys of the mirror, a copy of the groups for other programs. None: there
+    is no mirror."""
     token: str | None
     datacenter: str | None
     has_tls: bool

@@ -44,10 +44,10 @@ _IN_PARTS: Final = b"parts "
 class ConsulBatch:
     """Collects operations, and sends them in transactions.
 
-    Each transaction checks the life of the writer, and changes the key ``mark``, whose index it
-    compares. So a transaction without an answer cannot be executed after a later one. Consul does
-    not change the index of a key if its value stays the same. So each transaction writes another
-    value.
+    Each transaction checks that the writer is still registered with the store (``life``). It also
+    compares the index of the key ``mark``, and changes this key. So a transaction without an answer
+    cannot be executed after a later one. Consul does not change the index of a key if its value
+    stays the same. So each transaction writes another value.
     """
 
     def __init__(self, client: ConsulClient, life: Operation, mark: str, index: int) -> None:

@@ -1,4 +1,5 @@
 """The events of one node in a shared store: those in the store's event log, and those in journals.
+A *seq* is the sequence number of an event.
 
 A *node* is the identity of a process over its restarts. The events of a node are in a sequence of
 logs: each log names the log before it. A store that several nodes have used has several such

@@ -1,4 +1,4 @@
-"""Waits for the end of other processes that were killed while they used a store."""
+"""Waits until the registrations of killed processes with a store (their lives) have ended."""
 
 from __future__ import annotations
 

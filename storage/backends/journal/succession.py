@@ -1,5 +1,8 @@
 """Folds the journal of a process that has ended, before its shards become free.
 
+A *life* is the registration of a process with the store. It has a journal: one entry for each
+append.
+
 To fold a journal is to write the present values of the groups and records that its entries change,
 and to delete these entries. So a load reads only saved values, and no journal of another process.
 Several processes may fold the same journal at the same time, and each of them may stop in between.

@@ -1,6 +1,7 @@
 """Remembers which groups and keyed records have changed since their values were saved (pure).
 
-These changes are in the journal. A fold saves the values, and deletes the entries of the journal.
+A keyed record is a topic, a config or the end of a partition. The changes are in the journal. A
+*fold* saves the values, and deletes the entries of the journal.
 """
 
 from __future__ import annotations

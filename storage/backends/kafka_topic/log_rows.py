@@ -1,7 +1,7 @@
 """Reads the event logs of a store in topics while another process uses the store.
 
-Each shard has a log with seqs of its own: a partition of the topic of events. Nothing is written,
-and no topic is created. Messages are read on an event loop of another thread.
+Each shard has a log with sequence numbers (seqs) of its own: a partition of the topic of events.
+Nothing is written, and no topic is created. Messages are read on an event loop of another thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state that a store keeps of one shard that it writes."""
+"""The state of a shard that this process writes to topics of Kafka: fence, keys and event log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ of 400 KB."""
 
 class ShardLog:
     """The event log of one shard, as this process writes it. Each shard has its own log id and
-    seqs.
+    sequence numbers (seqs).
     """
 
     def __init__(

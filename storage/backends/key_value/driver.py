@@ -1,5 +1,9 @@
 """The part of a driver that is the same in ZooKeeper and Consul: errors, the mirror, and the event
-log in chunks. A *chunk* is one value with compressed events (``event_chunks``).
+log in chunks.
+
+A *chunk* is one value with compressed events (``event_chunks``). The *mirror* is a copy of the
+groups for other programs (``storage.backends.mirror``). The words life and fold are explained in
+``storage.backends.journal.driver``.
 """
 
 from __future__ import annotations
@@ -88,7 +92,7 @@ class KeyValueDriver(ABC):
         """Begin a life, as ``JournalDriver.begin_life`` says."""
 
     def _show(self, values: Sequence[Value]) -> None:
-        """Pass values that were read or written to the mirror."""
+        """Pass to the mirror values that were read from the store or written to it."""
         if self._mirror is not None:
             self._mirror.changed(values)
 

@@ -1,7 +1,8 @@
 """The event log of a store of keys and values: values with compressed events, which are called
 chunks.
 
-ZooKeeper and Consul keep everything in memory. So only the newest chunks are kept, even within
+A fold moves events from the journal into chunks (``storage.backends.journal.driver``). ZooKeeper
+and Consul keep everything in memory. So only the newest chunks are kept, even within
 ``log.retention_minutes``.
 """
 

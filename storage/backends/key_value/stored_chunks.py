@@ -1,8 +1,8 @@
 """Reads the chunks of events in a store of keys and values (``event_chunks``).
 
-A *chunk* is a stored value with compressed events. New events are appended only to the newest
-chunk, or to a new one. ``StoredChunks`` remembers which events each chunk has, and all events of
-the chunk that was read last.
+A *chunk* is a stored value with compressed events. A *fold* moves events from the journal into
+chunks. It adds events only to the newest chunk, or to a new one. ``StoredChunks`` remembers which
+events each chunk has, and all events of the chunk that was read last.
 """
 
 from __future__ import annotations

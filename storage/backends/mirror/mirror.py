@@ -129,7 +129,9 @@ class Mirror:
             await asyncio.wait([self._closing], timeout=CLOSE_S)
 
     def changed(self, values: Iterable[Value]) -> None:
-        """Queue changed values for the next round. Of keyed records, only topics are needed."""
+        """Queue changed values for the next round. Of values that are not groups, only topics are
+        needed.
+        """
         for value in values:
             if value.is_group and self._is_name(value.key):
                 self._backlog.changed(value.key, value.data, time.monotonic())

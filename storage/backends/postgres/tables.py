@@ -1,4 +1,8 @@
-"""The tables of a store in PostgreSQL, and the statements over them."""
+"""The tables of a store in PostgreSQL, and the statements over them.
+
+A *life* is the registration of a process with the store. The other words are explained in
+``storage.backends.journal.driver``.
+"""
 
 from __future__ import annotations
 

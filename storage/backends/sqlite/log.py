@@ -1,8 +1,8 @@
 """The events of an open SQLite store, as sealing reads them. To seal events is to move them into
 files.
 
-This module also records which events are sealed, and deletes rows that are folded and sealed. Both
-run on the writer's thread.
+This module also records which events are sealed, and deletes rows of the log that are sealed and
+that no load needs (folded rows). Both run on the writer's thread.
 """
 
 from __future__ import annotations

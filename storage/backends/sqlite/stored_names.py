@@ -1,4 +1,4 @@
-"""Repair the names of groups, topics and configs in the folded tables.
+"""Repair the names of groups, topics and configs in the tables with their saved state.
 
 On a damaged page a name may no longer be UTF-8. Such a row would belong to no group, and its
 content would be lost without an error. The record in the row also contains the name. So the row

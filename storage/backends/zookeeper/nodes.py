@@ -1,5 +1,8 @@
 """The nodes of a store, and what they contain (pure).
 
+A *life* is the registration of a process with the store. The other words are explained in
+``storage.backends.journal.driver``.
+
 Below ``/groupkeeper``::
 
     (itself)                 the identity of the store
@@ -8,7 +11,7 @@ Below ``/groupkeeper``::
     ends/NODE_ID             the end of the log of a node
     shards                   the owners and epochs of all shards
     groups/SHARD/NAME        the folded value of a group. Below it are its parts, if it is large
-    keyed/SHARD/NAME         the folded value of a keyed record: a topic, a config or an end
+    keyed/SHARD/NAME         the folded value of a topic, a config or the end of a partition
     events/TIME-SEQ-ID       events, compressed
     sealed/NODE_ID           where the files of events of a node are, and which logs they have
 """

@@ -1,7 +1,7 @@
 """Finds logs that no store writes any more, because an older copy has replaced their store.
 
-Retention deletes only the logs of its own store. Without this module, abandoned logs would stay for
-ever.
+A segment is a file of events of one log. Retention deletes only the segments of its own store.
+Without this module, those of abandoned logs would stay for ever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The retention of the event log. It deletes whole days that are older than the horizon, the time
-before which events need not be kept (docs/design.md#retention).
+before which events need not be kept (docs/design.md#retention). A segment is a file of events.
 
-It has three steps:
+Retention has three steps:
 
 1. Seal the offsets at the end of those days as ``offset_snapshot`` events. These include the last
    value of every expired or deleted offset.

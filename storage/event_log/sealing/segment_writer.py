@@ -1,4 +1,4 @@
-"""Write a segment under a temporary name, make it durable, and rename it."""
+"""Write a segment (a file of events) under a temporary name, make it durable, and rename it."""
 
 from __future__ import annotations
 

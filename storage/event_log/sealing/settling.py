@@ -1,5 +1,7 @@
 """Find out at start which events of a store are in files (docs/design.md#sealing).
 
+A segment is such a file. A seq is the sequence number of an event.
+
 The manifest and the file names decide. A crash may have interrupted sealing at any step, the store
 may be an older copy of itself, and somebody may have moved the files. Two rules always hold: a row
 is deleted only if its events are in files, and no event is sealed twice.

@@ -1,6 +1,6 @@
 """Computes the offsets at the time before which retention deletes events (pure).
 
-When retention deletes segments, it keeps the resulting offsets as events of kind
+When retention deletes segments (files of events), it keeps the resulting offsets as events of kind
 ``offset_snapshot``, one for each group. If nothing was ever committed, there is one event without a
 group, so a missing snapshot is always an error.
 

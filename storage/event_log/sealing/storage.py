@@ -1,4 +1,4 @@
-"""A storage whose event log is sealed: rows are written into segments and then deleted.
+"""A storage whose event log is sealed: rows are written into files (segments) and then deleted.
 
 It wraps any storage that gives access to its events (``storage.event_log.source``). Leases, loads
 and appends go to the wrapped storage unchanged. A separate process or thread reads the rows and

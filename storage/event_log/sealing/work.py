@@ -1,4 +1,4 @@
-"""The work of sealing outside the event loop: write rows into segments, and delete old segments.
+"""The work of sealing outside the event loop: write rows into files (segments), delete old files.
 
 It reads rows and writes files, and never writes into the store. In an embedded coordinator it runs
 on a thread. A daemon runs it in a separate process (``storage.event_log.sealing.process``). Calls
