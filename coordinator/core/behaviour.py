@@ -34,7 +34,7 @@ class Behaviour(NamedTuple):
     deadline is reached."""
     removal_items: Callable[[Any, str], int] | None
     """Return an upper bound of the number of topics and partitions that the removal of this member
-    examines. None if the size of the group's record is bound enough.
+    examines. None if the number is not counted, because the size of the group's record limits it.
     """
     work_done: Callable[[ShardState, Any, Work, WorkOutcome], None]
     """Process the outcome of a computation. Since the computation began, the group may have

@@ -1,4 +1,6 @@
-"""``mypyc_attr``, a decorator about how mypyc compiles a class. Without mypyc it does nothing."""
+"""``mypyc_attr``, a decorator that says how mypyc compiles a class. Without mypyc it does
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class ConsumerTarget(msgspec.Struct, frozen=True, tag="consumer_target", tag_fie
     ``consumer_assignment_interval_ms`` has passed.
     """
     members: dict[str, Partitions]
-    """Only the members whose target changed."""
+    """Member id -> its new target, only for members whose target changed."""
 
 
 class ConsumerCurrentAssignment(
@@ -136,7 +136,7 @@ class PatternTopics(msgspec.Struct, frozen=True, gc=False):
     """The topics whose names match a pattern."""
 
     topics: tuple[str, ...]
-    """Sorted."""
+    """The names of the topics, sorted."""
     topics_version: int
     """``TopicImage.version`` of the topics whose names were compared."""
     resolved_ms: int

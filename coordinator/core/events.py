@@ -124,7 +124,7 @@ class MemberEvicted(_Event, frozen=True, kw_only=True, tag="member_evicted"):
 
 class RebalanceStart(_Event, frozen=True, kw_only=True, tag="rebalance_start"):
     """A join phase of a classic group began, or a new epoch of a consumer group. ``member_id`` is
-    the member that caused it.
+    the member that caused it; "" if none did.
     """
 
     reason: str
@@ -215,7 +215,9 @@ class GroupCreated(_Event, frozen=True, kw_only=True, tag="group_created"):
 
 
 class GroupDeleted(_Event, frozen=True, kw_only=True, tag="group_deleted"):
-    """A group was deleted. ``reason`` is ``expired``, or ``deleted`` if an administrator did it."""
+    """A group was deleted. ``reason`` is ``expired`` if retention did it, and ``deleted`` if a
+    request did.
+    """
 
     reason: str
     offsets: int = 0
@@ -285,7 +287,7 @@ class ShardLoaded(_Event, frozen=True, kw_only=True, tag="shard_loaded"):
 
 
 class AdminAction(_Event, frozen=True, kw_only=True, tag="admin_action"):
-    """An administrator changed topics, or the configs of a group."""
+    """An administrator changed topics or the configs of a group, or the gateway adopted a group."""
 
     action: str
     target: str = ""

@@ -81,7 +81,7 @@ class CoreLimits:
     offsets_retention_ms: int = number(7 * 24 * 60 * 60 * 1000, least=1)
     retention_check_interval_ms: int = number(600_000, least=1)
     max_partitions: int = number(100_000, least=0)
-    """The most partitions of all topics in static mode. Metadata lists every one."""
+    """The most partitions of all topics in static mode, because Metadata lists every partition."""
     max_configured_groups: int = number(10_000, least=0)
     """The most groups with configs of their own.
 

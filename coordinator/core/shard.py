@@ -72,7 +72,7 @@ BEHAVIOUR_OF: Final[dict[GroupType, Behaviour]] = {
 """Type of group -> the functions that a shard calls without a request."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # the simulated worlds have one
+@mypyc_attr(allow_interpreted_subclasses=True)  # simulated worlds subclass it
 class Shard(ShardState):
     """One shard of groups. It reads no clock: all times come from the argument ``now``."""
 

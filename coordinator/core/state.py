@@ -58,7 +58,7 @@ REMOVED_OFFSET_BYTES: Final = 40
 """The approximate size that a topic and a partition add to a record."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # the simulated worlds have one
+@mypyc_attr(allow_interpreted_subclasses=True)  # simulated worlds subclass it
 class ShardState:
     """The groups, topics and deadlines of one shard. ``now`` and ``step`` belong to the current
     call.
@@ -97,7 +97,7 @@ class ShardState:
         not iterate over them.
         """
         self.overrides: Mapping[str, GroupOverrides] = {}
-        """The configs of single groups. All other groups follow ``limits``."""
+        """Group id -> the configs of the group. All other groups follow ``limits``."""
         self.deadlines = Deadlines(limits.heartbeat_check_interval_ms)
         self.retention = Deadline(DeadlineKind.RETENTION, ("", ""))
         self.sweep = Deadline(DeadlineKind.SWEEP, ("", ""))
@@ -250,7 +250,8 @@ class ShardState:
     # --- hard state ---
 
     def apply(self, record: Record) -> None:
-        """Change hard state. Nothing else changes it: both requests and loads use this function.
+        """Apply a record to the hard state. Both requests and loads use this function, and nothing
+        else changes the hard state.
 
         See docs/design.md#hard-state.
         """

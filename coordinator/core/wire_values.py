@@ -15,13 +15,13 @@ MAX_TEXT_BYTES: Final = 32_767
 """The largest length of a string in Kafka's protocol, in bytes of UTF-8."""
 
 Int16: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)]
-"""Epochs of producers."""
+"""The type of producer epochs."""
 
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=INT32_MIN, le=INT32_MAX)]
-"""Partitions, leader epochs, generations, timeouts."""
+"""The type of partitions, leader epochs, generations and timeouts."""
 
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
-"""Offsets and times in milliseconds."""
+"""The type of offsets and of times in milliseconds."""
 
 
 def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:

@@ -17,7 +17,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
     group_id: str
     epoch: int
-    """The group epoch for which it is computed."""
+    """The group epoch for which the computation is made."""
 
 
 class WorkFailure(Enum):
@@ -32,9 +32,9 @@ class WorkFailure(Enum):
     installed packages do so.
     """
     DIED = "died"
-    """The process ended, or could not be started."""
+    """The other process ended, or could not be started."""
     TIMED_OUT = "timed_out"
-    """It took longer than the configured time, and was killed."""
+    """The computation took longer than the configured time, and was killed."""
     REFUSED = "refused"
     """Too many computations wait."""
     TOO_LARGE = "too_large"
@@ -49,6 +49,6 @@ class WorkFailed(msgspec.Struct, frozen=True):
 
 
 WorkOutcome: TypeAlias = object
-"""The result of a ``Work``, whose kind defines its type, or ``WorkFailed``."""
+"""The result of a ``Work``, or ``WorkFailed``. Each kind of work has its own type of result."""
 
 NO_WORK: Final[tuple[Work, ...]] = ()

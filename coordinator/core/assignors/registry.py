@@ -21,7 +21,7 @@ ASSIGNORS: Final[Mapping[str, PartitionAssignor]] = MappingProxyType(
         for assignor in (RangeAssignor(), RoundRobinAssignor(), StickyAssignor())
     }
 )
-"""Assignors have no state, so all groups share these instances."""
+"""Name -> assignor. Assignors have no state, so all groups share these instances."""
 
 
 class UnknownAssignorError(LookupError):

@@ -93,8 +93,8 @@ class _Search:
                 yield member, 0
 
     def _closed(self, met: dict[int, None]) -> list[list[int]]:
-        """Return the cycles that are found on the way back from these nodes to their predecessors.
-        A node that one walk visits twice is on a cycle.
+        """Walk back from each of these nodes to its predecessors, and return the cycles on these
+        walks. A node that one walk visits twice is on a cycle.
         """
         walk_of: dict[int, int] = {}
         cycles = []

@@ -35,7 +35,8 @@ from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetFe
 from groupkeeper.coordinator.core.step import Ticket
 
 CONSUMER = "consumer"
-"""The protocol type whose metadata we can decode. The metadata of others, like Connect, is opaque.
+"""The protocol type whose metadata we can decode. The metadata of other types, like Connect, is
+opaque.
 """
 
 MAX_GENERATION = 2**31 - 1
@@ -161,7 +162,7 @@ class ClassicGroup(Group):
         return error
 
     def supports(self, protocol_type: str, protocols: tuple[JoinProtocol, ...]) -> bool:
-        """Return whether a member with these protocols may be in the group.
+        """Return True if a member with these protocols may be in the group.
 
         See docs/spec/joining.md#join-group, step 7.
         """
@@ -190,7 +191,9 @@ class ClassicGroup(Group):
             self.leader_id = next(iter(self.members), None)
 
     def replace(self, old: ClassicMember, member: ClassicMember) -> None:
-        """Move every role of a static member to its new id (KIP-345)."""
+        """Replace a static member by ``member``, which has a new member id (KIP-345). It also takes
+        over the leadership and a missing SyncGroup.
+        """
         assert old.parked_join is None, "a parked join would never be answered"
         assert member.group_instance_id is not None, "only static members are replaced"
         self._count(old, -1)
@@ -219,14 +222,16 @@ class ClassicGroup(Group):
         self.tally.metadata_bytes += sign * member.metadata_bytes
 
     def park_join(self, member: ClassicMember, ticket: Ticket) -> Ticket | None:
-        """Park a member's join. Return the join that was parked before, if any."""
+        """Park a member's join. Return the ticket of the join that was parked before, or None."""
         superseded, member.parked_join = member.parked_join, ticket
         if superseded is None:
             self.parked_joins += 1
         return superseded
 
     def release_join(self, member: ClassicMember) -> Ticket | None:
-        """Remove a member's parked join and return it, so that the caller can answer it."""
+        """Remove a member's parked join. Return its ticket, which the caller must answer, or None
+        if no join is parked.
+        """
         ticket, member.parked_join = member.parked_join, None
         if ticket is not None:
             self.parked_joins -= 1

@@ -136,7 +136,9 @@ def _has_room(shard: ShardState, group: ClassicGroup, member_id: str) -> bool:
 
 
 def _turn_away(shard: ShardState, group: ClassicGroup, request: JoinGroup, ticket: Ticket) -> None:
-    """Refuse a member that exceeds ``group.max.size``, and remove it if it was a member."""
+    """Refuse a member that exceeds ``group.max.size``. If it was a member or had a pending id,
+    remove it.
+    """
     shard.reply(ticket, JoinGroupResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
     pending = group.pending_members.pop(request.member_id, None)
     if pending is not None:

@@ -58,7 +58,7 @@ SYNC_ACTION: Final[Mapping[GroupState, SyncAction]] = {
     STABLE: SyncAction.ANSWER,
     DEAD: SyncAction.REFUSE,
 }
-"""See docs/spec/membership.md#sync-group, step 5."""
+"""State of the group -> what a SyncGroup does (docs/spec/membership.md#sync-group, step 5)."""
 
 SYNC_REFUSAL: Final[Mapping[GroupState, ErrorCode]] = {
     EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -101,7 +101,9 @@ REJOIN_ACTION: Final[Mapping[tuple[GroupState, bool, bool], RejoinAction]] = {
     (DEAD, True, False): RejoinAction.REFUSE,
     (DEAD, True, True): RejoinAction.REFUSE,
 }
-"""See docs/spec/joining.md#join-group, "Existing member rejoining, by state"."""
+"""(state, is the leader, protocols changed) -> what a JoinGroup of an existing member does. See
+docs/spec/joining.md#join-group, "Existing member rejoining, by state".
+"""
 
 
 class StaticRejoinAction(Enum):
@@ -118,7 +120,9 @@ STATIC_REJOIN_ACTION: Final[Mapping[GroupState, StaticRejoinAction]] = {
     COMPLETING: StaticRejoinAction.REBALANCE,
     PREPARING: StaticRejoinAction.PARK,
 }
-"""See docs/spec/joining.md#static-members. An Empty group has no members, not even static ones."""
+"""State of the group -> what the JoinGroup of a returning static member does
+(docs/spec/joining.md#static-members). An Empty group has no members, not even static ones.
+"""
 
 
 class MembershipChange(Enum):

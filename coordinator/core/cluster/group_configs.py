@@ -187,8 +187,8 @@ def value_bounds(key: ConfigKey, limits: CoreLimits) -> tuple[int, int]:
 
 
 def _silence_error(configs: Mapping[str, str], limits: CoreLimits) -> str | None:
-    """Return the error if the session timeout is not longer than the heartbeat interval. Members
-    would then be evicted between two heartbeats (GroupConfig.validateValues).
+    """Return the error if the session timeout is not longer than the heartbeat interval, or None.
+    Members would be evicted between two heartbeats (GroupConfig.validateValues).
     """
     names = CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS
     session, heartbeat = (

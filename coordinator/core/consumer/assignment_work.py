@@ -45,7 +45,7 @@ class AssignmentNames(NamedTuple):
     """What the numbers of a ``GroupSpec`` mean, for assignors of other packages."""
 
     members: Sequence[tuple[str, str | None]]
-    """The id and the instance id of each member."""
+    """The id and the instance id of each member, in the order of the numbers."""
     topics: Sequence[str]
 
 

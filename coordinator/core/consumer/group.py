@@ -97,9 +97,9 @@ class ConsumerGroup(Group):
         self.computation: TargetComputation | None = None
         """The running computation of a target, or None."""
         self.is_beginning = False
-        """True if a computation begins in the next step."""
+        """True if the computation of a target begins in the next step."""
         self.resolving = False
-        """True while the patterns are being resolved."""
+        """True while the runtime finds the topics of the patterns."""
         self.last_resolution_ms: int | None = None
         """When the last resolution of the patterns began (monotonic ms)."""
         self.resolved_version = -1

@@ -22,7 +22,7 @@ class NumberedTopics:
         self.topics = topics
         self.counts = [topic.partitions for topic in topics]
         self.at_name = {topic.name: at for at, topic in enumerate(topics)}
-        """The position of each topic, by name."""
+        """Topic name -> its position in ``topics``."""
         self._at_id = {topic.topic_id: at for at, topic in enumerate(topics)}
         self._firsts = [0, *accumulate(self.counts)]
 

@@ -290,8 +290,8 @@ class Group(ABC):
 
     @abstractmethod
     def save(self, record: GroupMetadata | None) -> None:
-        """Replace all saved state except the offsets. None: the group has only offsets. Only
-        ``ShardState.apply`` calls it.
+        """Replace all saved state except the offsets. If ``record`` is None, the group has only
+        offsets. Only ``ShardState.apply`` calls it.
         """
 
     @abstractmethod

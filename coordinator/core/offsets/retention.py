@@ -51,8 +51,10 @@ def _retention_ms(shard: ShardState, group: Group) -> int:
 
 
 def _examine(shard: ShardState, group: Group, portion: Portion) -> bool:
-    """Delete the expired offsets of a group, and the group if it is Empty and has no offsets left.
-    Return False if some expired offsets do not fit into this step."""
+    """Delete the expired offsets of a group. If the group is Empty and has no offsets left, not
+    even pending ones, delete it too. Return False if some expired offsets do not fit into this
+    step.
+    """
     rule = group.offset_expiry()
     unstable = shard.pendings.unstable(group.group_id)
     expired: list[StoredOffset] = []

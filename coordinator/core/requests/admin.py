@@ -114,9 +114,11 @@ class MemberView(NamedTuple):
     group: True if the member has not reached its target assignment.
     """
     last_heard_ms: int | None
-    """Wall clock. None if the member has no session."""
+    """When the current session started (wall-clock ms). None if the member has no session."""
     join_time_ms: int | None
-    """Wall clock. None for a member that was loaded, because the time is not stored."""
+    """When the member id was created (wall-clock ms). None if the member was loaded, because the
+    time is not stored.
+    """
 
 
 class GroupView(NamedTuple):

@@ -52,7 +52,7 @@ class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
     group_instance_id: str | None
     rack_id: str | None
     rebalance_timeout_ms: Int32
-    """-1: unchanged."""
+    """-1 if it is unchanged."""
     subscribed_topic_names: tuple[str, ...] | None
     subscribed_topic_regex: str | None
     """"" clears the pattern."""

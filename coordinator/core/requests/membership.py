@@ -53,11 +53,13 @@ class JoinGroup(GroupWrite, frozen=True):
     ``member_id`` is empty.
     """
     requires_known_member_id: bool
-    """KIP-394: a dynamic member without an id first gets one with MEMBER_ID_REQUIRED (JoinGroup
-    v4+).
+    """True if a dynamic member without an id first gets one, with MEMBER_ID_REQUIRED (KIP-394,
+    JoinGroup v4+).
     """
     supports_skip_assignment: bool
-    """KIP-814: the answer to a static leader that returns may name it as leader (JoinGroup v9+)."""
+    """True if the answer to a static leader that returns may name it as leader (KIP-814, JoinGroup
+    v9+).
+    """
     client: Client
     reason: str | None = None
 
@@ -82,7 +84,7 @@ class SyncGroup(GroupWrite, frozen=True):
     member_id: str
     group_instance_id: str | None
     protocol_type: str | None
-    """None: the client sent none, so it is not compared (SyncGroup v0-4)."""
+    """None if the client sent none. It is then not compared (SyncGroup v0-4)."""
     protocol_name: str | None
     assignments: tuple[tuple[str, bytes], ...]
     client: Client

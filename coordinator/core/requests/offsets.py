@@ -96,7 +96,7 @@ class OffsetFetch(GroupRead, frozen=True):
     """Read the committed offsets of one group (docs/spec/offsets.md#fetch)."""
 
     topics: list[FetchTopic] | None
-    """None: all stored offsets."""
+    """None for all stored offsets of the group."""
     by_topic_id: bool
     """True if topics are named by id in request and reply (OffsetFetch v10)."""
     require_stable: bool

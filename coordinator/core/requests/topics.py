@@ -85,9 +85,9 @@ class ChangeTopics(ClusterRequest, frozen=True):
 
     create: tuple[NewTopic, ...] = ()
     grow: tuple[tuple[str, Int32], ...] = ()
-    """(name, new number of partitions)."""
+    """Topics to grow: (name, new number of partitions)."""
     delete: tuple[tuple[str | None, str], ...] = ()
-    """(name, ""), or (None, topic id)."""
+    """Topics to delete: (name, ""), or (None, topic id)."""
     validate_only: bool = False
     observed: bool = False
     """True if the changes were seen in an upstream cluster. Then every name that exists there is

@@ -111,14 +111,14 @@ class ConfirmPending(ShardRequest, frozen=True):
 
 
 class MoveJournal(ShardRequest, frozen=True):
-    """Set the position in the journal."""
+    """Set the position in the journal: the offset at which a restart continues to read."""
 
     topic_id: str
     position: Int64
 
 
 class PendingView(NamedTuple):
-    """Pending offsets, and who sent them."""
+    """The pending offsets of one TxnOffsetCommit, and their producer."""
 
     pending_id: str
     producer_id: int
