@@ -143,7 +143,7 @@ class Lease(NamedTuple):
 
 class LeaseStore(Protocol):
     """The leases of shards. A backend that writes all shards in one append has a single epoch for
-    all of them.
+    all its shards.
     """
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:

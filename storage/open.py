@@ -89,8 +89,8 @@ def open_storage(  # noqa: PLR0913 - each is a setting
     seals. Otherwise a separate process seals a store on disk.
 
     A store without an EventSource cannot be sealed. Such a store is refused, unless
-    ``seal_if_possible`` is True. Then its events stay in the store. The events of PostgreSQL stay
-    there too, where users can query all of them.
+    ``seal_if_possible`` is True. Then its events stay in the store. With ``seal_if_possible`` the
+    events of PostgreSQL stay there too, where users can query them.
 
     ``node_id`` and ``lease_ttl_ms`` are for stores on a server: the id of this process, and the
     time after which another process may end its leases. ``password`` belongs to the user in the

@@ -40,7 +40,7 @@ from groupkeeper.storage.codec.events import Stamp, batch_events, event_dict
 from groupkeeper.storage.segment_lines import EventDict
 
 FORMAT_VERSION = 3
-"""The version that is written."""
+"""The format version of the payloads that are written."""
 
 _READABLE = (1, 2, FORMAT_VERSION)
 

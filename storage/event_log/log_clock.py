@@ -22,7 +22,7 @@ events of a night could get the same time stamp."""
 
 
 class LogReason(StrEnum):
-    """The reason why a log began. A log is a part of the event log with numbers of its own."""
+    """The reason why a log began. A log is a part of the event log with an id of its own."""
 
     START = "start"
     CLOCK_SET_BACK = "clock_set_back"

@@ -45,7 +45,7 @@ _LOCK = "_manifest.lock"
 _LOCK_POLL_S: Final = 0.01
 
 REWRITE_LINES: Final = 2_000
-"""Obsolete lines after which the manifest is rewritten."""
+"""The manifest is rewritten when it has more obsolete lines than this."""
 
 
 class _Line(msgspec.Struct):

@@ -7,8 +7,8 @@ Below ``PREFIX/GROUP/``::
     positions/TOPIC/PARTITION        the committed offset
 
 Consul deletes the keys under ``live`` when the session ends. A group may have members of the mirror
-and instances of ``groupkeeper.clients`` at the same time: a key that another session has locked is
-not changed, and neither is the position of a partition that another session owns.
+and instances of ``groupkeeper.clients`` at the same time. So the mirror changes no key that another
+session has locked, and no position of a partition that another session owns.
 """
 
 from __future__ import annotations

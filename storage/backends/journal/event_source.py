@@ -36,7 +36,7 @@ class OwnJournal(Protocol):
         """Return the entries that may still be in the journal."""
 
     def end(self) -> JournalEnd:
-        """Return the last durable event."""
+        """Return the position of the last durable event."""
 
     def generation(self) -> int:
         """Return a number that changes if the store has lost events."""
@@ -59,7 +59,7 @@ class JournalEvents:
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop on which the store was opened."""
         self._note: SealNote | None = None
-        """The stored note of this node; None until it is read."""
+        """What this node has recorded in the store; None until it is read."""
         self._sealed_seq = 0
         self._trimmed = 0, 0
         """Two seqs at the last ``trim`` that found nothing to delete: the last sealed event, and

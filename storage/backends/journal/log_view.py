@@ -23,8 +23,9 @@ class LogView(NamedTuple):
     spans: Sequence[LogSpan]
     """The ranges of events in the event log of the store, oldest first. No seq is there twice."""
     entries: Sequence[JournalEntry]
-    """The entries of the journal with later events."""
+    """The entries of the journal with events after those of ``spans``."""
     next_seq: int
+    """The seq of the next event of the node."""
     logs: Sequence[str] = ()
     """The ids of the node's logs, newest first. The store may have no event of the oldest log any
     more."""

@@ -137,7 +137,7 @@ class JournalStorage:
         """How often all leases were lost. If the number changes during an acquire or an append,
         that call raises StorageError."""
         self._end = JournalEnd(None, 1, 0)
-        """The last durable event."""
+        """The position of the last durable event."""
         self._journal = self._new_journal("")
         """The journal of the present life, or of the last one."""
         self._earlier_fold_failures = 0

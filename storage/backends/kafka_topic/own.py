@@ -16,14 +16,16 @@ from groupkeeper.protocol import offsets_topic_bytes as wire
 from groupkeeper.protocol.offsets_topic import RecordError
 
 RECORD: Final = 20_001
-"""A topic, a config, or the end of a partition. Its key has one name; its value is our JSON."""
+"""The type of the record of a topic, a config or the end of a partition. Its key has one name, and
+its value is our JSON."""
 LOG_END: Final = 20_002
-"""The end of the event log of the shard."""
+"""The type of the record with the end of the shard's event log."""
 EMPTY_GROUP: Final = 20_003
-"""A group without metadata and without offsets."""
+"""The type of the record of a group without metadata and without offsets."""
 
 CHECKED: Final = 20_004
-"""A key that never has a value. ``storage check`` clears it to measure a transaction."""
+"""The type of a key that never has a value. ``storage check`` clears this key to measure how long
+a transaction takes."""
 
 NO_PROTOCOL_TYPE: Final = b"null"
 """Our own bytes after the value of a classic group whose protocol type is None. Kafka writes "" for
@@ -110,7 +112,7 @@ class OffsetValues:
         self._end = self._end_with(None)
 
     def value(self, offset: int, leader_epoch: int, metadata: str) -> bytes:
-        """Return the value of an offset."""
+        """Return the value of the message of one offset."""
         if len(metadata) > _SURE_CHARS and len(metadata.encode()) > wire.MAX_TEXT_BYTES:
             return wire.offset_value(offset, leader_epoch, "", self._end_with(metadata))
         return wire.offset_value(offset, leader_epoch, metadata, self._end)
@@ -124,13 +126,13 @@ class OffsetValues:
 
 
 def offset_value(saved: SavedOffset) -> bytes:
-    """Return the value of an offset."""
+    """Encode a committed offset as the value of a message."""
     values = OffsetValues(saved.topic_id, saved.commit_time_ms, saved.expire_time_ms)
     return values.value(saved.offset, saved.leader_epoch, saved.metadata)
 
 
 def read_offset(data: bytes) -> SavedOffset:
-    """Read the value of an offset. Raises RecordError if it cannot be read."""
+    """Decode the value of an offset's message. Raises RecordError if it cannot be read."""
     found = wire.read_offset(data)
     more = _NOTHING_MORE
     if found.ours:
@@ -149,5 +151,5 @@ def read_offset(data: bytes) -> SavedOffset:
 
 
 def encode_end(end: ShardLogEnd) -> bytes:
-    """Return the value of ``LOG_END_KEY``."""
+    """Encode the end of the log as the value of ``LOG_END_KEY``."""
     return _encode(end)

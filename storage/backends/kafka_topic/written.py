@@ -56,7 +56,7 @@ _MEMBER_TYPES: Final = (wire.CONSUMER_MEMBER, wire.CONSUMER_MEMBER_TARGET, wire.
 
 
 def reads_groups(item: ShardAppend) -> bool:
-    """Return True if the messages depend on the state of groups at the time of the append."""
+    """Return True if the messages of an append depend on the present state of its groups."""
     return any(
         isinstance(record, OffsetsAdopted) for batch in item.batches for record in batch.records
     )

@@ -50,7 +50,9 @@ _log = structlog.get_logger(__name__)
 
 
 class MirrorSession(Protocol):
-    """A connection that writes the mirror. When it ends, its members and owners disappear."""
+    """A connection that writes the mirror. When it ends, the server deletes the members and owners
+    that it has written.
+    """
 
     @property
     def why_ended(self) -> str | None:

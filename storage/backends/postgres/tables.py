@@ -140,6 +140,7 @@ class Page(NamedTuple):
     """The statements that read the values of a range of shards, in portions."""
 
     first: str
+    """The statement that begins at a shard and a key."""
     next: str
     """The statement that continues after a shard and a key."""
 

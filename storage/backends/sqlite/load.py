@@ -83,8 +83,8 @@ def _text(name: bytes) -> str:
 
 
 class SqliteLoad:
-    """One load of a store, in one read transaction. When ``read`` has ended, the attributes have
-    their final values.
+    """One load of a store, in one read transaction. After the end of ``read``, the attributes
+    ``end``, ``fold`` and ``keys`` describe the store.
     """
 
     end: LogEnd

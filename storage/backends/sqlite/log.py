@@ -42,7 +42,7 @@ class OnWriter(Protocol):
 
 
 class SqliteEvents:
-    """The events of an open SQLite store."""
+    """The events of an open SQLite store, for sealing (``event_log.source.EventSource``)."""
 
     def __init__(
         self,

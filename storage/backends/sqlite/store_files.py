@@ -100,8 +100,8 @@ class StoreFiles:
             self.check(writer)
 
     def check(self, writer: sqlite3.Connection) -> None:
-        """Raise StoreRefused if a file is not the one that was opened. All later calls raise
-        too.
+        """Raise StoreRefused if a file was moved, replaced or overwritten since it was opened. All
+        later calls raise too. ``writer`` is the writer's connection.
         """
         self.refuse_if_lost()
         self._checked_s = time.monotonic()
