@@ -79,8 +79,8 @@ class Append:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Gathering:
-    """The base class of a lane. It adds steps to the next append. ``runtime.lane.Lane`` writes the
-    appends.
+    """The base class of a lane. It adds steps and events to the next append. ``runtime.lane.Lane``
+    writes the appends.
     """
 
     def __init__(self, config: CoordinatorConfig, stats: Stats) -> None:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     import asyncio
 
 NONE_YET: Final = AnswerCount(0x8000, 0, 0)
-"""The counter of a connection that has not answered yet. The key of a request has 16 bits with a
-sign, so no request has this one."""
+"""The counter of a connection that has not answered yet. No request has this API key, because the
+key in a header is a signed number of 16 bits."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # testkit.faults has one
