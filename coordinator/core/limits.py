@@ -52,7 +52,8 @@ class CoreLimits:
     """The assignors that a member may name. The first is used if no member names one."""
     consumer_migration_policy: str = "bidirectional"
     """Which groups may change their type while they have members. ``upgrade``: classic groups
-    become consumer groups. ``downgrade``: consumer groups become classic groups.
+    become consumer groups. ``downgrade``: consumer groups become classic groups. ``bidirectional``:
+    both. ``disabled``: neither.
     """
     consumer_assignment_interval_ms: int = number(1_000, least=0, most=INT32_MAX)
     """The least time between two computations of a group's target assignment (KIP-1263)."""

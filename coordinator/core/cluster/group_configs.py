@@ -188,7 +188,8 @@ def value_bounds(key: ConfigKey, limits: CoreLimits) -> tuple[int, int]:
 
 def _silence_error(configs: Mapping[str, str], limits: CoreLimits) -> str | None:
     """Return the error if the session timeout is not longer than the heartbeat interval, or None.
-    Members would be evicted between two heartbeats (GroupConfig.validateValues).
+    With such a timeout members would be evicted between two heartbeats
+    (GroupConfig.validateValues).
     """
     names = CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS
     session, heartbeat = (

@@ -116,8 +116,8 @@ class MemberView(NamedTuple):
     last_heard_ms: int | None
     """When the current session started (wall-clock ms). None if the member has no session."""
     join_time_ms: int | None
-    """When the member id was created (wall-clock ms). None if the member was loaded, because the
-    time is not stored.
+    """When the member id was created (wall-clock ms). None after a load, because the time is not
+    stored. Always None in a consumer group.
     """
 
 
