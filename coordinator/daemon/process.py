@@ -116,9 +116,9 @@ def raise_file_limit(kafka: int, http: int) -> Connections:
     """Raise RLIMIT_NOFILE as far as needed, and return how many connections it allows for each
     port.
 
-    Each port has its own share, so that neither port can use the share of the other. The share of
-    the HTTP port is at most an eighth, unless there is no limit. Raises StartFailed if the limit
-    leaves no file for connections.
+    Each port has its own share, so that neither port can use the share of the other. If the limit
+    is too low for both, an eighth is kept for the HTTP port, and Kafka's port comes first with the
+    rest. Raises StartFailed if the limit leaves no file for connections.
     """
     needed = kafka + http + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -133,8 +133,8 @@ def raise_file_limit(kafka: int, http: int) -> Connections:
             f"the limit of open files is {soft}, and {SPARE_FILES} are needed beside connections; "
             "raise it (ulimit -n, LimitNOFILE=)"
         )
-    http = min(http, max(1, left // 8))
-    return Connections(min(kafka, left - http), http)
+    kafka = min(kafka, left - min(http, max(1, left // 8)))
+    return Connections(kafka, min(http, left - kafka))
 
 
 def bind(address: HostPort, setting: str) -> socket.socket:

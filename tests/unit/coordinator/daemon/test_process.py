@@ -86,6 +86,12 @@ def test_of_few_descriptors_the_http_port_has_an_eighth_and_kafka_the_rest(limit
     assert raise_file_limit(10_000, 200) == (70, 10)
 
 
+def test_the_http_port_gets_what_kafka_does_not_ask_for(limits):
+    assert raise_file_limit(100, 200) == (100, 200)
+    limits[:] = [SPARE_FILES + 80, SPARE_FILES + 80]
+    assert raise_file_limit(40, 200) == (40, 40)
+
+
 @pytest.mark.parametrize("hard", [100, SPARE_FILES, SPARE_FILES + 1])
 def test_a_limit_that_leaves_no_room_for_connections_stops_the_start(limits, hard):
     limits[:] = [hard, hard]
