@@ -51,8 +51,8 @@ class StoreTaken(StoreRefused):
 
 
 class StoreBusy(StorageError):
-    """The store cannot be used at the moment: its disk is full, or the database is locked. A retry
-    may help."""
+    """The store cannot be used at the moment. Examples: its disk is full, its database is locked,
+    or its server does not answer. A retry may help."""
 
 
 class StoreIdentity(NamedTuple):

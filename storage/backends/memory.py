@@ -236,7 +236,7 @@ class MemoryRows:
         self._ring = self._ring.copy()
 
     def note(self) -> LogNote:
-        """Return which events were sealed (moved to files) at the time when the rows were
+        """Return what was recorded about sealing (the move of events into files) when the rows were
         opened.
         """
         return self._note

@@ -21,7 +21,7 @@ from groupkeeper.storage.base import ShardAppend, StorageError
 
 FOLD_EVERY_MS: Final = 250
 """The shortest time between the beginnings of two folds. So a group that changes often is saved as
-a whole four times a second, and not with every commit."""
+a whole at most four times a second, and not with every commit."""
 
 FOLD_PAUSES: Final = 10
 """The time between the beginnings of two folds is at least so many times the duration of the first
