@@ -1,4 +1,5 @@
-"""The event log in Spark: tables, reports, and offsets of an earlier moment.
+"""Makes tables and reports from the event log with Spark, and restores offsets of an earlier
+moment.
 
 The daemon does not import this package. The extra `pipeline` installs the packages that it needs
 (docs/start/installing.md).
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
 
 
 def views(spark: SparkSession, tables: str = "groupkeeper-tables") -> list[str]:
-    """Create a temporary view for each table, all of one version. Return their names.
+    """Create a temporary view in Spark for each table of silver and gold, and return the names of
+    the views. ``tables`` is the folder of the tables.
 
-    The views keep that version. To see a newer one, call the function again.
+    All views show the tables of the last complete run. They do not change if a later run publishes
+    new tables: call the function again to see those.
     """
     from groupkeeper.pipeline.tables.views import create_views
 

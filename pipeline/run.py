@@ -55,12 +55,13 @@ def run(  # noqa: PLR0913  the options of a command
     before_each: Callable[[], object] | None = None,
     say: Callable[[str], object],
 ) -> bool:
-    """Bring the tables up to date, once or, with ``continuous``, every minute. Return True if no
-    day is held back and no file has a problem.
+    """Bring the tables up to date, once or, with ``continuous``, every minute. Return False if a
+    day could not be computed because events are missing, or if a file of the log has a problem.
 
     ``saw`` has the inputs of this run, from before the log was read. They are written to a file, so
     that the next run can end before it starts Spark if nothing is new. With ``continuous``,
-    ``before_each`` is called before each round but the first.
+    ``before_each`` is called before each round except the first. ``say`` is called with each line
+    for the user.
     """
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []
@@ -94,7 +95,7 @@ def run(  # noqa: PLR0913  the options of a command
         if saw is not None:
             next_lines = [*summary(replace(done, published=[])), *remarks]
             _note(saw, out, next_lines, is_sound=is_sound)
-        if lines != last_said:  # not every minute in continuous mode
+        if lines != last_said:  # in continuous mode, most rounds have the same lines
             for line in lines:
                 say(line)
         last_said[:] = lines
@@ -114,8 +115,8 @@ def _note(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) -> None
 
 
 def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
-    """Return a message for each wrong file that the messages about gaps do not name. The events of
-    such a file are not missing.
+    """Return a message for each file with a problem, except for missing files and files that a
+    message about a gap names. The events of such a file are not missing.
     """
     gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
     named = {problem for gap in gaps for problem in gap.problems}

@@ -64,8 +64,8 @@ class Branches:
         return path
 
     def limits(self) -> dict[str, int]:
-        """Return the last valid seq of each log that has abandoned events. It is 0 if all events of
-        the log are abandoned.
+        """Map each log that has abandoned events to its last valid seq. The seq is 0 if all events
+        of the log are abandoned.
         """
         return {log_id: limit for path in self._going_on() for log_id, limit in self._of(path)}
 
@@ -90,7 +90,7 @@ class Branches:
         return found
 
     def _going_on(self) -> Iterator[list[str]]:
-        """Yield one path for each store: from its valid newest log back to its first log."""
+        """Yield the valid logs of each store, from the log that began last to the first log."""
         continued = {before.log_id for before in self.befores.values()}
         newest: dict[str, tuple[int, int, str]] = {}
         for log_id in self.spans.keys() - continued:
@@ -103,8 +103,8 @@ class Branches:
             yield self.path(log_id)
 
     def _of(self, path: list[str]) -> Iterator[tuple[str, int]]:
-        """Yield each log with abandoned events, and its last valid seq. ``path`` names the store
-        and has its valid logs, from the newest to the first.
+        """Yield each log with abandoned events, and its last valid seq. ``path`` has the valid logs
+        of one store, from the newest to the first.
         """
         ends = {before: self.befores[log_id].last_seq for log_id, before in pairwise(path)}
         for log_id, (_, last) in self.spans.items():

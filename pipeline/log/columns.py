@@ -112,8 +112,8 @@ events from bronze set ``store`` in every event.
 """
 
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
-"""The columns of ``topics[].rows[]``, in order. Since version 2, this field has the partitions of a
-commit.
+"""The values of each row in ``topics[].rows[]``, in order. A row is one partition of a commit.
+Events of version 1 have ``partitions`` instead.
 """
 
 _LINE_TOPIC_SCHEMA: Final = extended(TOPIC_SCHEMA, (ArrayType(ArrayType(STRING)), "rows"))
@@ -134,7 +134,8 @@ BRONZE_SCHEMA: Final = extended(
     (DATE, "dt"),
     (STRING, "batch_id"),
 )
-"""The events of segments, unchanged, with their file, their UTC day, and the batch that wrote them.
+"""The events of segments, unchanged. Each has its file (``segment``), its UTC day (``dt``), and the
+batch that wrote it (``batch_id``).
 
 ``rest`` is the whole line of the event (JSON), if the line has a field that was unknown when it was
 read. Otherwise ``rest`` is null.
@@ -148,7 +149,7 @@ SEGMENT_SCHEMA: Final = struct_of(
     (LONG, "began_ms with_rest"),
     (STRING, "store"),
 )
-"""The part of a segment that a batch added: one row for each segment, day and batch.
+"""One row for each segment, day and batch: the events that the batch added to bronze.
 
 ``file`` and ``sha256`` are null if the segment did not come from a log's folder. Only a segment
 with the event ``log_started`` has ``previous_log_id`` and ``began_ms``, the time when its log
@@ -191,7 +192,8 @@ ENDS_SCHEMA: Final = struct_of(
     (LONG, "offset ts_ms lease_epoch seq"),
     (DATE, "dt"),
 )
-"""The end offsets of partitions: each sample, or the last sample up to the end of the day ``dt``.
+"""End offsets of partitions on the day ``dt``. One table has every sample. Another one has the last
+sample that is known at the end of the day.
 """
 
 PUBLICATION_SCHEMA: Final = struct_of(

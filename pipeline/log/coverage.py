@@ -65,12 +65,13 @@ class Coverage:
         self._by_base = _by_base(self._counting)
 
     def stores(self) -> dict[str, str]:
-        """Map each log to the first log of its store. If several nodes used the store, the first
-        log of the node with the lowest number counts as the first log of the store. If each shard
-        of the store has logs of its own, the logs map to the name that the shards share: a shard
-        with a lower number may write its first event at any time.
+        """Map each log to the name of its store in the tables. A snapshot (``<log_id>.<seq>``)
+        belongs to the store of ``<log_id>``.
 
-        A snapshot (``<log_id>.<seq>``) belongs to the store of ``<log_id>``.
+        The name is the first log of the store. If several nodes used the store, it is the first log
+        of the node with the lowest number. If each shard of the store has logs of its own, it is
+        the name that the shards share. This name does not change, while a shard with a lower number
+        may write its first event at any time.
         """
         return {log_id: self._first_of_store[chain] for log_id, chain in self._chains.items()}
 
@@ -84,8 +85,8 @@ class Coverage:
         """Return True if several nodes wrote logs of the same store. Each node counts its own seqs,
         so seqs alone do not order the events of such a store.
 
-        The shards of a store are no such nodes. Each shard counts its own seqs too, but a group is
-        in one shard.
+        Shards do not count as nodes. Each shard counts its own seqs too, but all events of a group
+        are in one shard.
         """
         names = self._names
         return any(
@@ -94,7 +95,8 @@ class Coverage:
         )
 
     def limits(self) -> dict[str, int]:
-        """Map each log with abandoned events to its last valid seq.
+        """Map each log with abandoned events to its last valid seq. The seq is 0 if all are
+        abandoned.
 
         Events are abandoned when an older copy of their store is restored and continues from there.
         """
@@ -105,7 +107,7 @@ class Coverage:
         }
 
     def put_backs(self) -> list[PutBack]:
-        """Return the restores of older copies of stores."""
+        """Return the restores of older copies of stores that abandoned events."""
         return self._branches.put_backs()
 
     def _is_beyond(self, log_id: str, seq: int) -> bool:
@@ -243,9 +245,7 @@ class Coverage:
 
     @cached_property
     def _first_of_store(self) -> dict[str, str]:
-        """Map each chain to the first log of its store: of the node with the lowest number. Map the
-        chain of a shard to the name of its store.
-        """
+        """Map each chain to the name of its store (``stores``)."""
         nodes: dict[str, list[tuple[tuple[int, str], str]]] = defaultdict(list)
         shards: dict[str, str] = {}
         for log_id, chain in self._chains.items():

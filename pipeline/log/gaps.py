@@ -78,11 +78,13 @@ def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
 
 
 def gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:
-    """Return the gaps of one chain. ``through`` is the last seq that a snapshot covers, or 0."""
+    """Return the gaps of one chain. ``parts`` are its segments. A segment without events is one
+    that should be there. ``through`` is the last seq that a snapshot covers; 0 if there is none.
+    """
     held = [part for part in parts if part.events]
     gaps = _lacking(held, [part for part in parts if not part.events], through)
-    # gaps that a file explains are not reported twice; after the covered seqs nothing is missing up
-    # to the gap's end
+    # A gap that a file explains is reported above, so its events count as held below. A gap before
+    # all held events does not: a snapshot covers the seqs around it.
     begins = min((part.first_seq for part in held), default=through + 1)
     held += [_as_if_held(gap) for gap in gaps if gap.last_seq >= min(begins, through + 1)]
     if not held:
@@ -110,7 +112,9 @@ def _as_if_held(gap: Gap) -> HeldSegment:
 def _lacking(
     held: Sequence[HeldSegment], expected: Sequence[HeldSegment], through: int
 ) -> list[Gap]:
-    """Return the expected events that no segment has. Adjacent events form one gap."""
+    """Return the events of ``expected`` that no segment of ``held`` has. Adjacent events form one
+    gap.
+    """
     spans = _merged(held)
     begins = spans[0][0] if spans else through + 1
     gaps: list[Gap] = []
@@ -162,7 +166,9 @@ def _merged(held: Iterable[HeldSegment]) -> list[tuple[int, int]]:
 
 
 def _uncovered(first: int, last: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the runs of seqs from ``first`` to ``last``, both included, that no span contains."""
+    """Return the spans of seqs from ``first`` to ``last``, both included, that are in none of
+    ``spans``.
+    """
     found = []
     for begin, end in spans[max(bisect_right(spans, (first, first)) - 1, 0) :]:
         if begin > last:

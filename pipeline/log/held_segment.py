@@ -1,4 +1,6 @@
-"""What the pipeline (its table bronze) has of one segment, a file of events (pure)."""
+"""The events that bronze has of one segment (pure). A segment is a file of events. Bronze is the
+pipeline's table of unchanged events.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class HeldSegment(NamedTuple):
     sha256: str = ""
     """The checksum of the file when it was read."""
     problem: str = ""
-    """Why bronze has no events of this segment: the file, and what is wrong with it."""
+    """Why bronze has no events of this segment: the file, and what is wrong with it. "" if bronze
+    has them.
+    """
     previous_log_id: str = ""
     """The log that ``log_id`` continues, if this segment has the event ``log_started`` that names
     it."""
@@ -38,7 +42,9 @@ class HeldSegment(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Return ``batch_id`` as a number; -1 for an import, whose ``batch_id`` is a name."""
+        """Return ``batch_id`` as a number. Return -1 for an import, whose ``batch_id`` is a name,
+        and if no batch has read the segment.
+        """
         return int(self.batch_id) if self.batch_id.isdecimal() else -1
 
     @property

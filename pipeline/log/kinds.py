@@ -12,7 +12,9 @@ events, so they are valid for the groups of every store.
 """
 
 LOG_STARTED: Final = "log_started"
-"""The kind of the first event of each log, except the first log of a store."""
+"""The kind of the first event of a log. It names the log that this log continues. The first log of
+a store has no such event.
+"""
 
 SETS_OFFSETS: Final = ("commit", SNAPSHOT_KIND)
 """Kinds of events that set offsets. A snapshot repeats the offsets of deleted segments."""

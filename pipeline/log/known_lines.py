@@ -1,7 +1,8 @@
-"""Finds the lines of a segment that have only the fields of a schema (pure).
+"""Recognizes the lines of a segment that have only known fields (pure).
 
 A new field does not change the version of the event log. So a line may have fields that this
-version of groupkeeper does not know. Bronze keeps such a line unchanged.
+version of groupkeeper does not know. The table bronze keeps such a line unchanged in the column
+``rest``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _ROW: Final = rf"\[(?:{_SCALAR},?+){{0,{len(ROW_FIELDS)}}}+\]"
 
 
 def known_line() -> str:
-    """Return a regular expression that matches a line of known fields, in Java and in Python.
+    """Return a regular expression, for Java and Python, that matches a line with only known fields.
 
     It does not check that the line is valid JSON: the parser does. All repetitions are possessive
     (they never backtrack), so a line of any length needs one pass and no stack.
@@ -29,7 +30,9 @@ def known_line() -> str:
 
 
 def _object(struct: StructType) -> str:
-    """Return the expression for an object, with one alternative for each kind of value."""
+    """Return an expression for a JSON object with any of the fields of ``struct``. Fields whose
+    values have the same form share one alternative.
+    """
     names: dict[str, list[str]] = {}
     for field in struct:
         names.setdefault(_value(field), []).append(field.name)
@@ -64,4 +67,3 @@ def _or_null(value: str) -> str:
 
 
 KNOWN_LINE: Final = known_line()
-"""A regular expression that matches a line with only the fields that this version knows."""

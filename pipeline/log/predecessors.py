@@ -1,4 +1,6 @@
-"""Finds the log that each log continues, from the segments that bronze has (pure)."""
+"""Finds the log that each log continues, from the segments (files of events) that the pipeline has
+read (pure).
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,14 @@ from groupkeeper.storage.event_log.event_kinds import DATA_LOG_PREFIX
 from groupkeeper.storage.event_log.store_names import StoreName
 
 UNNAMED: Final = StoreName("", "")
-"""The name of a store whose logs have no name."""
+"""The name of a store that neither its events nor its manifest name."""
 
 
 def branches_of(
     by_base: Mapping[str, Sequence[HeldSegment]], names: Mapping[str, StoreName]
 ) -> Branches:
-    """Find the log that each log continues, its predecessor.
+    """Find the log that each log continues, its predecessor. ``by_base`` maps each log to its
+    segments and those of its snapshots. ``names`` maps each log to the name of its store.
 
     Some logs name their predecessor (``log_started``). A log that does not was written before
     0.2.0, or its beginning is missing. The predecessor of such a log is found by its first seq:
@@ -28,7 +31,7 @@ def branches_of(
       events, the later log has no predecessor.
 
     A log of a named store prefers a predecessor of the same name to one without a name. It never
-    continues a log of another name or node.
+    continues a log of another store or node.
     """
     spans = {log_id: _span(log_id, parts) for log_id, parts in by_base.items()}
     befores: dict[str, Before] = {}
@@ -40,7 +43,7 @@ def branches_of(
     branches = Branches(spans, befores)
     ends: dict[str, int] = {}
     for (first, last), log_id in sorted((span, log_id) for log_id, span in spans.items()):
-        if log_id.startswith(DATA_LOG_PREFIX):  # no store continues samples of ends
+        if log_id.startswith(DATA_LOG_PREFIX):  # logs of sampled end offsets form no chain
             continue
         if log_id not in befores:
             below = [
@@ -72,5 +75,5 @@ def _span(log_id: str, parts: Iterable[HeldSegment]) -> tuple[int, int]:
 
 
 def _through_own(log_id: str, parts: Iterable[HeldSegment]) -> int:
-    """Return the last seq that a snapshot of this log covers."""
+    """Return the last seq that a snapshot of this log covers; 0 if it has no snapshot."""
     return max((part.last_seq for part in parts if part.log_id != log_id), default=0)

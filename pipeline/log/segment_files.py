@@ -1,9 +1,10 @@
 """Checks files of a log against their names and the manifests (pure).
 
-Three sources describe a segment. Its name has the log and the seqs, its folder has the day, and the
-manifest of the log's folder has the size and the checksum. If a file does not match them, none of
-its events reaches a table. The result for each file is kept (``Verdict``). A file is examined again
-only if the file or its manifest line has changed.
+Three sources describe a segment, which is a file of events. Its name has the log, and the first and
+last sequence number (seq). Its folder has the day. The manifest (the daemon's list of segments) has
+the size and the checksum. If a file does not match them, none of its events reaches bronze, the
+table of all events. The result for each file is kept (``Verdict``). A file is examined again only
+if the file or its manifest line has changed.
 
 This module reads the manifest itself and does not use ``storage.event_log.manifest``. The pipeline
 relies only on the documentation of the daemon (``docs/reference/events.md``), and a cluster that
@@ -26,7 +27,9 @@ from groupkeeper.storage.event_log.snapshot_logs import base_log
 MANIFEST: Final = "_manifest.jsonl"
 
 SEGMENT_GLOB: Final = "events-*.jsonl.gz"
-"""The names of sealed segments; an open segment has another name."""
+"""A pattern for the names of sealed (complete) segments. A segment that is still written has
+another name.
+"""
 
 ABSENT: Final = "is in the manifest and not there"
 
@@ -74,7 +77,9 @@ class Verdict(NamedTuple):
     modified_ms: int
     sha256: str
     listed_sha256: str
-    """The checksum in the manifest at that time."""
+    """The checksum in the manifest when the file was examined; "" if the manifest did not list the
+    file.
+    """
     problem: str
     """What is wrong with the file; "" for a segment that was read."""
     batch_id: str = ""
@@ -91,10 +96,11 @@ class Lacking(NamedTuple):
         return f"{self.file} {self.problem}"
 
     def as_expected(self) -> HeldSegment | None:
-        """Return the segment that ``Coverage`` must expect.
+        """Return a segment without events, from which ``Coverage`` learns that the events of this
+        file are missing.
 
-        Return None if the path names no segment or no day. Return None for a snapshot as well,
-        unless retention could not read it.
+        Return None if the path names no segment or no day. Return None for a snapshot, too, except
+        if retention could not read the snapshot before it deleted it.
         """
         if self.name is None:
             return None
@@ -110,7 +116,8 @@ class Lacking(NamedTuple):
 
 
 def expected(lacking: Iterable[Lacking]) -> list[HeldSegment]:
-    """Return the segments that ``Coverage`` must expect.
+    """Return the files as segments without events, from which ``Coverage`` learns which events are
+    missing.
 
     A wrong copy outside the folders of days gets the day of its original, if the original is
     missing or wrong too.
@@ -131,7 +138,7 @@ def _file_name(file: str) -> str:
 
 
 def lost_problem(damaged: str) -> str:
-    """Return the text for a segment that retention could not read before it deleted the segment.
+    """Return the problem of a segment that retention could not read before it deleted the segment.
     ``damaged`` says what was wrong with the segment.
     """
     return f"{damaged}: it was so when its day went by retention, and {IN_NO_SNAPSHOT}"
@@ -149,12 +156,14 @@ def parse_name(file: str) -> SegmentFile | None:
 
 
 class ManifestLines:
-    """The information of all manifests below a folder: for each file, by its path."""
+    """The content of all manifests below the log's folder."""
 
     def __init__(self) -> None:
         self.listed: dict[str, Listed] = {}
         self.lost: dict[str, str] = {}
-        """Files that retention could not read before it deleted them, and why."""
+        """Maps each file that retention deleted without being able to read it to the problem
+        (``lost_problem``).
+        """
         self.removed: set[str] = set()
         """Files that retention deleted."""
         self._by_name: dict[str, Listed] = {}
@@ -234,22 +243,25 @@ def problem_of_events(file: str, found: Iterable[HeldSegment]) -> str:
 
 
 class Judged(NamedTuple):
-    """The rows of the table of segments that count, after all later checks of their files."""
+    """The rows of the table of segments (``SEGMENT_SCHEMA``), divided into valid rows (``held``)
+    and others.
+    """
 
     held: list[HeldSegment]
     superseded: list[tuple[str, str]]
-    """Segment and batch of rows that no longer count.
+    """The segment and the batch of each row that is no longer valid.
 
-    Another batch has the current file, or the file turned out to be wrong.
+    Either a later batch read the file again, or a later check found that the file had been wrong.
     """
 
 
 def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judged:
-    """Return the rows that count: for each file, the row of the newest batch.
+    """Return which rows are valid: for each file, only the row of the newest batch.
 
-    If a file was found wrong later, its row counts only if the file was right when it was read: the
-    checksum at that time must be the one that the manifest has now. Rows without a file (imports)
-    always count.
+    If a later check found a problem with the file, its row stays valid only if the file was right
+    when it was read: the checksum at that time must be the one that the manifest had at the check.
+    If the manifest had no checksum, the row stays valid. Rows without a file (imports) are always
+    valid.
     """
     newest: dict[str, HeldSegment] = {}
     counting: list[HeldSegment] = []
@@ -275,17 +287,19 @@ def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judg
 
 
 def newest_verdicts(verdicts: Iterable[Verdict]) -> dict[str, Verdict]:
-    """Return for each file the verdict of the newest batch."""
+    """Map the path of each file to the verdict of the newest batch that checked it."""
     return {each.file: each for each in sorted(verdicts, key=lambda each: int(each.batch_id))}
 
 
 def is_new(
     file: str, file_bytes: int, modified_ms: int, listed: Listed, known: Verdict | None
 ) -> bool:
-    """Return True if a file must be examined.
+    """Return True if a file must be examined. This is so in three cases:
 
-    A file must be examined if it or its manifest line has changed since the last time. It must also
-    be examined if an earlier version of groupkeeper could not read it, and this version can.
+    - It was never examined, or has changed since then.
+    - Its checksum in the manifest has changed, and the file had a problem or does not match the new
+      checksum.
+    - An earlier version of groupkeeper could not read it, and this version can.
     """
     if known is None or (file_bytes, modified_ms) != (known.file_bytes, known.modified_ms):
         return True
@@ -306,8 +320,9 @@ def lacking(
     """Return the segments that are missing although a manifest lists them, and the segments that
     are present but wrong.
 
-    ``files`` are the present files. A segment that bronze already has is not missing. A wrong file
-    is left out if bronze has the events of a good copy of the file.
+    ``files`` are the present files, and ``held`` the segments that bronze has. A segment that
+    bronze has is not missing. A wrong file is left out if bronze has the events of a good copy of
+    the file.
     """
     there, read, copies = set(files), set(), {}
     for part in held:

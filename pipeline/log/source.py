@@ -79,8 +79,8 @@ class MissingEvents(Exception):
 
 @dataclass
 class Range(InputPartition):
-    """The events after one position, up to and including another position. A position is the seq in
-    each log of the store.
+    """The events after the position ``after``, up to and including the position ``until``. A
+    position maps each log of the store to a seq.
     """
 
     after: dict[str, int]
@@ -136,8 +136,8 @@ class _Log:
             raise ValueError(f"{FORMAT}: max_events must be at least 1")
 
     def _logs(self) -> Logs:
-        """Return the logs of the store. Each call opens the store again, because Spark copies this
-        object to other processes.
+        """Return the logs of the store. The result is not kept, because Spark copies this object to
+        other processes, and an open store cannot be copied.
         """
         return log_store(
             self.where, read_password(self.password_file, "password_file"), self.group
@@ -169,11 +169,11 @@ class _Log:
             yield pa.RecordBatch.from_pylist(batch, schema=schema)
 
     def _store(self) -> str | None:
-        """Return the log of the oldest event of the store; None if there is no event.
+        """Return the name of the store for the column ``store``; None if there is no event. It is
+        the log id of the oldest event in the first log that has events.
 
-        This log is the name of the store in the rows, as in bronze. The offsets of all logs of a
-        store are valid together, for example after the clock was set back or if several nodes write
-        logs. So the rows of all logs have the same name.
+        All rows have the same name, because the offsets of all logs of a store are valid together.
+        A store has several logs, for example, if several nodes write logs.
         """
         for open_rows in self._logs().values():
             events = read_events(
@@ -242,7 +242,9 @@ def _is_true(options: dict[str, str], name: str) -> bool:
 
 
 def _place_of(path: str) -> Path | str:
-    """Return the file of a store, or the URL of another store."""
+    """Return the file of a store, or the URL of another store. Raises ValueError if there is no
+    such file, or if the URL is wrong.
+    """
     scheme, is_url, rest = path.partition(":///")
     if is_url and scheme in ("sqlite", "file"):
         path = rest if scheme == "sqlite" else f"/{rest}"
@@ -256,7 +258,7 @@ def _place_of(path: str) -> Path | str:
 
 
 class _Reader(DataSourceReader):
-    """A read in a single Spark task, because only one process at a time can read a SQLite file."""
+    """Reads all requested events in one Spark task, so their order is kept."""
 
     def __init__(self, log: _Log) -> None:
         self._log = log

@@ -71,7 +71,9 @@ _LINES: Final = {"mode": "FAILFAST"}
 
 
 def read_segments(spark: SparkSession, *paths: str) -> DataFrame:
-    """Read sealed segments: the named files, and all segments in and below the named folders."""
+    """Read the events of sealed segments, as rows with the columns of ``EVENT_SCHEMA``, ``rest``
+    and ``segment``. A path is a segment, or a folder: then all segments in and below it are read.
+    """
     lines = spark.read.options(**_FILES).text(list(paths))
     rest = F.when(~F.col("value").rlike(KNOWN_LINE), F.col("value"))
     return (
@@ -87,7 +89,7 @@ def read_segments(spark: SparkSession, *paths: str) -> DataFrame:
 
 def _columns_of_line() -> list[Column]:
     """Return the columns of an event from the column ``line``, which has its parsed line. The
-    partitions have named fields, whether the line has ``rows`` or ``partitions``.
+    partitions of its topics get named fields, also if the line has them as ``rows``.
     """
     topics = F.transform("line.topics", _named).alias("topics")
     return [topics if name == "topics" else F.col(f"line.{name}") for name in EVENT_SCHEMA.names]
@@ -123,12 +125,12 @@ def _named_partition(row: Column) -> Column:
 
 
 def with_day(events: DataFrame) -> DataFrame:
-    """Add the UTC day of each event."""
+    """Add the UTC day of each event, as the column ``dt``."""
     return events.withColumn(DAY, F.to_date(F.timestamp_millis("ts_ms")))
 
 
 def write_batch(events: DataFrame, lake: Lake, batch_id: str | int) -> None:
-    """Write one batch: events of ``EVENT_SCHEMA`` with their ``segment``.
+    """Write one batch of events to bronze: rows of ``EVENT_SCHEMA`` with their ``segment``.
 
     A batch with the same id is replaced, so a repeated call changes nothing. Batches of segments
     have numbers as ids. The id of an import is not a number.
@@ -167,8 +169,8 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
 
 
 def _write_held_batch(rows: DataFrame, lake: Lake, batch_id: str) -> DataFrame:
-    """Write the rows of a small batch without Spark. Return the columns from which its segments are
-    described.
+    """Write the rows of a small batch without Spark. Return the columns that ``write_events`` needs
+    to make each ``HeldSegment``.
     """
     held = rows.toArrow()
     for day, of_day in by_day(held):
@@ -203,7 +205,7 @@ def _read_batch(spark: SparkSession, lake: Lake, batch_id: str) -> DataFrame:
 
 
 def write_held(spark: SparkSession, lake: Lake, held: Sequence[HeldSegment]) -> None:
-    """Record the segments that a batch has written."""
+    """Record which segments a batch has written, in the table of segments."""
     rows = [tuple(getattr(each, name) for name in SEGMENT_SCHEMA.names) for each in held]
     if rows:
         write_small(spark, rows, SEGMENT_SCHEMA, lake.segments, held[0].batch_id)
@@ -217,7 +219,8 @@ def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
 def read_judged(
     spark: SparkSession, lake: Lake, verdicts: Mapping[str, Verdict] | None = None
 ) -> Judged:
-    """Read which segments bronze has: one entry for each segment, day and batch.
+    """Read which segments bronze has: one entry for each segment, day and batch. Entries that are
+    no longer valid are separate (``Judged.superseded``).
 
     ``verdicts`` is the result of ``read_verdicts``, if the caller already has it.
     """
@@ -229,7 +232,7 @@ def read_judged(
 
 
 def read_verdicts(spark: SparkSession, lake: Lake) -> dict[str, Verdict]:
-    """Read the last result of checking each file of the log, its verdict."""
+    """Map the path of each file of the log to the result of its last check (its verdict)."""
     rows = read_small(spark, lake.verdicts, VERDICT_SCHEMA)
     return newest_verdicts(Verdict(**row) for row in rows)
 
@@ -241,14 +244,16 @@ def read_lacking(spark: SparkSession, lake: Lake) -> list[Lacking]:
 
 
 class Contents(NamedTuple):
-    """Which segments bronze has, and which events are missing. Both are from the same moment."""
+    """Which segments bronze has (``judged``), and which events are missing (``coverage``). Both are
+    from the same moment.
+    """
 
     judged: Judged
     coverage: Coverage
 
 
 def read_contents(spark: SparkSession, lake: Lake) -> Contents:
-    """Read which segments bronze has, and which it lacks."""
+    """Read which segments bronze has, and which events are missing."""
     found = read_judged(spark, lake)
     return Contents(found, Coverage([*found.held, *expected(read_lacking(spark, lake))]))
 
@@ -266,7 +271,8 @@ def read_events(
     after: Mapping[date, int] = NO_BATCHES,
     contents: Contents | None = None,
 ) -> DataFrame:
-    """Read every event of the given days once, and set its ``store``. None means all days.
+    """Read every event of the given days once, and set its ``store``. If ``days`` is None, read all
+    days.
 
     ``after`` maps a day to a batch number: of this day, only later batches are read. ``contents``
     is the result of ``read_contents``, if the caller already has it.
@@ -323,8 +329,8 @@ def read_parts(
     parts: Sequence[HeldSegment],
     superseded: Sequence[tuple[str, str]],
 ) -> DataFrame:
-    """Read the rows of some segments, without the ``superseded`` rows. Only the folders of these
-    segments are read, so the unfinished folders of a killed job are not.
+    """Read the rows of some segments, except the ``superseded`` ones (``Judged.superseded``). Only
+    the folders of these segments are read, so the unfinished folders of a killed job are not.
     """
     folders = set(map(folder_of_part, parts))
     events = read_days(spark, lake, "bronze/events", sorted(folders), BRONZE_SCHEMA)
@@ -337,7 +343,9 @@ def folder_of_part(part: HeldSegment) -> str:
 
 
 def without_superseded(events: DataFrame, superseded: Sequence[tuple[str, str]]) -> DataFrame:
-    """Drop the rows that no longer count. ``superseded`` has the segment and batch of such rows."""
+    """Drop the rows that are no longer valid. ``superseded`` has the segment and the batch of such
+    rows.
+    """
     if not superseded:
         return events
     gone = [F.struct(F.lit(segment), F.lit(batch)) for segment, batch in superseded]

@@ -1,5 +1,5 @@
-"""The Spark schemas of silver and gold. A table that was never written is read as an empty table of
-its schema.
+"""The Spark schemas of the tables silver (facts about groups) and gold (summaries). A table that
+was never written is read as an empty table of its schema.
 
 A test compares the schemas with the output of ``pipeline.tables.gold`` and
 ``pipeline.tables.silver``.
@@ -30,7 +30,7 @@ _ROUND: Final = (
     (_moves(STRING), "moves"),
     (LONG, "assigned_ms"),
 )
-"""The columns about the course of a rebalance, which silver and gold share."""
+"""The columns about the steps of a rebalance, which silver and gold share."""
 
 _COMMITTED: Final = (
     (LONG, "position"),
@@ -142,10 +142,12 @@ MINUTES_SCHEMA: Final = struct_of(
     (LONG, "requests resets commits partitions messages rewinds skips duplicates"),
     (DATE, "dt"),
 )
-"""The sums for each offset and minute, from which gold is computed (``gold.minutes``)."""
+"""The table ``_carried/minutes`` (``gold.minutes``): sums for each offset and minute. Gold is
+computed from it.
+"""
 
 VIEWS: Final[Mapping[str, tuple[str, StructType]]] = {
     **{f"gold_{name}": (f"gold/{name}", schema) for name, schema in GOLD_SCHEMAS.items()},
     **{f"silver_{name}": (f"silver/{name}", schema) for name, schema in SILVER_SCHEMAS.items()},
 }
-"""The table and schema of each view."""
+"""Maps the name of each view to the folder and the schema of its table."""

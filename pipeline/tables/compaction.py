@@ -5,7 +5,7 @@ as the old batches, so it replaces them as soon as it is recorded.
 
 Silver: the files of a day become one file.
 
-The old folders stay for some time, like the folders that a run replaces.
+The old folders stay for the time that replaced folders stay (``keep_versions_hours``).
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def _is_due(parts: int, day: date, today: date) -> bool:
 def small_batches(
     spark: SparkSession, lake: Lake, judged: Judged, pointer: Pointer, today: date
 ) -> dict[date, list[HeldSegment]]:
-    """Return the segments of small batches that are to be merged, by day. A day is left out if its
-    tables were not yet computed from all of its segments.
+    """Return the segments of small batches that should be merged, by day. A day is left out if its
+    tables are not yet computed from all of its segments.
     """
     batches: dict[tuple[date, str], list[HeldSegment]] = defaultdict(list)
     for part in judged.held:
@@ -103,8 +103,8 @@ def merge_batches(
 ) -> int:
     """Write the segments in ``small`` as one batch, and return the number of the batch.
 
-    The batch counts as soon as its verdicts are written. If the job is killed before that, the next
-    run removes the batch.
+    The batch is valid as soon as its verdicts are written. If the job is killed before that, the
+    next run removes the batch.
     """
     batch_id = 1 + max(numbers(spark, lake.verdicts), default=-1)
     parts = [part for of_day in small.values() for part in of_day]
@@ -120,9 +120,9 @@ def merge_batches(
 def forget_merged(
     spark: SparkSession, lake: Lake, judged: Judged, verdicts: Mapping[str, Verdict]
 ) -> None:
-    """Remove the records of batches whose rows no longer count.
+    """Remove the rows of batches that are no longer valid from the tables of segments and verdicts.
 
-    Call this before a merge. Then the records of the batches that are merged stay until the next
+    Call this before a merge. So the rows of batches that the merge replaces stay until the next
     run, because readers may still use them.
     """
     counting = {part.batch_id for part in judged.held}
@@ -141,7 +141,7 @@ def forget_merged(
 def small_files(
     spark: SparkSession, lake: Lake, pointer: Pointer, days: Collection[date], today: date
 ) -> dict[str, dict[date, str]]:
-    """Return the folders with many small files, by table and day."""
+    """Return the folders of silver with many small files, by table and day."""
     found: dict[str, dict[date, str]] = {}
     for table in APPENDED:
         folders = pointer.folders(table)
@@ -156,7 +156,9 @@ def small_files(
 def merge_files(
     spark: SparkSession, lake: Lake, small: Mapping[str, Mapping[date, str]], version: int
 ) -> dict[date, dict[str, str]]:
-    """Write the rows of these folders anew, and return the new folders by day and table."""
+    """Write the rows of these folders into new folders of this version, with one file for each day.
+    Return the new folders by day and table.
+    """
     found: dict[date, dict[str, str]] = defaultdict(dict)
     for table, folders in small.items():
         schema = SILVER_SCHEMAS[table.rpartition("/")[2]]

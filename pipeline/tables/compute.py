@@ -4,9 +4,10 @@ next day (``_carried``), such as the committed offsets at its end.
 The computation reads bronze, and the carried rows of the day before the first one. It writes new
 folders and changes no existing one. ``publish`` makes the new folders valid.
 
-If a day only got new events since it was computed (``grown``), only these are read for most tables:
-they become new rows of silver, next to the existing files, and are added to the sums from which
-gold is computed. Any other day is computed in the same steps: all of its events are new.
+A day is called grown if it only got new events since it was computed. Then most tables need only
+the new events. These become new rows of silver, next to the existing files, and are added to the
+sums from which gold is computed. Any other day is computed in the same steps, with all of its
+events as new ones.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ APPENDED: Final = ("silver/commit_deltas", "silver/other_changes", "silver/end_o
 """Tables with a row for each event. New events add files and change no existing file."""
 
 Progress = Callable[[str], object]
-"""Called with the name of each step when it begins."""
+"""Called with a line of text: after each written table, its name and the seconds it took."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,14 @@ class Computation:
     spark: SparkSession
     lake: Lake
     valid: Pointer
-    """The pointer before the computation."""
+    """The pointer before the computation. It names the valid folders."""
     contents: Contents
     """The segments that bronze has, and the missing events."""
     days: Sequence[date]
     before: date | None
     """The last earlier day with events, whose carried rows are read. None if there is none."""
     version: int
-    """The version of the new folders."""
+    """The version of the new folders: the number of this run."""
     progress: Progress
     grown: Mapping[date, int] = field(default_factory=dict)
     """The days with new events and no other change. The value is the last batch from which the day
@@ -128,8 +129,8 @@ class Computation:
             self._append(table)
 
     def _lives(self, known: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Write the tables about members and rebalances. Return silver's tables of sessions and of
-        rebalances.
+        """Write the tables about members and rebalances. Return the rows of silver's
+        ``member_sessions`` and ``rebalances``.
         """
         forgotten = silver.forgotten_members(known, self.days)
         forgotten = self._kept("_carried/forgotten", forgotten)
@@ -141,17 +142,19 @@ class Computation:
         return sessions, episodes
 
     def _no_lives(self) -> tuple[DataFrame, DataFrame]:
-        """Return two empty tables, of sessions and of rebalances, for days without such events."""
+        """Return empty tables in place of ``_lives``, for days without events of members and
+        rebalances.
+        """
         names = ("member_sessions", "rebalances")
         sessions, episodes = (empty(self.spark, SILVER_SCHEMAS[name]) for name in names)
         return sessions, episodes
 
     def known(self) -> tuple[DataFrame, bool]:
-        """Read the events of the days and the events that are carried into the first day, without
-        commits. Also return False if there are certainly no such events.
+        """Read all events except commits: those of the days, and those carried into the first day.
+        The second result is False only if there are certainly no such events.
 
-        The columns with offsets are null. They are the largest part, and silver has the offsets
-        too.
+        The columns with offsets are null, because they are the largest columns, and silver has the
+        offsets too.
         """
         names = EVENT_SCHEMA.names
         events = read_events(self.spark, self.lake, self.days, contents=self.contents)
@@ -225,7 +228,9 @@ class Computation:
         return held
 
     def _append(self, table: str) -> None:
-        """Add the existing files of a table to its new folders, for the days that have grown."""
+        """For each day that has grown, add the existing files of a table to the folder of its new
+        files.
+        """
         for day, folder in self.valid.folders(table).items():
             if day not in self.grown:
                 continue

@@ -50,8 +50,8 @@ def replace_file(spark: SparkSession, path: str, content: bytes) -> None:
 
 
 def replace_local(place: Path, content: bytes) -> None:
-    """Replace a file of this machine. After a crash, the file is either the old one or the new
-    one.
+    """Replace a file of this machine. After a crash, it has either the old content or the new
+    content.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f"_{place.name}")
@@ -94,7 +94,7 @@ def link_local(folder: Path, to_folder: Path) -> None:
 
 
 def put(file_system: Any, place: Any, content: bytes) -> None:
-    """Create or overwrite a file. On an object store, it appears when all is written."""
+    """Create or overwrite a file. An object store shows the file only when all is written."""
     stream = file_system.create(place, True)
     stream.write(content)
     stream.close()  # only if all was written: closing a part would make the object that part

@@ -1,4 +1,4 @@
-"""Gold: the small tables for reports, partitioned by day, for complete days only.
+"""Gold: the small tables for reports, partitioned by day.
 
 They are computed from silver and from events only. Distances are in messages: the difference of two
 offsets counts as the number of messages between them. For compacted or transactional topics this is
@@ -45,15 +45,16 @@ _SUMS: Final = (
     "skips",
     "duplicates",
 )
-"""The columns of ``minutes`` that are added."""
+"""The columns of ``minutes`` that are sums."""
 
 
 def minutes(deltas: DataFrame, other_changes: DataFrame) -> DataFrame:
     """Return one row for each committed offset and each minute in which it changed.
 
-    A row has sums over the commits of this minute, and the last change: ``order``, ``is_set`` and
-    ``offset``. A request counts in ``requests`` once, in the row of its first partition. It counts
-    in ``commits`` once for each topic, in the row of the topic's first partition.
+    A row has sums over the commits of this minute, and the last change: its place in the order of
+    events (``order``), ``is_set`` and ``offset``. A request counts in ``requests`` once, in the row
+    of its first partition. It counts in ``commits`` once for each topic, in the row of the topic's
+    first partition.
     """
     by_member = (F.col("cause") == "member") & (F.col("delta") > 0)
     is_first = F.col("position") == 0
@@ -89,7 +90,8 @@ def added_minutes(rows: DataFrame) -> DataFrame:
 
 
 def newest_by_day(minutes: DataFrame) -> DataFrame:
-    """Return the last change of each offset on each day: its ``order``, and ``is_set``.
+    """Return the last change of each offset on each day: its ``order``, and ``is_set`` (False if
+    the offset was removed).
 
     The caller writes the result and reads it back, so that Spark knows that the table is small.
     """
@@ -175,7 +177,7 @@ def all_changes(commit_deltas: DataFrame, other_changes: DataFrame) -> DataFrame
 
 
 def commit_rate_1m(minutes: DataFrame) -> DataFrame:
-    """Return the commits of each group and topic per minute: requests, partitions, messages.
+    """Return the sums over the commits of each group and topic in each minute.
 
     ``messages`` counts only members' moves forward. Resets, restores and rewinds are counted
     separately.
@@ -202,7 +204,7 @@ def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
     A client is named ``client-id (host)``.
     """
     name = F.concat("client_id", F.lit(" ("), "client_host", F.lit(")"))
-    # a member may have two sessions, and only one of them knows its client
+    # a member may have two sessions, and only one of them has the client
     members = sessions.groupBy(DAY, "store", "group", "member_id").agg(F.max(name).alias("name"))
     # two rebalances may begin in the same millisecond, and one with an unknown beginning has no seq
     row = (DAY, "store", "group", "seq", "started_ms", "completed_ms")
@@ -233,7 +235,7 @@ CAUSES: Final = {
     "downgrade": ("downgrade",),
     "full": ("group_max_size",),
 }
-"""The causes of a rebalance. Each cause has a list of reasons of the event ``rebalance_start``."""
+"""Maps each cause of a rebalance to its reasons, as the event ``rebalance_start`` names them."""
 
 
 def _cause() -> Column:
@@ -250,7 +252,8 @@ def group_daily(
     lag: DataFrame,
     events: DataFrame,
 ) -> DataFrame:
-    """Return one row for each group and day: its commits, members, and rebalances.
+    """Return one row for each group and day, with numbers about its commits, members and
+    rebalances.
 
     All arguments cover the same days. ``members`` is the number at the end of the day.
     ``max_partition_lag`` is the largest lag of one partition.
@@ -316,10 +319,10 @@ def audit(
     ``action`` is one of:
     - ``rewind``: a member moved an offset back
     - ``reset``, ``restore``, ``delete``, ``expire``, ``group_delete``
-    - ``rejected``: a refused commit. ``count`` is the number of refusals of one member in a row
-    - ``admin``
+    - ``rejected``: a refused commit. ``count`` is the number of consecutive refusals of one member
+    - ``admin``: any other change by an administrator
 
-    ``changes`` has the offsets before and after; null means that there was or is no offset.
+    ``changes`` has the offsets before and after. Null means that there was or is no offset.
     ``messages_back`` and ``messages_forward`` count the messages in each direction, and
     ``messages`` is forward minus back.
 
@@ -378,13 +381,14 @@ def added_audit(before: DataFrame, rows: DataFrame) -> DataFrame:
 def of_deleted_topics(other_changes: DataFrame) -> DataFrame:
     """Return the changes that removed an offset because its topic was deleted.
 
-    The client that deleted the topic is in another event, which may be read later than these.
+    Another event names the client that deleted the topic. A later run may read that event.
     """
     return other_changes.where(F.col("reason") == _TOPIC_DELETED)
 
 
 def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Set the client of offsets that were removed with their topic: the one that deleted the topic.
+    """For offsets that were removed with their topic, set the columns of the client to the client
+    that deleted the topic.
 
     The coordinator removes the offsets soon after the topic was deleted, in an event that names no
     client. The deletion of the topic is searched on the same day and on the last earlier day with
@@ -407,8 +411,9 @@ def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> Da
 
 
 def _is_before(deletion: Column) -> Column:
-    """Return whether a deletion of a topic came before the event of this row. If it is in another
-    log, of another shard or node, its seq tells nothing, and the time decides.
+    """Return a column that is true if a deletion of a topic came before the event of this row.
+    Within one log, the seqs decide. Logs of different shards or nodes count their seqs separately,
+    so there the times decide.
     """
     is_same_log = deletion["log_id"] == F.col("log_id")
     earlier = deletion["ts_ms"] <= F.col("ts_ms")

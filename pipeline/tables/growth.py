@@ -25,7 +25,7 @@ class Growth:
         self._now = coverage
         self._earlier: dict[int, Coverage | None] = {}
         self.last_batch = max((part.number for part in coverage.segments), default=-1)
-        """The number of the last batch."""
+        """The number of the last batch; -1 if there is none."""
 
     def has_only_grown(self, day: date, note: DayNote | None, computation: int) -> bool:
         """Return True if the day was computed by this version of the computation, and only new

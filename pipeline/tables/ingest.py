@@ -1,4 +1,5 @@
-"""The job that reads sealed segments into bronze, each of them once and after a check.
+"""The job that reads sealed segments (files of events) into bronze, the table of all events. Each
+segment is checked, and read once.
 
 The job lists the files that are new, or changed since they were read, and divides them into
 batches. For each batch, it checks the files (``pipeline.log.segment_files``), and Spark reads the
@@ -48,8 +49,9 @@ CONTINUOUS_INTERVAL_S: Final = 60.0
 """The time between two checks with ``--continuous``. The daemon seals segments about as often."""
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-"""The most bytes of compressed segments in one batch. It limits the work that is repeated after a
-crash."""
+"""A batch with this many bytes of compressed segments gets no further file. So little work is
+repeated after a crash.
+"""
 
 MAX_BATCH_FILES: Final = 1_000
 
@@ -57,7 +59,9 @@ UNREADABLE: Final = "cannot be read: it is cut off or damaged"
 
 
 def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
-    """Read every correct segment that exists now. Return the missing and the damaged ones."""
+    """Read every correct segment that is new, in batches. Return the segments that are missing or
+    wrong.
+    """
     folder = LogFolder(spark, log_dir)
     first_batch = _begin(spark, lake)
     for number, tickets in enumerate(_new_batches(spark, folder, lake), first_batch):
@@ -158,7 +162,7 @@ class _Batch:
         """The name of the store for each file, from the manifest."""
 
     def take(self, tickets: Sequence[ChangeTicket]) -> None:
-        """Read the correct files, and write a verdict on each file."""
+        """Read the correct files into bronze, and write a verdict on each file."""
         held = {(part.segment, part.sha256) for part in read_judged(self._spark, self._lake).held}
         contents = self._folder.contents([ticket.file for ticket in tickets])
         there = [ticket for ticket in tickets if ticket.file in contents]
@@ -168,7 +172,7 @@ class _Batch:
                 self._problems[ticket.file] = problem
         self._stores = {ticket.file: ticket.listed.store for ticket in there}
         right = [ticket.file for ticket in there if ticket.file not in self._problems]
-        # otherwise it was touched, or is a copy with the same content
+        # bronze has the content of the others: only their time has changed, or they are copies
         new = [
             file for file in right if (file.rpartition("/")[2], contents[file].sha256) not in held
         ]
@@ -208,8 +212,8 @@ class _Batch:
         return []
 
     def _damaged(self, files: Sequence[str], error: BaseException) -> list[str]:
-        """Return the unreadable files: the file that Spark's error names. If the error names none
-        of the files, each file is read alone to find them.
+        """Return the files that Spark cannot read. If Spark's error names one of the files, it is
+        this file. Otherwise each file is read alone to find them.
         """
         named = damaged_file(error)
         found = [file for file in files if named is not None and named.endswith(f"/{file}")]

@@ -33,8 +33,9 @@ def lag_1m(
     ``lag`` is the last known end minus the offset at the end of the minute, at least 0. It is null
     if no end is known, and for a negative offset.
 
-    ``end_offset`` is the true end if the brokers with the records were sampled. Otherwise it is the
-    largest offset that a group of the same store has committed.
+    ``end_offset`` is the last end that was sampled from the brokers with the records. If a group of
+    the same store has since committed a larger offset, or no brokers were sampled, it is the
+    largest committed offset.
 
     ``minutes``, ``newest`` (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are the
     tables of ``days``. ``standing`` and ``known_ends`` are the offsets and ends at the end of the
@@ -85,8 +86,9 @@ def lag_1m(
 
 
 def _ends_of(keys: DataFrame, ends: DataFrame) -> DataFrame:
-    """Return the known ends of each offset's partition: ``true_end`` from samples of the brokers,
-    and ``least_end`` from the furthest group of the same store.
+    """Return the known ends of each offset's partition. ``true_end`` is from samples of the
+    brokers. ``least_end`` is from a coordinator: the largest offset that a group of the same store
+    has committed.
     """
     is_true = F.col("e.store") == DATA_STORE
     same = [F.col(f"k.{name}") == F.col(f"e.{name}") for name in ("topic", "partition")]
@@ -105,8 +107,8 @@ def _ends_of(keys: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _last_end(so_far: WindowSpec) -> Column:
-    """Return a column with the last true end. If there is none, or if ``least_end`` is newer or of
-    the same time and larger, it has ``least_end``.
+    """Return a column with the last known end: the larger one of the last ``true_end`` and the last
+    ``least_end``. A ``least_end`` that is older than the ``true_end`` does not count.
     """
     true, least = (
         F.last(name, ignorenulls=True).over(so_far) for name in ("true_end", "least_end")

@@ -1,4 +1,6 @@
-"""The paths of the tables: one folder, with a sub-folder per table, in Parquet."""
+"""The paths of the tables, and functions that read, write and remove their folders. The tables are
+in one folder, with a sub-folder for each table, in Parquet.
+"""
 
 from __future__ import annotations
 
@@ -44,22 +46,26 @@ class Lake:
 
     @property
     def events(self) -> str:
-        """The folder of bronze's events, unchanged from the log, in ``dt=…/batch_id=…``."""
+        """The folder of bronze: the unchanged events of the log, in ``dt=…/batch_id=…``."""
         return f"{self.root}/bronze/events"
 
     @property
     def segments(self) -> str:
-        """Bronze: the segments and seqs that each batch has written."""
+        """The folder of the table of segments: which segments and seqs each batch of bronze has."""
         return f"{self.root}/bronze/segments"
 
     @property
     def verdicts(self) -> str:
-        """Bronze: the result (verdict) of checking each file of the log's folder, by batch."""
+        """The folder of the table of verdicts: the result of checking each file of the log's
+        folder, by batch.
+        """
         return f"{self.root}/bronze/verdicts"
 
     @property
     def lacking(self) -> str:
-        """Bronze: the segments that are missing from the log's folder, or wrong there."""
+        """The folder of the table of segments that are missing from the log's folder, or wrong
+        there.
+        """
         return f"{self.root}/bronze/lacking"
 
     @property
@@ -81,8 +87,8 @@ class Lake:
 
     @property
     def new_publications(self) -> str:
-        """The temporary place of ``publications``. A run of a version before 0.2.0.dev5 wrote the
-        table here, and moved it to its place when it was complete.
+        """The temporary folder of ``publications``. A run of a version before 0.2.0.dev5 wrote the
+        table here, and renamed the folder when it was complete.
         """
         return self.path("_publications")
 
@@ -92,7 +98,9 @@ class Lake:
 
 
 def read_table(spark: SparkSession, path: str, schema: StructType | None = None) -> DataFrame:
-    """Read a table. If a table was never written, return an empty one with the given schema."""
+    """Read a table. If a table was never written, return an empty one with the given schema.
+    Without a schema, Spark raises an error.
+    """
     if schema is None:
         return spark.read.parquet(path)
     if not exists(spark, path):  # Spark's error about it costs more than this question
@@ -129,10 +137,10 @@ def read_folders(
 
 
 def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
-    """Write whole days: replace the folders of the days in the frame, and keep all others.
+    """Write whole days: replace the folders of the days in ``table``, and keep all others.
 
     With ``more_partitions``, only folders of the same day and partition are replaced. A second call
-    with the same frame changes nothing, so an interrupted job can be repeated.
+    with the same rows changes nothing, so an interrupted job can be repeated.
     """
     writer = table.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer = writer.option("maxRecordsPerFile", MAX_FILE_ROWS)
@@ -151,8 +159,8 @@ def add_days(table: DataFrame, path: str, version: int) -> None:
 
 
 def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
-    """Move a complete table from its temporary place ``beside`` to ``path``. Do nothing if ``path``
-    exists, or if the new table is not complete.
+    """Rename the complete table at the temporary path ``beside`` to ``path``. Do nothing if
+    ``path`` exists, or if the new table is not complete.
     """
     place, file_system = hadoop_path(spark, path)
     whole, _ = hadoop_path(spark, f"{beside}/_SUCCESS")

@@ -39,7 +39,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Sight:
-    """The inputs of a run: everything that its result depends on, except the tables."""
+    """The inputs of a run: everything on which its result depends, except the tables."""
 
     software: str
     accept_gaps: Sequence[str]
@@ -78,7 +78,9 @@ def sight(
 
 
 def last_run(out: str) -> LastRun | None:
-    """Return the last run. Return None if there is no file, or no file of this format."""
+    """Read what the last run wrote to the file. Return None if there is no file, or if another
+    version wrote it in another form.
+    """
     folder = local_folder(out)
     try:
         content = json.loads((folder or Path()).joinpath(FILE).read_bytes())
@@ -92,8 +94,8 @@ def last_run(out: str) -> LastRun | None:
 def says(
     last: LastRun | None, now: Sight | None, out: str, keep_versions_hours: float, now_ms: int
 ) -> LastRun | None:
-    """Return the last run if a run now would find nothing new and would remove nothing. Otherwise
-    return None.
+    """Return the last run if its lines are still right: a run now would find nothing new and would
+    remove nothing. Otherwise return None.
 
     A run removes folders that were replaced at least ``keep_versions_hours`` ago.
     """
@@ -120,7 +122,8 @@ def content_of(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) ->
 
 
 def bytes_to_read(last: LastRun | None, now: Sight | None, out: str) -> int | None:
-    """Return about how many bytes a run will read. Return None if that is unknown.
+    """Return about how many bytes a run will read, from which Spark's settings are chosen. Return
+    None if that is unknown.
 
     A run reads the new files, and the events of bronze from the earliest day of these files on. It
     also reads the rows that are carried into these days.

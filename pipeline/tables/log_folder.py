@@ -22,7 +22,7 @@ from groupkeeper.pipeline.tables.lake import DAY, hadoop_path, is_hidden
 
 
 class LogFile(NamedTuple):
-    """The size and the modification time of a file, from a listing of the folder."""
+    """A file in a listing of the folder, with its size and modification time."""
 
     file: str
     """The path below the log's folder."""

@@ -1,5 +1,5 @@
-"""The job that merges small files and removes old days. It is the last step of each run, or a run
-of its own.
+"""The job that merges small files and removes old days. It is the last step of each run. A separate
+command runs it alone.
 
 The job replaces the pointer at its end (``pipeline.tables.pointer``), so readers see all changes at
 one moment.
@@ -52,7 +52,7 @@ class Maintained:
     merged: list[date] = field(default_factory=list)
     """Days whose small files were merged."""
     since: Mapping[str, date] = field(default_factory=dict)
-    """The new first day of each layer from which days were removed."""
+    """Maps each layer (bronze, silver, gold) from which days were removed to its new first day."""
 
 
 def maintain(
@@ -103,7 +103,7 @@ def _unused_bronze(spark: SparkSession, lake: Lake, valid: Pointer, judged: Judg
     """Return the folders of bronze that are no longer used: their rows were merged or replaced, or
     their day is too old.
 
-    Folders that the pointer already lists for removal are left out.
+    Folders that the pointer already lists as replaced are left out.
     """
     parts = (part for part in judged.held if part.dt >= valid.bronze_since)
     counting = set(map(folder_of_part, parts))

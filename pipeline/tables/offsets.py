@@ -45,11 +45,10 @@ _WHO: Final = (
 def event_order() -> Column:
     """Return ``(lease_epoch, seq)`` as one number, which sorts the events of a group.
 
-    Spark can find the largest number without sorting, but not the largest pair. Beside a small
-    epoch there is room for 10^12 events. An epoch of 4 million or more comes only from topics of
-    Kafka, where it is the offset of a message (docs/decisions/0039-kafka-topic.md). There each
-    shard counts its own events, and 2 billion of them have room, and as many epochs. A larger
-    number raises an error.
+    Spark can find the largest number without sorting, but not the largest pair. With an epoch below
+    4 million, the seq may be up to 10^12. Larger epochs come only from topics of Kafka, where an
+    epoch is the offset of a message (docs/decisions/0039-kafka-topic.md). There the epoch and the
+    seq may each be up to 2 billion. A larger number raises an error in Spark.
     """
     lease_epoch, seq = F.col("lease_epoch"), F.col("seq")
     is_too_large = (lease_epoch >= 1 << (62 - _SHARD_BITS)) | (seq >= 1 << _SHARD_BITS)
@@ -62,7 +61,9 @@ def event_order() -> Column:
 
 
 def order_columns() -> tuple[Column, Column]:
-    """Return ``lease_epoch`` and ``seq`` as columns, from the column ``order`` (event_order)."""
+    """Return the columns ``lease_epoch`` and ``seq``, computed from the column ``order``
+    (``event_order``).
+    """
     order = F.col("order")
     large = order - F.lit(_LARGE)
     lease_epoch = F.when(large < 0, F.shiftright(order, _SEQ_BITS)).otherwise(
@@ -77,10 +78,12 @@ def order_columns() -> tuple[Column, Column]:
 _SEQ_BITS: Final = 40
 """The bits of the seq beside a small epoch."""
 _SHARD_BITS: Final = 31
-"""The bits of the seq beside a large epoch."""
+"""The bits of the seq beside a large epoch, which only the shards of topics of Kafka have."""
 _SMALL_EPOCHS: Final = 1 << 22
 _LARGE: Final = _SMALL_EPOCHS << _SEQ_BITS
-"""Larger than every order with a small epoch."""
+"""The number that is added to every order with a large epoch. It is larger than any order with a
+small epoch.
+"""
 
 
 def offset_changes(events: DataFrame) -> DataFrame:
@@ -141,12 +144,12 @@ def offsets_as_of(
     if as_of_seq is not None:
         events = events.where(F.col("seq") <= as_of_seq)
     changing = events.where(F.col("kind").isin(*SETS_OFFSETS, *REMOVES_OFFSETS))
-    # None of these columns is null. Stated once, both joins share it, and Spark computes the common
-    # rows once.
+    # None of these columns is ever null. Without this filter, Spark would add one of its own before
+    # each join, and compute the rows twice.
     is_known = F.expr(" and ".join(f"`{name}` is not null" for name in OFFSET_KEY))
     newest = newest_events(offset_changes(changing).where(is_known), *OFFSET_KEY)
     newest = newest.where("`order` is not null")
-    # Drop events that set no current offset while a commit is still one row, whatever its size.
+    # Drop events that set no current offset before their partitions become rows.
     identity = ["store", "group", "order"]
     last = newest.select(*identity).distinct()
     few = changing.withColumn("order", event_order()).join(last, identity, "left_semi")
@@ -171,13 +174,13 @@ def last_changes(changes: DataFrame, *key: str, newest: DataFrame | None = None)
     """Return the last change for each key, including removals.
 
     ``newest`` is the result of ``newest_events`` for the same changes, if the caller already has
-    this result. If the caller has written it and read it back, Spark knows that it is small, and
-    does not sort every change for the join.
+    it. If the caller has written it and read it back, Spark knows that it is small, and does not
+    sort every change for the join.
     """
     ordered = changes.withColumn("order", event_order())
     if newest is None:
-        # Numbers first: they leave one row per key of millions of commits, and only those are
-        # sorted.
+        # The last event of each key is found by its number, without sorting. Then only the rows of
+        # these events are sorted.
         newest = newest_events(changes, *key)
     rows = ordered.join(newest, [*key, "order"], "left_semi")
     value = F.struct("is_set", "lease_epoch", *[n for n in STANDING if n not in key])

@@ -38,7 +38,9 @@ Span = tuple[str, int, int]
 
 
 class UnknownFormat(Exception):
-    """Another version of groupkeeper wrote the pointer. The message is one line."""
+    """A newer or older version of groupkeeper wrote the pointer in another format. The message is
+    one line.
+    """
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class DayNote:
 
     @property
     def is_whole(self) -> bool:
-        """Return True if the day is published, and no event of it is missing, or the user has
-        accepted its gaps.
+        """Return True if the day is published and up to date: no event is missing, or the user
+        accepted the gaps.
         """
         return self.state in (PUBLISHED, ACCEPTED)
 
@@ -95,7 +97,9 @@ class Pointer:
     """
 
     version: int = 0
-    """The number of the run that wrote the pointer. Folders of this run end in ``/v=<version>``."""
+    """The number of the run that wrote the pointer. Folders of this run end in ``/v=<version>``. It
+    is 0 if no such run has published tables.
+    """
     days: Mapping[date, DayNote] = field(default_factory=dict)
     accepted: frozenset[Span] = frozenset()
     """The accepted gaps: days are published without these events."""

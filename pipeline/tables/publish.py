@@ -66,7 +66,9 @@ class Publication:
     events: int = 0
     """The number of events of the published days."""
     put_backs: list[PutBack] = field(default_factory=list)
-    """Every replacement of a store by an older copy of itself."""
+    """Each replacement of a store by an older copy of itself, after which some events are no longer
+    valid.
+    """
     late: list[date] = field(default_factory=list)
     """Days of which a segment came after retention had removed the day. The tables do not have the
     events of this segment."""
@@ -87,16 +89,16 @@ def publish(  # noqa: PLR0913  the options of a run
     If a day has a gap (missing seqs of a log), neither this day nor a later day is published. If
     such a day was published before the gap was known, its tables stay as they were.
 
-    A gap on one of the days ``accept_gaps`` is accepted for good. If some of the missing events
-    arrive later, the rest of the gap stays accepted. ``again`` is a first and a last day: these
-    days are computed again even if nothing changed.
+    Gaps on the days ``accept_gaps`` are accepted for good. If some of the missing events arrive
+    later, the rest of the gap stays accepted. ``again`` is a first and a last day: these days are
+    computed again even if nothing changed. ``progress`` is called with a line for each step.
     """
     take_over(spark, lake)
     contents = read_contents(spark, lake)
     coverage = contents.coverage
     found = read_pointer(spark, lake)
     if found.version:
-        remove_old_layout(spark, lake)  # the run that should do this may have died
+        remove_old_layout(spark, lake)  # the run that should do this may have been killed
     write_view_files(spark, lake, found)  # the old files may name removed folders
     valid = sweep(spark, lake, found, keep_versions_hours, _ms(clock))
     noted = valid.days
@@ -124,7 +126,7 @@ def publish(  # noqa: PLR0913  the options of a run
     version = valid.version + 1
     if days:
         before = max((day for day in wanted if day < days[0]), default=None)
-        if known != valid.accepted:  # an acceptance outlives a killed run
+        if known != valid.accepted:  # so the acceptance stays if the run is killed
             write_pointer(spark, lake, replace(valid, accepted=known))
         begin(spark, lake, version, TABLES, days)
         growth = Growth(coverage)
@@ -170,7 +172,7 @@ def _judged(
     before: Collection[Span],
     accept_gaps: Collection[date],
 ) -> tuple[list[Gap], list[Gap]]:
-    """Return the accepted gaps, and the other gaps. A gap is accepted if it is within a gap of
+    """Divide the gaps into accepted ones and others. A gap is accepted if it is within a gap of
     ``before``, which earlier runs accepted, or if it touches one of the days ``accept_gaps``.
     """
     accepted: list[Gap] = []
@@ -216,8 +218,8 @@ def _wanted(
 
 
 def _missing_of(gap: Gap, day: date) -> str:
-    """Return a text about a gap, for one day. If the day is after the gap, the text says that the
-    state at the beginning of the day is uncertain.
+    """Return a text about a gap, for one day. If the gap is only on earlier days, the text says
+    that the state at the beginning of the day is uncertain.
     """
     if gap.touches(day):
         return str(gap)

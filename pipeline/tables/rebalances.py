@@ -137,8 +137,9 @@ def _first_of(kind: str, *fields: str) -> Column:
 
 
 def _moves(events: DataFrame) -> DataFrame:
-    """Return a row for each event that gives partitions to members: their number, and the number
-    and a list of the partitions that another member had before.
+    """Return a row for each event that gives partitions to members. ``assigned`` is the number of
+    these partitions, ``moved`` the number of those that another member had before, and ``moves`` a
+    list of the latter.
     """
     gives = events.where(F.col("kind").isin("assignment", MOVED) & given().isNotNull())
     own_name = F.when(F.col("kind") == MOVED, F.col("instance_id")).alias("own_name")
@@ -169,8 +170,9 @@ _EVENT: Final = ("store", "group", "lease_epoch", "seq")
 
 
 def given() -> Column:
-    """Return a column that maps each member to the partitions that an event gives to it: the whole
-    assignment, or the partitions that one member of a consumer group got.
+    """Return a column that maps each member to the partitions that an event gives to it. An
+    assignment gives partitions to all members. In a consumer group, an event gives the partitions
+    that one member got.
     """
     gained = F.create_map("member_id", "gained_partitions")
     return F.when(F.col("kind") == MOVED, gained).otherwise(F.col("partitions"))

@@ -48,7 +48,8 @@ CONSUMER: Final = "consumer"
 def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> DataFrame:
     """Return one row for each partition of each commit, with the move of the offset and its cause.
 
-    ``delta`` is null if there was no offset before. ``cause`` is one of:
+    ``delta`` is the number of messages moved; null if there was no offset before. ``cause`` is one
+    of:
     - ``member``, which includes commits of a transaction, even after their member has left
     - ``restore``
     - ``reset``: generation -1, from an administrator or a consumer without a group
@@ -154,7 +155,7 @@ _JOIN: Final = ("instance_id", "client_id", "client_host", "principal", "reason"
 
 
 def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
-    """Return the last end of each member on each day."""
+    """Return the end of each membership: for each member and day, the last end on this day."""
 
     def of(rows: DataFrame, by: Column, member_id: str = "member_id") -> DataFrame:
         end = F.struct("ts_ms", by.alias("by")).alias("end")
@@ -197,8 +198,8 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
         event_order().alias("order"),
         F.when(tells_all, names).alias("names"),
     )
-    # each event needs the events after it; the order is reversed, because Spark is slow at looking
-    # ahead
+    # Each event needs the next events after it. Spark is slow in that direction, so the order is
+    # reversed.
     later = F.col("order").desc()
     of_group = Window.partitionBy("store", "group").orderBy(later)
     of_shard = Window.partitionBy("store", "shard").orderBy(later)
@@ -225,7 +226,7 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
         .agg(F.max_by("loss", "order").alias("loss"))
         .select(
             *("store", "group", "member_id", "loss.order", "loss.ts_ms"),
-            # a member carried by a version that did not detect this ends on the first day
+            # an earlier version may have carried a lost member: its end is then on the first day
             F.greatest(F.to_date(F.timestamp_millis("loss.ts_ms")), F.lit(days[0])).alias(DAY),
         )
     )
@@ -256,14 +257,14 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
     coordinator removes the offsets soon after the deletion.
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
-    # the order alone is that of a group: chains of a store may have events of the same order
+    # the order is only unique within a group: two chains of a store may have events of one order
     event = ("store", "log_id", "order")
     states = told.select(*event, DAY, F.explode(_states()).alias("state"))
     of_member = F.array(F.lit("member"), "group", "member_id").alias("key")
     over = F.struct(of_member, F.lit(False).alias("opens")).alias("state")
     no_log = F.lit(None).cast("string").alias("log_id")
     states = states.unionByName(forgotten.select("store", no_log, "order", DAY, over))
-    # each day needs only the last state: rows without content, one per key and day, are sorted
+    # each day needs only the last state of each key, so only short rows without content are sorted
     last = states.groupBy("store", "state.key", DAY).agg(
         F.max("order").alias("order"),
         F.max_by("log_id", "order").alias("log_id"),

@@ -45,7 +45,9 @@ def frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
 
 
 def by_day(rows: pa.Table) -> Iterator[tuple[date, pa.Table]]:
-    """Yield each day with its rows, without the column ``dt``. Rows without a day are left out."""
+    """Yield each day of ``rows`` with its rows, without the column ``dt``. Rows without a day are
+    left out.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -102,7 +104,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 def _read_file(file: Path, folder: str, wanted: pa.Schema) -> pa.Table:
     """Return the rows of a file, with the columns ``wanted``. The names of its folders have further
-    columns (``dt=2026-11-21``). A column that neither has is null.
+    columns (``dt=2026-11-21``). A column that is neither in the file nor in these names is null.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -129,7 +131,9 @@ def write_small(
     path: str,
     batch_id: str | None = None,
 ) -> None:
-    """Replace a table with one file. If the rows belong to a batch, replace only that batch."""
+    """Replace a table by ``rows``, in one file. With ``batch_id``, replace only the rows of this
+    batch.
+    """
     if not is_small(spark):
         writer = spark.createDataFrame(rows, schema).coalesce(1).write.mode("overwrite")
         writer = writer.option("partitionOverwriteMode", "dynamic")
@@ -146,8 +150,8 @@ def write_small(
 
 
 def read_small(spark: SparkSession, path: str, schema: StructType) -> list[dict[str, Any]]:
-    """Return all rows of a table that ``write_small`` wrote. Return no rows if the table was never
-    written.
+    """Return all rows of a table that ``write_small`` wrote, as dictionaries by column. Return no
+    rows if the table was never written.
     """
     place = local_path(spark, path) if is_small(spark) else None
     if place is None:

@@ -47,7 +47,7 @@ def duckdb_views(pointer: Pointer, root: str) -> str:
 def _duckdb_rows(root: str, folders: Sequence[str], schema: StructType) -> str:
     names = ", ".join(f'"{name}"' for name in schema.names)
     parts = []
-    # in one list all paths must have the same columns in their names
+    # DuckDB wants the same columns (dt, v) in the names of all paths of one list
     for is_versioned in (True, False):
         of_kind = [folder for folder in folders if has_version(folder) == is_versioned]
         if of_kind:
@@ -96,7 +96,7 @@ def external_tables(pointer: Pointer, root: str) -> str:
 
 
 def publication_rows(pointer: Pointer) -> list[tuple[object, ...]]:
-    """Return the rows of the view ``publications``: each day with its state and its input."""
+    """Return the rows of the view ``publications``, with the columns of ``PUBLICATION_SCHEMA``."""
     return [
         (day, note.state, note.fingerprint, note.events, note.missing)
         for day, note in sorted(pointer.days.items())

@@ -156,7 +156,7 @@ class _Verification:
     # --- silver and gold --------------------------------------------------------------------------
 
     def _state(self, day: date) -> Check | None:
-        """Return a failed check if the tables of a day were not computed from the present bronze.
+        """Return a failed check if the tables of a day were not computed from what bronze has now.
         Return None if they were.
 
         A failed check need not mean damage: the day may be held back, or not computed yet.

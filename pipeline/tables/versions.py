@@ -1,5 +1,6 @@
-"""The versions of the tables on disk. Each run writes new folders, its version. The functions here
-read and replace the pointer, which names the valid folders, and remove folders no longer needed.
+"""The versions of the tables on disk. Each run writes new folders; they are one version. The
+functions here read and replace the pointer, which names the valid folders, and remove folders that
+are no longer needed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ KEEP_VERSIONS_HOURS: Final = 24.0
 
 
 def read_pointer(spark: SparkSession, lake: Lake) -> Pointer:
-    """Return the pointer.
+    """Read the pointer, which names the valid folders. Raises UnknownFormat if another version of
+    groupkeeper wrote it in another format.
 
     Tables from before 0.2.0.dev5 have no pointer. Then return a pointer of version 0 with their
     days. If there are no tables, return an empty pointer.
@@ -101,10 +103,11 @@ def successor(
     version: int,
     now_ms: int,
 ) -> Pointer:
-    """Return the pointer after a run that followed ``pointer``. Folders that are no longer needed
-    are listed in its ``replaced``.
+    """Return the pointer that a run writes, if ``pointer`` is the valid one. Folders that are no
+    longer needed are listed in its ``replaced``.
 
-    Tables that are older than the first day of their layer (``Pointer.since``) are left out.
+    ``days`` are the days of the new pointer. Tables that are older than the first day of their
+    layer (``Pointer.since``) are left out.
     """
     kept = without_old(days, pointer.since)
     still = set(_folders_of(kept))
@@ -120,7 +123,8 @@ def _folders_of(days: Mapping[date, DayNote]) -> Iterator[str]:
 def sweep(
     spark: SparkSession, lake: Lake, pointer: Pointer, keep_hours: float, now_ms: int
 ) -> Pointer:
-    """Delete the folders of a killed run, and folders that were replaced ``keep_hours`` ago.
+    """Delete the folders of a killed run, and folders that were replaced at least ``keep_hours``
+    ago.
 
     Return the pointer without these folders. The caller writes it. If the process is killed before
     that, the next run deletes the same folders again.

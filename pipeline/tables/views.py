@@ -28,9 +28,11 @@ FILES: Final[dict[str, Callable[[Pointer, str], str]]] = {
 
 
 def create_views(spark: SparkSession, tables: str) -> list[str]:
-    """Create a temporary view for each table, all of one version. Return their names.
+    """Create a temporary view in Spark for each table of silver and gold, and for the days
+    (``publications``). Return the names of the views.
 
-    The views keep that version. To see a newer one, call the function again.
+    All views show the tables of the last complete run, and do not change in a later run. To see
+    newer tables, call the function again.
     """
     lake = Lake(tables.rstrip("/"))
     pointer = read_pointer(spark, lake)
