@@ -194,7 +194,7 @@ class BareCoordinator:
 
     def add_cluster_events(self, events: list[Event]) -> bool:
         """Write events that belong to no group. Return False if the cluster shard is not loaded, or
-        there is none."""
+        if there is no cluster shard."""
         slot = self._owner.slots.get(CLUSTER_SHARD)
         return slot is not None and slot.add_events(events)
 
@@ -268,7 +268,7 @@ class BareCoordinator:
         """
         try:
             place = self._routed[request.group_id]  # type: ignore[index]
-        except KeyError:  # the group has no slot yet, or the request names no single group
+        except KeyError:  # the group is not cached, or the request names no single group
             if request.route is ShardRoute.CLUSTER:
                 self._submit_to_cluster(request, ticket)
                 return
@@ -289,7 +289,7 @@ class BareCoordinator:
         """
         places = [self._places[shard_id] for shard_id in range(self.config.shards)]
         if isinstance(places[0], Closed):
-            # All places are closed. A listing would skip each one and return an empty list.
+            # After a stop. A listing would skip the closed shards and return an empty list.
             ticket.resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
             return lambda: None
         return self._listings.begin(request, ticket, places)
@@ -334,7 +334,7 @@ class BareCoordinator:
             self._remember(group_id, slot)
 
     def _submit_to_cluster(self, request: Request, ticket: Ticket) -> None:
-        place = self._places.get(CLUSTER_SHARD, Closed())  # a host without topics has no controller
+        place = self._places.get(CLUSTER_SHARD, Closed())  # absent if there are no topics
         if isinstance(request, ChangeTopics) and request.delete and self._lack_topic_ids():
             self.stats.refused_loading += 1
             self._owner.slots[CLUSTER_SHARD].refuse([(ticket, request.loading_answer())])
@@ -349,7 +349,7 @@ class BareCoordinator:
         slot = self._owner.slots.get(CLUSTER_SHARD)
         cluster = None if slot is None else slot.shard
         if not isinstance(cluster, ClusterShard):
-            return False  # no controller, or a LOADING one, which answers by itself
+            return False  # it is absent, or LOADING: then it refuses the request itself
         return (
             self._owner.loading_count() > 0
             or any(shard.lacks_topic_ids(cluster.topics) for shard in self._shards())
@@ -391,7 +391,7 @@ class BareCoordinator:
             yield shard.groups
 
     def is_loading(self, group_id: str) -> bool:
-        """Return True if the shard of a group does not answer: the group may or may not exist."""
+        """Return True if the shard of a group does not answer, so the group may or may not exist."""
         return self._owner.slots[shard_of(group_id, self.config.shards)].shard is None
 
     def _shards(self) -> Iterator[Shard]:

@@ -48,7 +48,8 @@ class OffsetCommitLog:
     leader_epoch: Int32 = NO_LEADER_EPOCH
     client_id: str = ""
     previous_offset: int = NO_OFFSET
-    """The offset before this entry; -1 if there was none."""
+    """The offset before this entry; -1 if there was none. Also -1 if the entry is a current offset
+    of a snapshot."""
 
 
 async def read_commit_log(

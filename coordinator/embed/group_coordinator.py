@@ -1,4 +1,4 @@
-"""GroupCoordinator: the coordinator in one object, without a wire, with the methods for hosts.
+"""GroupCoordinator: the coordinator in one object, without a network, with the methods for hosts.
 
 A daemon uses only ``BareCoordinator``. The classes of a host's requests and responses would add
 about 20 ms to each of its starts.

@@ -21,7 +21,7 @@ class OffsetManager:
     """
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
-        """Use a started coordinator. Raises TypeError for any other object."""
+        """``coordinator`` must be started. Raises TypeError if it is no GroupCoordinator."""
         if not isinstance(coordinator, GroupCoordinator):
             raise TypeError(f"coordinator must be a GroupCoordinator, not {coordinator!r}")
         self._coordinator = coordinator
@@ -80,7 +80,7 @@ class OffsetManager:
         raise_first(await self._coordinator.delete_offsets(group_id, offsets))
 
     async def _committed(self, group_id: str) -> dict[str, dict[int, int]]:
-        """Return all offsets, including those of -1."""
+        """Return all offsets, also those that are -1."""
         fetched = await self._coordinator.fetch_offsets(OffsetFetchRequest(group_id=group_id))
         return {
             topic: {partition: each.offset for partition, each in rows.items()}

@@ -1,7 +1,8 @@
 """Translates AddOffsetsToTxn into AddPartitionsToTxn for the journal, and the answer back (pure).
 
 In Kafka AddOffsetsToTxn adds the group's partition of ``__consumer_offsets`` to the transaction.
-Here it adds the group's partition of the journal instead (docs/design.md#journal).
+Here it adds the group's partition of the journal instead. The journal is a topic of ours in the
+upstream cluster (docs/design.md#journal).
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ _MAX_ELEMENTS: Final = 100
 
 
 class JournalTopic(NamedTuple):
-    """The parts of the journal's description that a client's transaction needs."""
+    """The name and the size of the journal's topic."""
 
     name: str
     partitions: int
-    """One for each shard."""
+    """The number of partitions. Each shard has one."""
 
 
 def to_add_partitions(frame: bytes, journal: JournalTopic) -> bytes:
     """Return the AddPartitionsToTxn for an AddOffsetsToTxn, with the same correlation id and client
     id.
 
-    Both are whole frames. Raises ProtocolError if the request is damaged.
+    ``frame`` and the result are whole frames. Raises ProtocolError if the request is damaged.
     """
     header = read_request_header(frame)
     asked = read_request(ADD_OFFSETS, header.api_version, frame, header.body_offset, _MAX_ELEMENTS)
@@ -55,10 +56,12 @@ def to_add_partitions(frame: bytes, journal: JournalTopic) -> bytes:
 
 
 def from_add_partitions(reply: bytes, version: int, *, as_client: bool = False) -> bytes:
-    """Return the answer to an AddOffsetsToTxn of this version, from that to our AddPartitionsToTxn.
+    """Convert the broker's answer to our AddPartitionsToTxn into the answer to the client's
+    AddOffsetsToTxn, which has this version.
 
-    Both are whole frames. ``as_client`` means that the broker has asked for the client's own rights
-    (``upstream.identity``). Raises ProtocolError if the reply is damaged.
+    ``reply`` and the result are whole frames. ``as_client`` is True if the broker checks the rights
+    of the client, and False if it checks ours (``upstream.identity``). Raises ProtocolError if the
+    reply is damaged.
     """
     body = reply[PREFIX_BYTES:]
     correlation_id = int.from_bytes(body[:4], "big", signed=True)
@@ -81,9 +84,8 @@ def error_of_add_offsets(code: int, *, as_client: bool = False) -> int:
     """Return the error of AddOffsetsToTxn that stands for this error of AddPartitionsToTxn.
 
     AddOffsetsToTxn has no errors about topics. If the journal's topic is missing, clients get an
-    error after which they look for the coordinator and try again. A client without the right to
-    write to the topic gets the error of Kafka for a missing right on the group: it does not try
-    again.
+    error after which they look for the coordinator and retry. With ``as_client``, a client that may
+    not write to the topic gets GROUP_AUTHORIZATION_FAILED, after which it does not retry.
     """
     if as_client and code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return int(ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -1,8 +1,8 @@
 """The addresses of a gateway for its clients: our own node, and the listener of each broker.
 
-A broker's port is durable (``cluster.upstream_record``). Its host is the configured one, or the
-address of ours that the client connected to, so that clients in several networks each get an
-address that they can reach.
+The port of a broker's listener is durable (``cluster.upstream_record``). The host is the configured
+one. If no host is configured, it is our own address to which the client connected. So clients in
+several networks each get an address that they can reach.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from groupkeeper.coordinator.gateway.rewriting import View
 from groupkeeper.coordinator.handlers.services import Endpoint
 
 MAX_VIEWS: Final = 64
-"""The most addresses of this machine for which a view is kept. Usually a machine has
-few addresses.
-"""
+"""The most addresses of this machine for which a ``View`` is kept. A machine usually has few."""
 
 
 class Addresses:
@@ -30,7 +28,8 @@ class Addresses:
         hidden_topics: Collection[str] = (),
     ) -> None:
         """``own`` returns the address of our own node, for a client that connected to this host of
-        ours. ``broker_host`` may be empty.
+        ours. ``broker_host`` is the configured host of the brokers' listeners; empty if there is
+        none. ``hidden_topics`` are left out of answers.
         """
         self.node_id = node_id
         self.own = own
@@ -41,7 +40,7 @@ class Addresses:
 
     @property
     def ports(self) -> Mapping[int, int]:
-        """The port of each broker that has a listener now."""
+        """Broker id -> the port of its listener, for the brokers that have one now."""
         return self._ports
 
     def listens(self, broker_id: int, port: int) -> None:

@@ -1,9 +1,10 @@
 """Adoption: at the first request for a group that we do not know, we look for it in the upstream.
 
-If the group has members there, we refuse its requests until they have left. So no group is in two
-places while clients are switched one by one. Otherwise we copy its offsets, in portions, between
-two marks in its shard (docs/design.md#adoption). If only the first mark is there after a crash, we
-delete what was copied, and adopt the group again.
+If the group has members there, we refuse its requests until they have left. So no group has members
+in both clusters while clients are switched one by one. Otherwise we copy its offsets in several
+commits. A mark in the group's shard is written before the first commit, and another one after the
+last (docs/design.md#adoption). If only the first mark is there after a crash, we delete the copied
+offsets, and adopt the group again.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ MAX_SETTLED: Final = 100_000
 are forgotten and checked again, which is cheap.
 """
 MAX_SETTLED_CHARS: Final = 128
-"""Longer ids are not remembered, but looked up each time. A client may send 32,767 bytes, and
-100,000 such ids would need 3 GB."""
+"""Groups with longer ids are not remembered, but looked up each time. A client may send 32,767
+bytes, and 100,000 such ids would need 3 GB."""
 LOG_EVERY_S: Final = 60.0
 LINES_PER_WINDOW: Final = 10
 """Lines in ``LOG_EVERY_S`` about refused groups. While the upstream is away, every group is
@@ -92,7 +93,9 @@ class _NotStored(_NotNow):
 
 
 class Adoption:
-    """Copies the offsets of groups from the upstream. One task at a time may ask for a group."""
+    """Copies the offsets of groups from the upstream. At most one ``settle`` of a group may run at
+    a time.
+    """
 
     def __init__(  # noqa: PLR0913 - the parts that it connects
         self,
@@ -173,7 +176,7 @@ class Adoption:
     async def _adopt(self, group_id: str, *, is_begun: bool) -> None:
         offsets = await self._offsets(group_id)
         if is_begun:
-            await self._delete(group_id)  # what the earlier attempt has stored
+            await self._delete(group_id)  # offsets that the earlier attempt has stored
         if offsets:
             self._check_size(group_id, offsets)
             await self._mark(group_id, begins=True)

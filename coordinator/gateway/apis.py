@@ -38,7 +38,7 @@ class Treatment(Enum):
     SPLIT = "split"
     """Answered here, by the broker, or by both, depending on its content (``splitting``)."""
     PASSED = "passed"
-    """Passed to the broker, and its reply passed back. Nobody here reads them."""
+    """Passed to the broker, and its reply passed back. We read neither."""
     LOGIN = "login"
     """Passed to the broker as a whole, while ``client_login`` follows the login. Only with
     ``upstream.identity = "client"``."""
@@ -194,8 +194,8 @@ def treatments(
     versions ``upstream``.
 
     The result also has versions that are served but not advertised. A request with another version
-    closes the connection, as in Kafka, unless it is an ApiVersions. ``follows_logins`` is for
-    ``upstream.identity = "client"``.
+    closes the connection, as in Kafka, unless it is an ApiVersions. ``follows_logins`` is True if
+    ``upstream.identity`` is ``"client"``.
     """
     result = {}
     for key, (lowest, highest) in offered(upstream, follows_logins=follows_logins).items():
@@ -215,10 +215,11 @@ def treatments(
 def offered(
     upstream: Mapping[int, VersionRange], *, follows_logins: bool = False
 ) -> dict[int, VersionRange]:
-    """Return the versions that ApiVersions of a listener lists, by key, for a broker with these
-    versions.
+    """Return the versions that ApiVersions of a listener lists, by API key. ``upstream`` has the
+    versions of its broker.
 
-    APIs that we answer are listed even if the broker lacks them: it may be a broker without groups.
+    APIs that we answer are listed even if the broker lacks them, because it may be a broker without
+    groups. The two APIs for offsets in transactions are listed only if the broker has transactions.
     """
     ranges = {}
     for key, api in TABLE.items():
@@ -280,8 +281,8 @@ _NEVER_FEATURES: Final = frozenset({"share.version", "streams.version"})
 
 
 def features(upstream: Iterable[Feature]) -> tuple[Feature, ...]:
-    """Return the features that a listener lists: ours about groups, and all others of
-    the upstream.
+    """Return the features that a listener lists: our own, which are about groups, and those of the
+    upstream that are not about groups.
     """
     own = {feature.name for feature in FEATURES}
     kept = [f for f in upstream if f.name not in own and f.name not in _NEVER_FEATURES]

@@ -21,11 +21,11 @@ class AwaitedVersions:
     """Answers ApiVersions as soon as the versions are known."""
 
     def __init__(self, limit_s: float) -> None:
-        """``limit_s`` is how long a request waits."""
+        """A request waits at most ``limit_s``. Then its connection ends."""
         self._limit_s = limit_s
         self._is_known = False
         self._waiting: dict[Exchange, tuple[Services, Callable[[], None]]] = {}
-        """The requests that wait, each with the function that cancels its timer. The limits of
+        """Waiting request -> its services, and the function that cancels its timer. The limits of
         connections limit their number."""
 
     def handle(self, exchange: Exchange, services: Services) -> None:

@@ -80,7 +80,7 @@ class UpstreamBrokers:
         self._bootstrap = [self._client(endpoint) for endpoint in settings.bootstrap]
         self._clients: dict[int, BrokerClient] = {}
         self._apis: dict[int, BrokerApis] = {}
-        """The last answer of each broker to ApiVersions."""
+        """Broker -> its last answer to ApiVersions."""
         self._up: set[int] = set()
         self._turn = 0
         self._is_silent = False
@@ -110,7 +110,7 @@ class UpstreamBrokers:
     # --- For others -------------------------------------------------------------------------------
 
     def pick(self) -> int | None:
-        """Return a broker that is up, in rotation; None if no broker is up."""
+        """Return the id of a broker that is up, in rotation; None if no broker is up."""
         if self.cluster is None:
             return None
         up = [each for each in self.cluster.brokers if each in self._up]
@@ -129,9 +129,9 @@ class UpstreamBrokers:
         return self.cluster is not None and self.cluster.cluster_id == self._stored.cluster_id
 
     async def ask(self, api_key: int, versions: range, **values: Any) -> Any:
-        """Return the answer of one broker. Those that are up are asked first.
+        """Send a request to one broker after another, until one answers. Return the answer.
 
-        Raises BrokerError if no broker answers.
+        Brokers that are up are asked first. Raises BrokerError if no broker answers.
         """
         return await self._of_any(lambda client: client.ask(api_key, versions, **values))
 
@@ -210,7 +210,7 @@ class UpstreamBrokers:
 
     async def _learn(self, broker_id: int) -> None:
         """Store the versions of a broker, and whether the broker is up. If the connection to the
-        broker is open, its versions are known already, and it is not asked.
+        broker is open, its versions are known, and the broker is not asked.
         """
         try:
             self._apis[broker_id] = await self._clients[broker_id].apis()

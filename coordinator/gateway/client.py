@@ -38,7 +38,7 @@ class BrokerError(Exception):
 
 
 class NotSent(BrokerError):
-    """The request did not reach the broker: there was no connection."""
+    """The request was not sent, usually because there was no connection."""
 
 
 class NoAnswer(BrokerError):
@@ -90,7 +90,7 @@ class BrokerClient:
     async def ask(
         self, api_key: int, versions: range, *, timeout_s: float | None = None, **values: Any
     ) -> Any:
-        """Send a request in the highest version that both sides have. Return the answer.
+        """Send a request in the highest of ``versions`` that the broker has. Return the answer.
 
         Values of fields that the version lacks are ignored. ``timeout_s`` replaces the usual
         timeout of requests. Raises NotSent, NoAnswer or UnsupportedApi. After a time-out the
@@ -143,7 +143,7 @@ class BrokerClient:
             raise NotSent(f"{self.endpoint.host}:{self.endpoint.port}: the client is closed")
 
     async def _opened(self) -> tuple[_Connection, BrokerApis]:
-        async with self._opening:  # it is fair, so requests keep their order
+        async with self._opening:  # waiters acquire it in order, so requests keep their order
             connection = self._connection
             if connection is None or not connection.is_usable:
                 connection = await self._open()
@@ -173,7 +173,7 @@ class BrokerClient:
 
 
 async def _ask_apis(connection: _Connection, timeout_s: float) -> BrokerApis:
-    """Ask for ApiVersions in the highest version that both sides have. Return the answer."""
+    """Return the answer to ApiVersions, in the highest version that we and the broker have."""
     values = {"client_software_name": CLIENT_ID, "client_software_version": VERSION}
     answer = await connection.ask(_API_VERSIONS, _LAST_API_VERSIONS, timeout_s, values, _read)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -250,7 +250,9 @@ class _Connection(asyncio.Protocol):
             raise NoAnswer(f"{self.where}: no answer within {timeout_s:g} s") from None
 
     def expire_after(self, delay_s: float) -> None:
-        """Accept no new requests after this delay. Close the connection when none waits."""
+        """After this delay, make the connection unusable for new requests. Close it as soon as no
+        request waits.
+        """
         self._expiry = asyncio.get_running_loop().call_later(delay_s, self._expire)
 
     def _expire(self) -> None:

@@ -142,7 +142,8 @@ class ClientLogin:
     # --- SaslHandshake and SaslAuthenticate -------------------------------------------------------
 
     def ask(self, key: int, version: int, frame: bytes) -> bytes:
-        """Return the frame for the broker. Raises ProtocolError if the request cannot be read.
+        """Return the frame to send to the broker for a SaslHandshake or SaslAuthenticate of the
+        client. Raises ProtocolError if the request cannot be read.
 
         A SaslAuthenticate of version 0 is sent as version 1 if the broker has it: the answer of
         version 1 also says when the session ends.
@@ -162,7 +163,8 @@ class ClientLogin:
         """Process the answer of the broker. Return the answer for the client. ``version`` is the
         version of the client's request.
 
-        Raises ProtocolError if the answer cannot be read.
+        Sets ``failure`` if the broker refuses the client. Raises ProtocolError if the answer cannot
+        be read.
         """
         assert self._asked is not None
         key, sent, text = self._asked

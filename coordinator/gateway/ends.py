@@ -24,8 +24,8 @@ from groupkeeper.protocol.writer import Row
 LIST_OFFSETS, LIST_OFFSETS_VERSIONS = 2, range(1, 10)
 LATEST: Final = -1
 PARTITIONS_AT_ONCE: Final = 1_000
-"""The number of partitions in one request, and of offsets examined in one turn of the
-event loop.
+"""A request is sent as soon as its topics have this many partitions. After this many offsets are
+examined, other tasks of the event loop get a turn.
 """
 LOG_EVERY_S: Final = 60.0
 
@@ -33,7 +33,7 @@ _log = structlog.get_logger("groupkeeper.gateway")
 
 
 class UpstreamEnds:
-    """Asks the leaders of partitions for their ends."""
+    """Asks the leaders of partitions for their end offsets."""
 
     def __init__(
         self,
@@ -42,7 +42,9 @@ class UpstreamEnds:
         live_groups: Callable[[], Iterator[Mapping[str, Group]]],
         is_ours: Callable[[], bool],
     ) -> None:
-        """``live_groups`` yields the groups of each shard, by group id."""
+        """``live_groups`` yields the groups of each shard, by group id. ``run`` asks for nothing
+        while ``is_ours`` returns False, because the upstream may be another cluster by mistake.
+        """
         self._cluster = cluster
         self._topics = topics
         self._live_groups = live_groups
@@ -50,7 +52,7 @@ class UpstreamEnds:
         self._lines = LineLimit(asyncio.get_running_loop().time, LOG_EVERY_S, 1)
 
     async def run(self, interval_ms: int) -> None:
-        """Refresh the ends after each interval, until cancelled."""
+        """Refresh the ends now and after each interval, until cancelled."""
         while True:
             try:
                 if self._is_ours():

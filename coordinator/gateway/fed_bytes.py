@@ -1,4 +1,4 @@
-"""A buffer of bytes from a peer, from which pieces are taken. Pure."""
+"""A buffer for the bytes of a peer. Subclasses split them into requests or replies. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final, TypeAlias
 Bytes: TypeAlias = bytes | memoryview
 
 VIEW_BYTES: Final = 16_384
-"""From this size on, a part of the received bytes is passed on as a view, without a copy. The view
-keeps all bytes of that read in memory until it is sent.
+"""Received bytes of at least this size are passed on as a memoryview, without a copy. Until it is
+sent, the memoryview keeps all bytes in memory that were received with them.
 """
 
 
 class FedBytes:
-    """The bytes that one peer has sent and nobody has taken. A subclass splits them into pieces."""
+    """The bytes that one peer has sent and that were not taken yet."""
 
     __slots__ = ("_data", "_passing", "_position", "_waiting", "_wanted")
 
@@ -33,7 +33,7 @@ class FedBytes:
         return len(self._waiting) + len(self._data) - self._position
 
     def feed(self, data: bytes) -> None:
-        """Add bytes of the peer."""
+        """Add bytes that the peer has sent."""
         if self._waiting:
             self._waiting += data
             if len(self._waiting) < self._wanted:

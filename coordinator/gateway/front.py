@@ -77,8 +77,10 @@ class Front:
         passed: Callable[[int], None],
         served: Mapping[ApiKey, Route] = APIS_SERVED,
     ) -> None:
-        """``services`` are those of our own node. ``passed`` is called with the key of each passed
-        request that was answered. ``served`` are the APIs that we answer ourselves."""
+        """``services`` are those of our own node. ``divide`` splits a request between us and the
+        broker (``splitting``). ``passed`` is called with the API key of each passed request that
+        was answered. ``served`` are the APIs that we answer ourselves.
+        """
         self.target = target
         self._addresses = addresses
         self._divide = divide

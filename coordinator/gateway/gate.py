@@ -1,4 +1,4 @@
-"""The gate before the coordinator: requests of a group wait here for an answer of the upstream.
+"""The gate before the coordinator. A request waits here if it needs an answer of the upstream.
 
 A commit or a subscription with an unknown topic waits for one look-up of this topic. The first
 request of an unknown group waits until the group is adopted (``adoption``). While a request of a
@@ -84,7 +84,9 @@ class GroupGate:
         return self._coordinator.group_configs
 
     def submit_listing(self, request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
-        """Start a listing of groups at once, without a wait at the gate."""
+        """Start a listing of groups at once, without a wait at the gate. Return a function that
+        cancels the listing.
+        """
         return self._coordinator.submit_listing(request, ticket)
 
     def submit(self, request: Request, ticket: Ticket) -> None:
@@ -195,7 +197,7 @@ class _StableFirst:
     def resolve(self, result: OffsetFetchResult) -> None:
         if _is_unstable(result):
             self._fetch(self._request, self._ticket, waits=True)
-        elif result.error is ErrorCode.NOT_COORDINATOR:  # its own request gets another error
+        elif result.error is ErrorCode.NOT_COORDINATOR:  # the client's request gets another error
             self._fetch(self._request, self._ticket, waits=False)
         else:
             self._ticket.resolve(result)

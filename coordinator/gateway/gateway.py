@@ -113,10 +113,10 @@ class Gateway:
         self.problem = ""
         """The reason why the upstream is not served until a person acts; otherwise empty."""
         self.fronts: dict[int, Front] = {}
-        """The brokers that have a listener now."""
+        """Broker -> its listener, for each broker of the last metadata that has one."""
         self._remembered: dict[int, Front] = {}
-        """Brokers of earlier runs whose listener is open again. When the metadata has such a
-        broker, it moves to ``fronts``. Otherwise its listener closes.
+        """Broker of an earlier run -> its listener, which is open again. If the first metadata has
+        the broker, the listener moves to ``fronts``. Otherwise the listener closes.
         """
         self.missing: dict[int, str] = {}
         """Broker -> the reason why it has no listener."""
@@ -125,7 +125,7 @@ class Gateway:
         broker was in the metadata of the upstream. Brokers not seen in this run are missing.
         """
         self._present: Collection[int] = ()
-        """The brokers in the last metadata."""
+        """The ids of the brokers in the last metadata."""
         self.targets: dict[int, LinkTarget] = {}
         """Broker -> its address and the counters of connections to it. An entry stays if its broker
         leaves the upstream during this run.
@@ -397,7 +397,7 @@ class Gateway:
             return None
         port, sock, gone_id = found
         taken_back = () if gone_id is None else ((gone_id, 0),)
-        # This is the reason also if the store, after a load, turns out to have another port.
+        # This stays the reason if the store turns out to have another port after a load.
         self.missing[broker_id] = f"its port {port} is not in the store yet"
         try:
             await self._store(ChangeUpstream(OURSELVES, (*taken_back, (broker_id, port))))
@@ -540,7 +540,9 @@ class Gateway:
 
 
 def common_versions(brokers: Collection[Versions]) -> Versions:
-    """Return the versions that every broker has."""
+    """Return the versions that every broker has. An API is left out if the brokers have no version
+    in common.
+    """
     if not brokers:
         return {}
     common = {}

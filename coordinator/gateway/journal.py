@@ -86,7 +86,7 @@ class Journal:
         self.is_started = False
         self._problem = "the journal is not open yet"
         self._failed: set[str] = set()
-        """The parts of the work that have failed, and have not succeeded since."""
+        """The names of the tasks that have failed, and have not succeeded since (``_again``)."""
         self._in_flight: dict[str, JournalShard] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._readers: dict[int, asyncio.Task[None]] = {}
@@ -183,7 +183,8 @@ class Journal:
         self._spawn(self._again("lost", self._let_go_on))
 
     async def _open_shards(self, found: FoundTopic) -> int | None:
-        """Open all shards. Return how many begin a new journal; None if the topic was replaced."""
+        """Open all shards. Return how many begin a new journal; None if the topic was replaced or
+        deleted."""
         opening = self._spawn(self.shards.open(range(self.topic.partitions)))
         try:
             while not opening.done():
@@ -199,7 +200,7 @@ class Journal:
             await asyncio.wait([opening])
 
     async def _open(self) -> FoundTopic:
-        """Find or create the topic; try again until it is there."""
+        """Find or create the topic. Retry until it can be used."""
         while True:
             try:
                 found = await self._finder.found_or_created()
@@ -270,9 +271,8 @@ class Journal:
         await asyncio.gather(*map(self.shards.settle, range(self.topic.partitions)))
 
     async def catch_up(self, group_id: str) -> bool:
-        """Wait until the group has the offsets of all transactions that have ended by now, or its
-        shard is lost. Return False if that takes too long.
-        """
+        """Wait until the group has the offsets of all transactions that ended before the call, or
+        until its shard is lost. Return False if this takes too long."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.opened.wait(), LIMIT_S)
             shard = self.shards.by_id[shard_of(group_id, self.topic.partitions)]
@@ -288,8 +288,8 @@ class Journal:
         version: int,
         done: Callable[[TxnOffsetCommitResult], None],
     ) -> None:
-        """Carry out a TxnOffsetCommit of this version. ``done`` gets the answer once: at
-        an error, or when the offsets are pending and their record is in the journal.
+        """Carry out a TxnOffsetCommit of this version. ``done`` gets the answer once: after an
+        error, or when the offsets are pending and their record is in the journal.
         """
         shard = self.shards.by_id.get(shard_of(request.group_id, self.topic.partitions))
         if self.problem or shard is None or len(self._in_flight) >= MAX_IN_FLIGHT:

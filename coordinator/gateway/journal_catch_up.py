@@ -1,4 +1,4 @@
-"""Waits until a shard knows the transactions that have already ended.
+"""Waits until a shard knows the end of every transaction that has ended.
 
 In Kafka a producer may begin its next transaction only when the offsets of the last one are
 visible. Here they become visible when the journal is read, a moment later.
@@ -34,10 +34,10 @@ class CatchUp:
         self._next: dict[int, asyncio.Task[None]] = {}
 
     async def wait(self, shard: JournalShard) -> bool:
-        """Wait until the shard has stored the end of each transaction that has ended by now in its
-        partition, or until the shard is lost. Return False if this takes too long.
+        """Wait until the shard has stored the end of each transaction that ended before the call in
+        its partition, or until the shard is lost. Return False if this takes too long.
         """
-        # One that runs may have asked for the end before the last transaction ended.
+        # A wait that runs may have asked for the end offset before the last transaction ended.
         task = self._next.get(shard.shard_id)
         if task is None:
             task = self._spawn(self._run(shard, self._running.get(shard.shard_id)))

@@ -13,8 +13,8 @@ from groupkeeper.coordinator.gateway.client import BrokerError, NotSent
 from groupkeeper.coordinator.handlers.services import Endpoint
 
 WRITE_LANES: Final = 8
-"""The number of connections for writes to one broker. Each connection has a number, its lane. So
-many producers can write at the same time.
+"""The number of connections for writes to one broker, so that many producers can write at the same
+time. The number of a connection is called its lane.
 """
 
 READ_LANE: Final = -1

@@ -35,7 +35,9 @@ class JournalPartition:
         return len(self._open)
 
     def restart_position(self) -> int:
-        """Return the offset at which a restart begins: the oldest record of an open transaction."""
+        """Return the offset at which a restart begins to read: that of the oldest record of an open
+        transaction. Without open transactions it is ``position``.
+        """
         oldest = [next(iter(ids.values())) for ids in self._open.values()]
         return min(oldest, default=self.position)
 
@@ -60,7 +62,7 @@ class JournalPartition:
 
     def keep(self, pending: Mapping[str, int], before: int) -> None:
         """Forget the records before this offset, except those of pending offsets. ``pending`` maps
-        the id of pending offsets to their producer.
+        the ids of pending offsets to their producers.
         """
         for producer_id, ids in [*self._open.items()]:
             kept = {

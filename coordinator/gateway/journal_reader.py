@@ -21,8 +21,8 @@ from groupkeeper.protocol.writer import Row
 log = structlog.get_logger(__name__)
 
 FETCH: Final = 1, range(13, 16)
-"""From version 13 on, a fetch names the topic by id. So it never reads a new topic of the same
-name.
+"""The API key of Fetch, and the versions that we use. From version 13 on, a fetch names the topic
+by id. So it never reads a new topic of the same name.
 """
 FETCH_WAIT_MS: Final = 500
 FETCH_BYTES: Final = 8 * 1024 * 1024
@@ -55,7 +55,7 @@ class JournalReader:
         self._lines = LineLimit(lambda: asyncio.get_running_loop().time(), LOG_EVERY_S, 1)
 
     async def read(self, broker_id: int) -> None:
-        """Read the partitions of one broker for as long as it leads some."""
+        """Read the partitions that a broker leads. Return when it leads none."""
         while self.topic is not None:
             topic = self.topic
             shards = [
@@ -118,7 +118,7 @@ class JournalReader:
         if shard is None:
             raise BadAnswer(f"partition {fetched.partition_index} was not asked for")
         if shard is not self._shards.get(shard.shard_id) or not shard.is_read:
-            return True  # this changed during the fetch, and the answer is about another position
+            return True  # the shard was lost or replaced during the fetch
         if fetched.error_code == _OFFSET_OUT_OF_RANGE:
             with suppress(JournalLost):
                 await self._out_of_range(shard)

@@ -53,7 +53,7 @@ many entries.
 
 
 class JournalCoordinator(Protocol):
-    """The method of the coordinator that the journal uses."""
+    """A coordinator, with only the method that the journal uses."""
 
     def submit(self, request: Request, ticket: Ticket) -> None: ...
 
@@ -180,7 +180,7 @@ class JournalShard:
         if error is not None:
             log.error("journal_shard_failed", shard=self.shard_id, exc_info=error)
         elif self._ended:
-            self._work()  # they came in its last turn
+            self._work()  # they came after the last check of the task that ended
 
     async def _write(self) -> None:
         """Write ended transactions and the position to the shard, until nothing is left.
@@ -290,7 +290,8 @@ class JournalShard:
         ``end`` returns the end of the partition. An earlier process that was killed may have left
         such offsets. Their client got no answer.
         """
-        # First the answer: while the shard loads, it takes long, and has offsets of later commits.
+        # The shard is asked before ``in_flight`` is read. While the shard loads, its answer takes
+        # long, and then also has the offsets of commits that began in the meantime.
         pending = await self.read_pending()
         for each in in_flight:
             pending.pop(each, None)
@@ -299,10 +300,10 @@ class JournalShard:
         # Nobody writes these any more. So a record of them lies before the end, if there is one.
         last = await end()
         if last < self.partition.position:
-            raise JournalLost("the partition ends before what was read")  # the reader looks at it
+            raise JournalLost("the partition ends before what was read")  # the reader handles this
         await self.reached(last)
         missing = self._unread(pending)
-        await self.drained()  # those whose transaction has just ended are not pending after this
+        await self.drained()  # offsets whose transaction has just ended are not pending after this
         return missing & (await self.read_pending()).keys()
 
     def _unread(self, pending: Mapping[str, int]) -> set[str]:

@@ -108,7 +108,7 @@ class JournalShards:
         before = self.by_id.get(shard_id)
         self._use(self._shard(shard_id, topic_id, end))
         if before is not None and before.is_cut:
-            # It was read until now, and may have stored its position again.
+            # The earlier object read until now, and may have stored its position after ours.
             await before.drained()
             await ask_shard(self._coordinator, move)
 
@@ -185,7 +185,7 @@ class JournalShards:
         after.is_cut = bool(pending)
         self._use(after)
 
-    # --- what is pending and is nowhere -----------------------------------------------------------
+    # --- pending offsets without a record ---------------------------------------------------------
 
     async def sweep(self) -> None:
         """Drop pending offsets whose record an earlier process did not write.

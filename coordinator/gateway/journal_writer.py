@@ -38,7 +38,8 @@ PRODUCE_TIMEOUT_MS: Final = 10_000
 FIRST_RETRY_S: Final = 0.02
 LAST_RETRY_S: Final = 1.0
 MAX_NUMBERINGS: Final = 5
-"""How often the broker is asked again for the right sequence number of one record."""
+"""The most times that the sequence number of one record is corrected because the broker refused it.
+"""
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -130,7 +131,7 @@ class _Attempts:
         """Return True if the record must not be sent again.
 
         After a marker of the producer its transaction has ended. In transaction version 1 the next
-        transaction may have the same epoch, so another attempt could become a part of that.
+        transaction may have the same epoch, so another attempt could become a part of it.
         """
         if outcome is WriteOutcome.WRITTEN:
             return False
@@ -166,8 +167,8 @@ class JournalWriter:
         self._turns: dict[tuple[int, int], tuple[asyncio.Lock, int]] = {}
 
     async def write(self, shard: JournalShard, what: JournalWrite) -> ErrorCode:
-        """Write a record. Return NONE if it is in the journal, otherwise the error for the client:
-        the record is not in the journal, and never will be.
+        """Write a record. Return NONE if it is in the journal. Otherwise return the error for the
+        client. Then the record is not in the journal and never will be, unless the shard is lost.
         """
         key = shard.shard_id, what.sender.producer_id
         lock, users = self._turns.get(key, (asyncio.Lock(), 0))
@@ -240,8 +241,8 @@ class JournalWriter:
         if outcome is WriteOutcome.WRITTEN:
             shard.sequences.used(what.sender, sequence)
             if not await self._is_read(shard, seen, offset):
-                # The broker has another batch with this number, and did not write ours. A process
-                # before this one sent it, and it arrived after this one asked for the numbers.
+                # The broker has another batch with this number, and did not write ours. An earlier
+                # process of ours sent that batch. It arrived after we asked for the numbers.
                 return WriteOutcome.RENUMBER, 46
         return outcome, code
 
@@ -292,7 +293,7 @@ class JournalWriter:
         return seen.done()
 
     async def _is_settled(self, shard: JournalShard, seen: asyncio.Future[bool]) -> bool:
-        """Wait until the partition is read to its end. Return True if the record was there."""
+        """Wait until the partition is read to its end. Return True if the record was read."""
         await shard.reached(await self.end(shard))
         return seen.done()
 

@@ -30,7 +30,7 @@ CLOSE_LIMIT_S: Final = 10.0
 
 
 class LinkOwner(Protocol):
-    """The object that uses the link, on the side of the client."""
+    """The object that opened the link for a client. The link calls these methods."""
 
     def link_opened(self) -> None:
         """Called once the broker accepts requests."""

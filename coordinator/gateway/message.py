@@ -15,7 +15,7 @@ from groupkeeper.protocol.reader import Input
 from groupkeeper.protocol.spans import Excerpt, excerpts, shape
 
 Edit: TypeAlias = tuple[int, int, bytes]
-"""A piece of a frame, as start and stop, and the bytes to put in its place."""
+"""(start, stop, new): the bytes of a frame from start to stop are replaced by new."""
 
 _CORRELATION_ID_BYTES: Final = 4
 _BEFORE_CLIENT_ID_BYTES: Final = 8
@@ -102,7 +102,7 @@ ENDS_EARLY: Final = (IndexError, error)
 
 
 def ends_early(what: str) -> ProtocolError:
-    """Return the error of a message that ends early."""
+    """Return the error of a message that ends early. ``what`` names the message."""
     return ProtocolError("truncated", f"{what} ends early")
 
 

@@ -79,14 +79,14 @@ class UpstreamMirror:
         object.
         """
         self.refused = 0
-        """Offsets that the upstream refused since the start."""
+        """The number of offsets that the upstream refused since the start."""
 
     def start(self) -> None:
         """Begin to send, first the offsets of all groups."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Send the waiting offsets in one last round, if the upstream answers."""
+        """End the rounds. Then try for ``INTERVAL_S`` to send the waiting offsets a last time."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -32,7 +32,7 @@ from groupkeeper.protocol.writer import Row
 TOPICS_AT_ONCE: Final = 200
 """The most topics in one change, in one request by name, and in one turn of the event loop."""
 LOOK_UP_S: Final = 1.0
-"""How long a request may wait for a look-up, and how long an unknown name is remembered."""
+"""How long a request may wait for a look-up, and how long an unknown topic is remembered."""
 MAX_REMEMBERED: Final = 10_000
 """The most unknown topics, and the most deleted ids, that are remembered. They need some
 megabytes.
@@ -92,8 +92,8 @@ class ObservedTopics:
         self._missing = unknown - {*gone}
 
     async def look_up(self, keys: Collection[TopicKey]) -> None:
-        """Ask the upstream for unknown topics, and store them. Returns after ``LOOK_UP_S`` at the
-        latest.
+        """Ask the upstream for unknown topics, and store those that it has. Returns after
+        ``LOOK_UP_S`` at the latest.
 
         A topic that was unknown less than ``LOOK_UP_S`` ago is not asked for again.
         """

@@ -82,8 +82,8 @@ class OwnNodeRequests:
     def ask(
         self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
     ) -> None:
-        """Send ``frame`` to the broker. Answer the exchange with the reply, or with what ``change``
-        returns for this reply.
+        """Send ``frame`` to the broker. Answer the exchange with the reply. If ``change`` is not
+        None, it converts the reply first.
         """
         assert self._exchange is None, "an exchange that did not block"
         self._exchange, self._services = exchange, services
@@ -96,7 +96,7 @@ class OwnNodeRequests:
         """Serve a request if the client is authenticated. If this is not known yet, ask the broker
         first.
 
-        Raises ProtocolError if the client is not authenticated.
+        Raises ProtocolError if the client is not authenticated, or if its session has expired.
         """
         login = self._login
         assert login is not None, "clients are not asked who they are"
@@ -181,7 +181,7 @@ class OwnNodeRequests:
         else:
             self._try()
 
-    # --- Our own ----------------------------------------------------------------------------------
+    # --- Sending, and the end of a request --------------------------------------------------------
 
     def _try(self) -> None:
         if self._link is not None and self._link.is_over:
@@ -293,7 +293,7 @@ class OwnNode:
         self, exchange: Exchange, services: Services, frame: bytes, change: Change | None
     ) -> None:
         """Send ``frame`` over the link of this client to a broker. Answer the exchange with the
-        reply, or with what ``change`` returns for it.
+        reply. If ``change`` is not None, it converts the reply first.
         """
         self._of(exchange).ask(exchange, services, frame, change)
 

@@ -1,4 +1,4 @@
-"""Serves our part of a request of which a broker answers the other part."""
+"""Serves our part of a request that we and a broker answer together (``splitting``)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def serve_part(
     services: Services,
     done: Callable[[bytes], None],
 ) -> None:
-    """Serve our part of a request. ``done`` gets the reply to this part.
+    """Serve our part of the request ``whole``. ``frame`` is this part, and ``done`` gets its reply.
 
     Raises ProtocolError if the part cannot be read.
     """

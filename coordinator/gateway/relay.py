@@ -139,7 +139,8 @@ class RelayConnection:
         self._closed = self._turning = self._scheduled = False
         self._reading = self._client_flows = True
         self.requests = 0
-        """Grows with each request and whenever bytes pass, so that a sweep sees the activity."""
+        """Grows with each request and whenever bytes pass. So the sweep for idle connections sees
+        that this one is in use."""
         self.memory = RelayMemory()
         self.memory.waits = self._waits_for_peer
 
@@ -183,7 +184,7 @@ class RelayConnection:
         self._end_if_done()
 
     def eof_received(self) -> None:
-        """Let the transport close itself, as ``asyncio.Protocol`` does."""
+        """Return None: then the transport closes itself."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
@@ -420,7 +421,7 @@ class RelayConnection:
             and not self._waits_for_end_of_link()
             and len(self._owed) < self._limits.max_waiting_requests
             and (self._doomed is None or self._requests.is_passing)
-            # Otherwise a client that only sends would get answers of ours without a limit.
+            # Without this, our answers to a client that never reads would fill the memory.
             and (self._client_flows or self._requests.is_passing)
             and (self._login is None or self._login.admits(self._requests.next_key))
         )
@@ -579,7 +580,9 @@ class RelayConnection:
     # --- The flow of bytes ------------------------------------------------------------------------
 
     def _balance(self) -> None:
-        """Read from each side only if the other one accepts the bytes and the budget allows it."""
+        """Read from the client only if the broker accepts the bytes. Read from the broker only if
+        the client accepts them. Read from neither if the budget forbids it.
+        """
         self._account()
         if self._closed or self._transport.is_closing():
             return

@@ -30,7 +30,9 @@ class LoginRelay(Protocol):
     session: Session
 
     def pass_whole(self, frame: bytes, piece: WholeRequest, change: Change | None) -> None:
-        """Send a frame to the broker in place of a request of the client."""
+        """Send a frame to the broker in place of a request of the client. ``change`` converts the
+        reply; None if the usual rules do.
+        """
         ...
 
     def ask(self, frame: bytes, slot: ReplySlot) -> None:

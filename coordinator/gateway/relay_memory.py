@@ -1,4 +1,4 @@
-"""The memory of one relay, as the memory budget of all connections sees it."""
+"""The memory of one relay (a client connection to a broker's listener), for the memory budget."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class RelayMemory:
         self._requests_seen = -1
 
     def waits_for_client(self, requests: int, owes: int) -> bool:
-        """Return True if the memory stays in use until a peer sends or reads more. False if bytes
-        have passed since the last call.
+        """Return True if the memory stays in use until a peer sends or reads more. Return False if
+        ``requests`` has changed since the last call, because then bytes have passed.
         """
         if self._requests_seen != requests:
             self._requests_seen = requests

@@ -33,7 +33,7 @@ class ReplySlot:
     def __init__(
         self, key: int, version: int, correlation_id: int, change: Change | None = None
     ) -> None:
-        """Without ``change`` the reply is handed on as it arrives."""
+        """``change`` converts the reply. If it is None, the reply is passed on as it arrives."""
         self.key = key
         self.version = version
         self.correlation_id = correlation_id

@@ -1,5 +1,5 @@
-"""Splits the bytes of a client into requests. Requests for us are gathered whole. Requests for a
-broker pass as they arrive.
+"""Splits the bytes of a client into requests. Requests for us are gathered whole. Most requests for
+a broker pass as they arrive.
 
 Only the first bytes of a passed request are kept until they are complete: its header, and of a
 Produce also its acks. So a Produce of 100 MB takes no more memory than one of 100 bytes. Pure.
@@ -48,7 +48,7 @@ class Passed(NamedTuple):
 
 
 class WholeRequest(NamedTuple):
-    """A whole request."""
+    """A request whose bytes have all arrived."""
 
     frame: bytes
     key: int
@@ -70,7 +70,7 @@ class RequestStream(FedBytes):
         max_bytes: int,
         max_passed_bytes: int,
     ) -> None:
-        """``treatment`` returns what happens to a (key, version); None if it is not served.
+        """``treatment`` returns the treatment of a (key, version); None if it is not served.
 
         ``max_bytes`` limits a request that is gathered here, ``max_passed_bytes`` a passed one.
         """
@@ -86,7 +86,7 @@ class RequestStream(FedBytes):
 
     @property
     def untaken_bytes(self) -> int:
-        """Return the number of bytes that can be taken now, or are the beginning of a request."""
+        """Return the number of bytes that can be taken now, or that begin the next request."""
         return len(self._data) - self._position
 
     @property
@@ -110,7 +110,8 @@ class RequestStream(FedBytes):
         self._waiting = bytearray()
 
     def take(self) -> Piece | None:
-        """Return the next piece; None if more bytes are needed.
+        """Return the next bytes for the broker, or the next whole request. None if more bytes are
+        needed.
 
         Raises ProtocolError if the bytes are no request that is served.
         """

@@ -14,7 +14,7 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 class SecurityError(ValueError):
-    """A file of the settings cannot be used. The message is one line for a person."""
+    """A setting is missing, or a file that it names cannot be used. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The settings of gateway mode that its parts need. ``daemon.config`` has their text."""
+"""The settings of gateway mode. ``daemon.upstream_settings`` describes them."""
 
 from __future__ import annotations
 

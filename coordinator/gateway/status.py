@@ -26,7 +26,7 @@ MAX_SHOWN: Final = 100
 ANSWER_S: Final = 2.0
 """The time for the shards to answer. During an outage of the store they do not."""
 SLICE_MS: Final = 2.0
-"""The time in one turn of the event loop in which pending offsets may be processed."""
+"""The most time that pending offsets are processed before other tasks of the event loop run."""
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ class Traffic:
         self.bytes_in = 0
         """Bytes received from the broker."""
         self.failures: Counter[str] = Counter()
-        """Failed connections by reason: ``connect``, ``closed`` while a reply was owed, or the
-        label of a ProtocolError."""
+        """Reason -> the number of failed connections. The reason is ``connect`` if a connection
+        could not be opened. For a bad reply it is the reason of the ProtocolError."""
         self.is_up = True
         """False if the last attempt to connect failed."""

@@ -78,8 +78,8 @@ def handler(journal: Callable[[], Journal | None]) -> Handle:
 
 
 def render(result: TxnOffsetCommitResult, exchange: Exchange) -> bytes:
-    """Return the reply frame. The API has no error for a whole request, so each partition
-    gets it.
+    """Return the reply frame. The API has no error for a whole request, so each partition gets the
+    error of the request.
     """
     topics = result.topics
     if topics is None:

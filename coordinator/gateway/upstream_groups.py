@@ -14,7 +14,7 @@ DESCRIBE_GROUPS, DESCRIBE_VERSIONS = 15, range(7)
 CONSUMER_GROUP_DESCRIBE, CONSUMER_DESCRIBE_VERSIONS = 69, range(2)
 OFFSET_FETCH, FETCH_VERSIONS = 9, range(2, 10)
 OFFSET_COMMIT, COMMIT_VERSIONS = 8, range(2, 10)
-"""From version 10 on, requests name topics by id, and our topics may have none."""
+"""We use no version from 10 on: those name topics by id, and our topics may have none."""
 
 _IDLE: Final = frozenset({"", "Dead", "Empty"})
 _ABSENT: Final = frozenset(
@@ -55,7 +55,7 @@ class AsksCluster(Protocol):
         ...
 
     async def ask(self, api_key: int, versions: range, **values: Any) -> Any:
-        """Return the answer of one broker. Raises BrokerError if no broker answers."""
+        """Ask brokers until one answers. Return its answer. Raises BrokerError if none answers."""
         ...
 
 
@@ -116,8 +116,8 @@ class UpstreamGroups:
         return group.group_state not in _IDLE
 
     async def offsets(self, coordinator: AsksBroker, group_id: str) -> list[UpstreamOffset]:
-        """Return all committed offsets. Raises GroupsError if some are part of an open
-        transaction, because they may still change."""
+        """Return all committed offsets; none if the upstream does not have the group. Raises
+        GroupsError if some are part of an open transaction, because they may still change."""
         row = Row(group_id=group_id, member_id=None, member_epoch=-1, topics=None)
         answer = await coordinator.ask(
             OFFSET_FETCH,

@@ -91,11 +91,11 @@ class MovableClock:
 
 
 class FailingStorage(MemoryOffsetStorage):
-    """A memory storage whose appends can be made to fail, even if they have only events.
+    """A memory storage whose appends can be made to fail.
 
-    While a fault lasts, an append that has only notes (``_NOTES``) succeeds, but the notes are
-    dropped. After each failure the coordinator itself appends such notes. If these appends failed
-    too, one failure would count as several.
+    Appends without records fail too. But while a fault lasts, an append that has only events of the
+    kinds in ``_NOTES`` succeeds, and its events are dropped. After each failure the coordinator
+    itself appends such events. If these appends failed too, one failure would count as several.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -154,12 +154,12 @@ class Delays:
             self._forget(fault)
 
     def delay(self, exchange: Exchange, answer: Callable[[Exchange], None]) -> bool:
-        """Answer later if this API is delayed; return False if it is not."""
+        """If this API is delayed, call ``answer`` after the delay. Otherwise return False."""
         delay_ms = self._delay_ms(exchange.key)
         reply = exchange.reply
         if not delay_ms or reply is None:
             return False
-        exchange.reply = None  # others must not regard it as answered yet
+        exchange.reply = None  # until the delay has passed, the exchange counts as not answered
 
         def send() -> None:
             cancel()
@@ -182,8 +182,8 @@ class Delays:
 
 
 class FaultGate:
-    """Controls whether requests are read. If the gate is closed, requests that have begun are still
-    answered."""
+    """Controls whether requests are read. While the gate is closed, requests that have begun are
+    still answered."""
 
     def __init__(self) -> None:
         self.connections: Final[set[FaultyConnection]] = set()

@@ -25,17 +25,17 @@ class ServerOptions:
     initial_rebalance_delay_ms: int = 0
     """0: the first rebalance does not wait for more members. Kafka's default is 3000."""
     min_session_timeout_ms: int = number(1_000, least=2)
-    """Kafka's default is 6000. Short, so that a test of an eviction does not wait long. At least 2,
-    because ``append_timeout_ms`` is at least 1 and must be lower than this.
+    """Kafka's default is 6000. Ours is short, so that a test of an eviction does not wait long. The
+    least value is 2, because ``append_timeout_ms`` must be lower than this and is at least 1.
     """
     max_session_timeout_ms: int = 1_800_000
     consumer_session_timeout_ms: int = number(45_000, least=2, most=INT32_MAX)
     """The session timeout of members of consumer groups (KIP-848), which do not choose their own.
-    At least 2, as ``min_session_timeout_ms``.
+    The least value is 2, for the reason given at ``min_session_timeout_ms``.
     """
     consumer_heartbeat_interval_ms: int = number(100, least=1, most=INT32_MAX)
-    """How often members of consumer groups heartbeat. Kafka's default is 5000. Short, because a
-    member gives partitions up, and gets them, only by a heartbeat.
+    """How often members of consumer groups heartbeat. Kafka's default is 5000. Ours is short,
+    because only a heartbeat can assign or revoke partitions.
     """
     group_max_size: int = 2_147_483_647
     node_id: int = number(1, least=0, most=INT32_MAX)

@@ -24,7 +24,7 @@ class TestingError(Exception):
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Turn GroupError into TestingError. The message names the refused group or call."""
+    """Turn GroupError into TestingError, whose message names ``what``: a group or a call."""
     try:
         yield
     except GroupError as error:
@@ -32,7 +32,7 @@ def refusals(what: str) -> Iterator[None]:
 
 
 def check(error: ErrorCode, what: str) -> None:
-    """Raise TestingError if the error is not NONE. The message names ``what`` was refused."""
+    """Raise TestingError if the error is not NONE. The message names ``what``."""
     if error is not ErrorCode.NONE:
         raise TestingError(f"{error.name}: {what}")
 

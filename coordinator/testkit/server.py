@@ -76,7 +76,7 @@ DRAIN_MS: Final = 1_000
 """How long a stop may take. A memory storage needs almost no time."""
 
 MAX_STEPS: Final = 1_000
-"""The approximate number of steps of one ``advance`` with heartbeats, at most."""
+"""One ``advance`` with heartbeats has at most about this many steps."""
 
 LOADED_STEP_S: Final = 0.005
 """The interval at which a call that needs every shard checks whether all are loaded."""
@@ -139,7 +139,8 @@ class GroupkeeperServer:
     async def start(self) -> None:
         """Start the server; on return it answers requests.
 
-        Raises OSError if the port is in use. If the call is cancelled, the server is stopped.
+        Raises OSError if the port is in use, and RuntimeError if the server already runs. If the
+        call is cancelled, the server is stopped.
         """
         starting = self._turns.take(self._begin)
         try:
@@ -226,7 +227,7 @@ class GroupkeeperServer:
         await self._end()
         await self._begin()
 
-    # --- What a test sets up and looks at ---------------------------------------------------------
+    # --- Topics, offsets and events ---------------------------------------------------------------
 
     async def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic. If it exists, raise its number of partitions to this number."""
@@ -295,14 +296,14 @@ class GroupkeeperServer:
             raise TypeError(f"heartbeats must be a bool, not {heartbeats!r}")
         coordinator = await self._loaded()
         failures = self._storage.failures
-        # work that is due at the same moment stays together
+        # While the real time stands, only the steps below decide when work is due.
         with self._clock.standing(), self._gate.closed():
             left_ms, at_ms = ms, self._next_ms(coordinator)
             while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
                 living = await all_heartbeats(coordinator) if heartbeats else []
                 step_ms = max(0, at_ms)
-                if left_ms > 0:  # the rest of a long piece of work needs a little more time
-                    # with heartbeats a session is always due
+                if left_ms > 0:  # afterwards only the rest of work in portions remains
+                    # With heartbeats some session always ends soon. So steps have a least length.
                     least_ms = ms // MAX_STEPS if heartbeats else 0
                     step_ms = min(left_ms, max(step_ms, least_ms))
                     left_ms -= step_ms
@@ -359,9 +360,11 @@ class GroupkeeperServer:
         return self._delays.add(api, ms)
 
     async def _loaded(self) -> GroupCoordinator:
-        """Return the coordinator, after all earlier starts and stops, when every shard is loaded.
+        """Wait for all earlier starts and stops, and until every shard is loaded. Return the
+        coordinator.
 
-        After a storage failure the load takes some milliseconds.
+        After a storage failure the load takes some milliseconds. Raises RuntimeError if the server
+        is not running.
         """
         self._turns.check_loop()
         await self._turns.ended()
@@ -394,7 +397,7 @@ class SyncGroupkeeperServer:
         self._server = GroupkeeperServer(topics, **options)
         self._thread = LoopThread("groupkeeper", _NOT_RUNNING, self._server.stop)
         self._turning = threading.RLock()
-        """Held during a start or stop, so that a second stop waits for the first."""
+        """Held during a start, stop or restart, so that another one waits for its end."""
 
     def __enter__(self) -> SyncGroupkeeperServer:
         self.start()
@@ -414,7 +417,9 @@ class SyncGroupkeeperServer:
         return self._server.bootstrap
 
     def start(self) -> None:
-        """Start the server; on return it answers requests."""
+        """Start the server; on return it answers requests. Raises RuntimeError if it already
+        runs.
+        """
         with self._turning:
             if self._thread.runs:
                 raise RuntimeError("the server is already running: it was started twice")

@@ -31,7 +31,7 @@ Refuse: TypeAlias = Callable[[str, str], None]
 
 
 class Gate:
-    """All connections of the HTTP port, the one that has been silent for longest first."""
+    """All connections of the HTTP port, and the cap on their number."""
 
     def __init__(self, max_connections: int, request_timeout_s: float, refuse: Refuse) -> None:
         self.max_connections = max_connections
@@ -39,7 +39,7 @@ class Gate:
         self.refuse = refuse
         self._silent: dict[GatedProtocol, None] = {}
         self._busy: dict[GatedProtocol, None] = {}
-        """Connections that are being answered."""
+        """Connections that are being answered, the one that has been busy longest first."""
         self.sending: set[GatedProtocol] = set()
         """Connections whose peer reads the answer more slowly than it is written."""
 

@@ -1,4 +1,4 @@
-"""The HTTP port of the daemon. It accepts at once, and uvicorn is imported later.
+"""The HTTP port of the daemon. Clients can connect at once, and uvicorn is imported later.
 
 uvicorn and Starlette take 50 ms of processor time to import. After a crash every group waits for
 the start, so the import waits until the daemon is ready, or until somebody connects.
@@ -65,7 +65,7 @@ class HttpPort:
             self._beginning = self._loop.create_task(self._begin(), name="http port")
 
     async def stop(self) -> None:
-        """Wait a moment for running answers, then close."""
+        """Wait at most ``STOP_LIMIT_S`` for running answers, and then close the port."""
         self._loop.remove_reader(self._listener.fileno())
         if self._beginning is not None:
             self._beginning.cancel()

@@ -16,6 +16,6 @@ class Reports:
     not_ready: Callable[[], str | None]
     """Returns why groups are not served, in one line; None if they are served."""
     state: Callable[[], str] = str
-    """Returns what else /readyz says in one line if groups are served; "" for nothing."""
+    """Returns a second line for /readyz if groups are served; "" for none."""
     upstream: Callable[[], Awaitable[bytes]] | None = None
     """Returns /upstream as JSON. None without a gateway: then there is no such page."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 BACKLOG = 128
 CHEAP = frozenset({"/healthz", "/readyz"})
-"""The pages that are always answered. Of all other pages only a few are made at the same time. We
-do not compare with "/metrics", because the router treats "/metrics" and a line feed as the same
-page.
+"""The pages that are always answered. All other pages count as scrapes, whose number is limited. We
+do not compare paths with "/metrics", because the router treats "/metrics" and a line feed as the
+same page.
 """
 
 
