@@ -391,7 +391,7 @@ class BareCoordinator:
             yield shard.groups
 
     def is_loading(self, group_id: str) -> bool:
-        """Return True if the shard of a group does not answer, so the group may or may not exist."""
+        """Return True if the shard of a group does not answer: the group may or may not exist."""
         return self._owner.slots[shard_of(group_id, self.config.shards)].shard is None
 
     def _shards(self) -> Iterator[Shard]:
