@@ -1,7 +1,8 @@
 """The client's side of the protocol: write requests and read responses.
 
-The command line uses it with any broker. The safe reader reads responses too, because any program
-may listen on a port. Milliseconds and error codes are plain integers.
+The command line and the gateway use it with brokers. ``protocol.reader`` reads the responses,
+because it is safe for any bytes, and any program may listen on a port. Milliseconds and error codes
+are plain integers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.writer import Row, write_entity
 
 MAX_ELEMENTS: Final = 5_000_000
-"""Array elements in one response. A list of all groups of a large cluster needs fewer."""
+"""The most array elements that are read from one response. A list of all groups of a large cluster
+has fewer.
+"""
 
 _FIXED_HEADER: Final = Struct(">hhi").pack
 
@@ -26,7 +29,7 @@ _FIXED_HEADER: Final = Struct(">hhi").pack
 def write_request(
     api_key: int, version: int, correlation_id: int, client_id: str, **values: Any
 ) -> bytes:
-    """Return the whole frame of a request.
+    """Return the whole frame of a request. ``values`` are the fields of its body by name.
 
     Values of fields that this version lacks are ignored, so one call serves all versions.
     """
@@ -42,7 +45,11 @@ def write_request(
 
 
 def read_response(api_key: int, version: int, correlation_id: int, body: bytes) -> Any:
-    """Read the body of a response, without its length prefix. Raises only ProtocolError."""
+    """Return the body of a response as an entity of kio.
+
+    ``body`` is a whole frame without its length prefix. Raises only ProtocolError: if the bytes are
+    invalid, or answer a request with another correlation id.
+    """
     schema = load_response_schema(api_key, version)
     if len(body) < 4 or int.from_bytes(body[:4], "big", signed=True) != correlation_id:
         raise ProtocolError("bad_header", "the answer is to another request")

@@ -26,7 +26,8 @@ _SAME_LAYOUT: Final = {
     (int(ApiKey.OFFSET_COMMIT), 1): 2,
     (int(ApiKey.OFFSET_FETCH), 0): 1,
 }
-"""Responses that Kafka 4 removed, with the later version that has the same bytes."""
+"""(API key, version) of a response that Kafka 4 removed -> the later version with the same bytes.
+"""
 
 
 @cache
@@ -52,9 +53,10 @@ def response_class(api_key: int, version: int) -> EntityClass:
 
 
 def read_request(api_key: int, version: int, frame: bytes, offset: int, max_elements: int) -> Any:
-    """Read the body of a request that begins at ``offset``; milliseconds are plain integers.
+    """Return the body of a request as an entity of kio. The body begins at ``offset`` in the frame.
 
-    Raises only ProtocolError, for any bytes.
+    Durations and times are plain integers of milliseconds. All arrays together have at most
+    ``max_elements`` elements. Raises only ProtocolError, for any bytes.
     """
     return read_entity(request_class(api_key, version), frame, offset, max_elements)
 
@@ -65,8 +67,8 @@ def write_response(
     """Return the whole frame of a response: length, response header, body.
 
     ``values`` has the fields by name, and this call may change it. Values of fields that the
-    version lacks are ignored, so one call serves all versions. Raises KeyError if a field of the
-    version is missing, which is a bug of ours.
+    version lacks are ignored, so one call serves all versions. Raises KeyError if an untagged field
+    of the version is missing, which is a bug of ours.
     """
     values["throttle_time"] = throttle_time_ms
     return response_writer(api_key, version)(correlation_id, values)
@@ -90,5 +92,5 @@ def write_elements(api_key: int, version: int, path: str, items: Iterable[Any]) 
 
 
 def uuid_to_topic_id(uuid: UUID | None) -> str:
-    """Return Kafka's printed form of a topic id from kio's form; "" for the zero id."""
+    """Return a topic id in Kafka's printed form. The zero id is None in kio, and "" here."""
     return "" if uuid is None else urlsafe_b64encode(uuid.bytes)[:22].decode()

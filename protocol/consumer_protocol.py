@@ -16,10 +16,12 @@ from typing import Final
 
 MAX_NAMES: Final = 20_000
 MAX_NAME_BYTES: Final = 1024 * 1024
-"""The most bytes of names that are read from the subscriptions of one group. Equal lists count
-once. Reading them takes 20 ms at most. If a thousand members subscribe to the same hundred topics,
-a hundred names are read."""
+"""``MAX_NAMES`` and this limit the names of topics that are read from the subscriptions of one
+group. Reading them takes 20 ms at most. Equal lists count once: if a thousand members subscribe to
+the same hundred topics, a hundred names are read.
+"""
 REMEMBERED_LISTS: Final = 8
+"""The most lists of topics that are kept to recognize an equal list."""
 MAX_PARTS: Final = 100_000
 """The most names and partitions that are read for one request which changes a consumer group.
 Reading them takes 30 ms at most."""
@@ -34,7 +36,10 @@ class ConsumerProtocolError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics of a member and, from v1 on, the partitions that it owns."""
+    """The topics of a member and, from v1 on, the partitions that it owns.
+
+    A field that the version lacks has its default.
+    """
 
     version: int
     topics: list[str]
@@ -70,7 +75,7 @@ def decode_subscription(data: bytes, most_parts: int | None = None) -> Subscript
 
 
 def subscription_version(data: bytes) -> int:
-    """Read only the version of a subscription. Raises ConsumerProtocolError."""
+    """Read only the version of a subscription. Raises ConsumerProtocolError if it has none."""
     return _Reader(data).version()
 
 
@@ -154,7 +159,9 @@ class _Reader:
         self._data = data
         self.at = 0
         self._parts_left = len(data) if most_parts is None else most_parts
-        """How many more elements of lists are allowed. Each has at least one byte."""
+        """The number of list elements that may still be read. By default it is the number of bytes,
+        which is no limit, because each element has at least one byte.
+        """
 
     def take(self, length: int) -> bytes:
         end = self.at + length

@@ -1,9 +1,9 @@
 """Requests that Kafka 4 removed and old clients still send: OffsetCommit 0 and 1.
 
 See docs/spec/wire.md#old-versions. kio does not have them, but aiokafka has their schemas. Here the
-schemas become classes in kio's form, so that ``protocol.reader`` reads them like any other.
-aiokafka's own decoder accepts null anywhere, refuses text that is not UTF-8, and has no limit on
-elements. OffsetFetch 0 has the same bytes as version 1.
+schemas become classes in kio's form, which ``protocol.reader`` reads. aiokafka's own decoder is not
+used: it accepts null anywhere, refuses text that is not UTF-8, and has no limit on elements.
+OffsetFetch 0 needs no class of its own, because it has the same bytes as version 1.
 """
 
 from __future__ import annotations
@@ -64,4 +64,4 @@ OFFSET_COMMIT_REQUESTS: Final = (
     # A commit of a member, or without one (generation -1, empty member id).
     _entity("OffsetCommitRequestV1", 1, OffsetCommitRequest_v1.SCHEMA),
 )
-"""The class of the request, by version."""
+"""The class of an OffsetCommit. The index is its version."""

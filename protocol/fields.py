@@ -25,7 +25,9 @@ LAYOUTS: Final = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-"""The struct letter of each fixed-size type. Durations and times are milliseconds."""
+"""kio's name of a fixed-size type -> its format character in ``struct``. Durations and times are
+milliseconds.
+"""
 
 
 class WireField(NamedTuple):
@@ -35,7 +37,7 @@ class WireField(NamedTuple):
     what: str
     """The class and the field, for error messages."""
     kafka_type: str
-    """Kafka's name of the type; "" if the field is an entity or an array of entities."""
+    """kio's name of the type; "" if the field is an entity or an array of entities."""
     entity: EntityClass | None
     is_array: bool
     nullable: bool
@@ -45,12 +47,17 @@ class WireField(NamedTuple):
 
     @property
     def layout(self) -> str:
-        """Return the struct letter if the field is one value of fixed size, else ""."""
+        """Return the format character of ``struct`` if the field is one value of fixed size, else
+        "".
+        """
         return "" if self.is_array else LAYOUTS.get(self.kafka_type, "")
 
 
 def wire_fields(entity_type: EntityClass) -> tuple[list[WireField], list[WireField]]:
-    """Return the fields in wire order, and the tagged fields in the order of their tags."""
+    """Return the untagged fields in wire order, and the tagged fields in the order of their tags.
+
+    Raises NotImplementedError if a tagged field has no default.
+    """
     hints = get_type_hints(entity_type)
     plain: list[WireField] = []
     tagged: list[WireField] = []

@@ -1,8 +1,9 @@
 """Splits a stream of bytes into whole frames, and reads the header of each.
 
-A frame includes its 4-byte length prefix, so positions count from there. Usually one read is one
-request: its bytes object is returned without a copy. Incomplete frames wait in a buffer that grows
-with the bytes received, never with the announced length.
+A frame includes its 4-byte length prefix. A position in a frame counts from the start of the
+prefix. Usually one read of the socket returns one whole frame, and its bytes object is used without
+a copy. An incomplete frame waits in a buffer that grows with the bytes received, never with the
+announced length.
 
 Headers are those of requests (v1 and v2) and responses (v0 and v1).
 """
@@ -130,7 +131,9 @@ def _refusal(first: bytes, size: int, frames: list[bytes]) -> FrameError:
 
 
 def check_length(prefix: bytes, max_bytes: int) -> None:
-    """Raise FrameError if the length in front of a frame is invalid. ``prefix`` has 4 bytes."""
+    """Raise FrameError if the length of a frame is negative or above ``max_bytes``. ``prefix`` has
+    the 4 bytes of the length.
+    """
     size: int = _unpack_length(prefix)[0]
     if not 0 <= size <= max_bytes:
         raise _refusal(prefix, size, [])
@@ -173,8 +176,8 @@ def _has_flexible_header(api_key: int, version: int) -> bool:
 
 
 def _coded(api_key: int, version: int) -> int:
-    """Return the number that the four bytes of a key and a version are. Looking it up takes less
-    time than a tuple.
+    """Return a key and a version as one number, which has the same four bytes. A lookup of a number
+    takes less time than a lookup of a tuple.
     """
     return api_key << 16 | version & 0xFFFF
 
@@ -184,8 +187,9 @@ _FLEXIBLE: Final = {
     for api in KNOWN_API_BY_KEY.values()
     for version in range(api.lowest_served, api.max_version + 1)
 }
-"""Coded key and version -> True if its headers are flexible. It has only what is served, so no
-version in it is negative."""
+"""Coded key and version -> True if the headers are flexible. It has only served versions, and these
+are never negative.
+"""
 
 
 def _skip_tags(frame: bytes, position: int) -> int:
@@ -202,7 +206,8 @@ def _skip_tags(frame: bytes, position: int) -> int:
 def read_request_header(frame: bytes) -> RequestHeader:
     """Read the header of a frame. The caller checks whether its key and version are served.
 
-    If they are not served, the body offset is the end of the client id.
+    If they are not served, the body offset is the end of the client id, except for ApiVersions.
+    Raises ProtocolError if the header is invalid.
     """
     try:
         api_key, version, correlation_id, client_id_bytes = _FIXED.unpack_from(frame, PREFIX_BYTES)
@@ -249,12 +254,12 @@ class HeaderReader:
         """The last client id as bytes, with its length."""
         self._client_id: str | None = None
         self._body_at = _CLIENT_ID_AT
-        """The position after the client id."""
+        """The position after the last client id."""
 
     def read_whole(self, data: bytes) -> WholeFields | None:
-        """Read the header if ``data`` is exactly one frame with the client id of the last one.
+        """Read the header if ``data`` is exactly one frame with the client id of the last frame.
 
-        Otherwise return None. The caller then splits the data into frames, and calls ``read``.
+        Return None for any other data. The caller then splits it into frames, and calls ``read``.
         """
         position = self._body_at
         if data[_CLIENT_ID_SIZE_AT:position] != self._raw:
@@ -300,11 +305,10 @@ class HeaderReader:
 
 
 def response_header(*, flexible: bool) -> Struct:
-    """Return the function that packs a length and a correlation id: response header v0, or v1
-    without tags.
+    """Return the struct of a length and a correlation id: response header v0, or v1 without tags.
 
-    Every flexible version uses v1. Only ApiVersions uses v0, because a client reads its reply
-    before it knows our versions.
+    Every flexible version has header v1, except in ApiVersions. Its reply always has v0, because a
+    client reads it before it knows our versions.
     """
     return _RESPONSE_V1 if flexible else _RESPONSE_V0
 

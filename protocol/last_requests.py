@@ -1,7 +1,8 @@
 """The last requests of a connection. The next request is nearly always like one of them.
 
-So its bytes are compared with those of the last request of the same version. Equal bytes are not
-parsed again. In a commit, only the offsets and epochs may differ (``CommitShape``).
+So a handler compares the bytes of a request with those of the last one of the same API and version.
+Equal bytes are not parsed again. In a commit, the offsets and epochs may differ (``CommitShape`` in
+``protocol.packed.offset_commit``).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 Sender: TypeAlias = tuple[str, int, str, str | None]
-"""(group id, generation, member id, instance id)."""
+"""(group id, generation or member epoch, member id, instance id or None)."""
 
 MAX_REPEATED_BYTES: Final = 512
 """Longer bytes are not remembered, to bound the memory of a connection."""
@@ -42,18 +43,21 @@ class LastRequests:
 
     def __init__(self) -> None:
         self.fields: Sender = ("", 0, "", None)
-        """The sender of the last Heartbeat or OffsetCommit."""
+        """The sender of a recent Heartbeat or OffsetCommit in a flexible version."""
         self.raw = b"\1\0\0\0\0\1\0"
-        """The bytes of ``fields`` in a flexible version."""
+        """The bytes of ``fields`` in the request."""
         self.heartbeat: Repeated | None = None
         self.consumer_heartbeat: Repeated | None = None
-        """The last ConsumerGroupHeartbeat that stated nothing new and was not refused."""
+        """The last ConsumerGroupHeartbeat that stated nothing new and that the handler submitted.
+        """
         self.answer: Any = None
-        """The immutable result from which ``answer_body`` was encoded."""
+        """The immutable result of a ConsumerGroupHeartbeat, from which ``answer_body`` was encoded.
+        """
         self.answer_body = b""
-        """The reply to a ConsumerGroupHeartbeat without an assignment, after its throttle time."""
+        """The bytes after the throttle time in the last reply that had no assignment and no error.
+        """
         self.fetch: Repeated | None = None
-        """The last OffsetFetch that named the topics of one group."""
+        """The last OffsetFetch of one group that named its topics instead of asking for all."""
         self.commit: Any = None
         """The ``CommitShape`` of the last OffsetCommit (``packed.offset_commit``): all except
         its offsets and epochs. None if that commit has no such shape."""

@@ -2,13 +2,13 @@
 
 kio has no schemas for them. So they are kio entities here, field by field from Kafka's own
 definitions (group-coordinator/src/main/resources/common/message/*.json of 4.3.1), each field with
-its versions. ``protocol.reader`` reads the bytes, so invalid ones are safe.
+its versions. ``protocol.reader`` reads the bytes, so invalid bytes do no harm.
 
 Key and value both begin with an int16. In a key it is the record's type (CoordinatorRecordType;
 before Kafka 4.0 it was called the key's version). In a value it is the value's version. A record
 without a value deletes what its key names.
 
-The records of consumer, share and streams groups are recognized and not read.
+The records of consumer, share and streams groups are not read: their key becomes an ``OtherKey``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class RecordError(Exception):
 
 
 class _Field(NamedTuple):
-    """One field of a message in Kafka's JSON definitions."""
+    """One field of a message in Kafka's JSON definitions. ``first`` and ``last`` are the versions
+    that have it.
+    """
 
     name: str
     kind: Any
@@ -68,7 +70,7 @@ class _Message(NamedTuple):
     fields: tuple[_Field, ...]
 
     def type(self, version: int, kind: EntityType = EntityType.data) -> EntityClass:
-        """Return the kio entity that has the fields of a version."""
+        """Return a class in kio's form that has the fields of a version."""
         members: list[Any] = []
         for each in self.fields:
             if not each.first <= version <= each.last:
@@ -169,7 +171,7 @@ def _types(*messages: _Message) -> Mapping[tuple[str, int], EntityClass]:
 ENTITIES: Final = _types(
     _OFFSET_COMMIT_KEY, _OFFSET_COMMIT_VALUE, _GROUP_METADATA_KEY, _GROUP_METADATA_VALUE
 )
-"""The kio entity of every definition and version."""
+"""(name of the definition, version) -> the class in kio's form."""
 
 
 # --- what readers get: one class for all versions -------------------------------------------------
@@ -193,12 +195,12 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class OtherKey:
-    """A record of another kind of group, or of a type newer than Kafka 4.3."""
+    """The key of a record of another kind of group, or of a type newer than Kafka 4.3."""
 
     record_type: int
     """The number at the start of the key."""
     group: str = ""
-    """The group, if it is a group of the consumer protocol."""
+    """The group id, if it is a group of the consumer protocol; else ""."""
 
 
 Key: TypeAlias = OffsetKey | GroupKey | OtherKey
@@ -206,7 +208,9 @@ Key: TypeAlias = OffsetKey | GroupKey | OtherKey
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
-    """A committed offset. Fields that its version does not have are -1 or ""."""
+    """A committed offset. Fields that its version does not have are -1 or "". Times are
+    milliseconds.
+    """
 
     offset: int
     metadata: str
@@ -219,7 +223,9 @@ class OffsetValue:
 
 @dataclass(frozen=True, slots=True)
 class MemberValue:
-    """A member of a classic group. Times are milliseconds."""
+    """A member of a classic group. Times are milliseconds. Fields that the version does not have
+    are -1 or None.
+    """
 
     member_id: str
     client_id: str
@@ -242,7 +248,9 @@ class MemberValue:
 
 @dataclass(frozen=True, slots=True)
 class GroupValue:
-    """A classic group. Without members it is Empty."""
+    """A classic group. Without members it is Empty. ``current_state_timestamp`` is in milliseconds,
+    or -1 if the version does not have it.
+    """
 
     protocol_type: str
     generation: int
@@ -253,7 +261,10 @@ class GroupValue:
 
 
 def decode_key(data: bytes) -> Key:
-    """Decode the key of a record. Raises RecordError if it is not a key of this topic."""
+    """Decode the key of a record. A key of an unknown type becomes an ``OtherKey``.
+
+    Raises RecordError if the bytes are invalid.
+    """
     number = _number(data)
     if number in _OFFSET_COMMIT_KEY.versions:
         return _plain(OffsetKey, _read(_OFFSET_COMMIT_KEY, number, data))
@@ -266,14 +277,20 @@ def decode_key(data: bytes) -> Key:
 
 
 def decode_offset(data: bytes) -> OffsetValue:
-    """Decode the value of an ``OffsetKey``. Raises RecordError if it is invalid or above v4."""
+    """Decode the value of an ``OffsetKey``.
+
+    Raises RecordError if the bytes are invalid, or their version is above 4.
+    """
     entity = _read(_OFFSET_COMMIT_VALUE, _number(data), data)
     topic_id = uuid_to_topic_id(getattr(entity, "topic_id", None))
     return _plain(OffsetValue, entity, topic_id=topic_id)
 
 
 def decode_group(data: bytes) -> GroupValue:
-    """Decode the value of a ``GroupKey``. Raises RecordError if it is invalid or above v4."""
+    """Decode the value of a ``GroupKey``.
+
+    Raises RecordError if the bytes are invalid, or their version is above 4.
+    """
     entity = _read(_GROUP_METADATA_VALUE, _number(data), data)
     members = tuple(_plain(MemberValue, member) for member in entity.members)
     return _plain(GroupValue, entity, members=members)
@@ -313,7 +330,9 @@ Plain = TypeVar("Plain")
 
 
 def _plain(kind: type[Plain], entity: Any, **given: Any) -> Plain:
-    """Return the values of the fields that this version has."""
+    """Return an object of ``kind`` with the values of an entity. ``given`` replaces some of them. A
+    field that the entity lacks keeps its default.
+    """
     names: Iterable[str] = (each.name for each in fields(kind))  # type: ignore[arg-type]
     known = {n: getattr(entity, n) for n in names if n not in given and hasattr(entity, n)}
     return kind(**known, **given)

@@ -3,8 +3,9 @@
 ``protocol.offsets_topic`` reads every version that Kafka ever wrote. This module writes the newest
 versions of Kafka 4.3: offsets, classic groups and consumer groups. It reads back what it writes.
 
-Kafka's schemas have no place for a few values of ours. They are in a tagged field, ``OURS``, behind
-Kafka's own fields. Kafka's readers skip tags that they do not know.
+Kafka's schemas have no field for a few values of groupkeeper. They are in a tagged field, ``OURS``,
+after Kafka's own fields. Kafka's readers skip tags that they do not know. In the classes of values
+here, ``ours`` is the content of this tagged field, or b"" if there is none.
 
 This file is long because each kind of value is written and read here, side by side.
 """
@@ -33,7 +34,7 @@ from groupkeeper.protocol.spans import written_tags
 
 OFFSET: Final = 1
 OFFSET_TYPES: Final = frozenset({0, OFFSET})
-"""The types of records with an offset. Only their keys have a number: the partition."""
+"""The types of records with an offset. Only their keys end with a number, the partition."""
 GROUP: Final = 2
 CONSUMER_GROUP: Final = 3
 CONSUMER_MEMBER: Final = 5
@@ -45,7 +46,7 @@ CONSUMER_PATTERN: Final = 16
 OURS: Final = 10_000
 """The tag of the bytes that only groupkeeper reads."""
 MAX_TEXT_BYTES: Final = MAX_STRING_BYTES
-"""The longest string that Kafka's schemas take."""
+"""The longest string that Kafka's schemas accept."""
 _MAX_ELEMENTS: Final = 10_000_000
 
 _PARTITION: Final = Struct(">i")
@@ -96,11 +97,13 @@ class MemberBytes(NamedTuple):
     rebalance_timeout_ms: int
     server_assignor: str | None
     classic: tuple[int, Sequence[tuple[str, bytes]]] | None
-    """The session time-out and the protocols of a classic member."""
+    """The session timeout in milliseconds and the protocols of a classic member. None for a member
+    that uses the consumer protocol.
+    """
 
 
 class CurrentBytes(NamedTuple):
-    """The partitions of a member of a consumer group."""
+    """The current assignment of a member of a consumer group."""
 
     epoch: int
     previous_epoch: int
@@ -131,7 +134,9 @@ def partition_key(topic_key: bytes, partition: int) -> bytes:
 
 
 def read_key(data: bytes) -> tuple[int, list[str], int]:
-    """Return the type of a key, its names, and the number after them (OFFSET_TYPES), or 0."""
+    """Return the type of a key, its names, and the partition. The partition is 0 for a type that is
+    not in ``OFFSET_TYPES``. Raises RecordError if the key cannot be read.
+    """
 
     def read(source: Input) -> tuple[int, list[str], int]:
         record_type = _fixed(source, _TYPE)
@@ -247,14 +252,17 @@ def read_group(data: bytes) -> GroupBytes:
 
 
 def epoch_value(epoch: int, tagged: int) -> bytes:
-    """Return the value of a consumer group, or of its target: an epoch, and a tagged int64. That is
-    the hash of the topics, or the time of the target.
+    """Return the value of a consumer group, or of its target: an epoch and a tagged int64.
+
+    For a group, ``tagged`` is the hash of the topics. For a target, it is the time of the target.
     """
     return _TYPE.pack(0) + _PARTITION.pack(epoch) + _tags([(0, _INT64.pack(tagged))], b"")
 
 
 def read_epoch(data: bytes) -> tuple[int, int]:
-    """Read a value of ``epoch_value``. Raises RecordError if it cannot be read."""
+    """Read a value that ``epoch_value`` wrote. Return the epoch and the tagged int64, or 0 without
+    one. Raises RecordError if the value cannot be read.
+    """
 
     def read(source: Input) -> tuple[int, int]:
         _version(source, 0)
@@ -273,7 +281,7 @@ def member_value(value: MemberBytes) -> bytes:
         classic = [_PARTITION.pack(timeout_ms), varint(len(protocols) + 1)]
         for name, metadata in protocols:
             classic += (compact_string(name), compact_bytes(metadata), _NO_TAGS)
-        # Kafka writes a nullable struct as a byte that says that it is there, then its fields.
+        # Kafka writes a nullable struct as a byte (1: not null), then its fields.
         tags.append((0, b"".join((b"\x01", *classic, _NO_TAGS))))
     return b"".join(
         (
@@ -349,7 +357,7 @@ def read_target(data: bytes) -> dict[str, tuple[int, ...]]:
 
 
 def current_value(value: CurrentBytes) -> bytes:
-    """Return the value of the partitions of a member."""
+    """Return the value of the current assignment of a member."""
     head = (_PARTITION.pack(value.epoch), _PARTITION.pack(value.previous_epoch))
     state = bytes((value.state,))
     topics = (*_owned(value.assigned), *_owned(value.revoking))
@@ -357,7 +365,7 @@ def current_value(value: CurrentBytes) -> bytes:
 
 
 def read_current(data: bytes) -> CurrentBytes:
-    """Read the partitions of a member. Raises RecordError if they cannot be read."""
+    """Read the current assignment of a member. Raises RecordError if it cannot be read."""
 
     def topic(source: Input) -> tuple[str, tuple[tuple[int, int], ...]]:
         topic_id = printed_topic_id(source.take(16))
@@ -377,14 +385,18 @@ def read_current(data: bytes) -> CurrentBytes:
 
 
 def pattern_value(topics: Sequence[str], version: int, time_ms: int) -> bytes:
-    """Return the value of a pattern: the topics that it matches."""
+    """Return the value of a pattern: the topics that it matches. ``version`` is that of the topic
+    image in which they were found, and ``time_ms`` is the time of this.
+    """
     return b"".join(
         (_TYPE.pack(0), _texts(topics), _INT64.pack(version), _INT64.pack(time_ms), _NO_TAGS)
     )
 
 
 def read_pattern(data: bytes) -> tuple[list[str], int, int]:
-    """Read the value of a pattern. Raises RecordError if it cannot be read."""
+    """Return the topics, version and time of a value that ``pattern_value`` wrote. Raises
+    RecordError if it cannot be read.
+    """
 
     def read(source: Input) -> tuple[list[str], int, int]:
         _version(source, 0)

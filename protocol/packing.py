@@ -1,5 +1,4 @@
-"""The parts of the most frequent messages for ``protocol.packed``, by plain struct code: strings,
-counts, senders.
+"""Reads and packs strings, counts and senders for ``protocol.packed``, by plain struct code.
 
 The functions that read accept only the common form, and raise one of ``GIVE_UP`` for anything else.
 The caller then reads the message again with ``protocol.reader``. No slice is longer than the frame,
@@ -100,7 +99,7 @@ def classic_count(frame: bytes, position: int) -> tuple[int, int]:
 
 
 def printed_topic_id(raw: bytes) -> str:
-    """Return Kafka's printed form of a topic id from its 16 bytes."""
+    """Return a topic id in Kafka's printed form from its 16 bytes; "" for the zero id."""
     if len(raw) != 16:
         raise Odd
     return urlsafe_b64encode(raw)[:22].decode() if any(raw) else ""
@@ -117,7 +116,10 @@ def no_tags(frame: bytes, position: int) -> int:
 
 
 def read_sender(frame: bytes, start: int, last: LastRequests) -> tuple[Sender, int]:
-    """Return the sender of a flexible Heartbeat or OffsetCommit, and the position after it."""
+    """Return the sender of a flexible Heartbeat or OffsetCommit, and the position after it.
+
+    ``last`` remembers the sender. If the next request has the same bytes, they are not decoded.
+    """
     raw = last.raw
     stop = start + len(raw)
     if frame[start:stop] == raw:
@@ -149,7 +151,10 @@ MAX_STRING_BYTES: Final = 0x7FFF
 def framed(
     correlation_id: int, throttle_time_ms: int, body: bytes, *, flexible: bool, throttle: bool
 ) -> bytes:
-    """Return a frame: length, response header and throttle time before the body."""
+    """Return a frame: length, response header, throttle time, body.
+
+    ``throttle`` is False for versions without a throttle time. Every flexible version has one.
+    """
     if flexible:
         return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id, throttle_time_ms) + body
     if throttle:
@@ -158,6 +163,7 @@ def framed(
 
 
 MANY_PIECES: Final = 256
+"""From so many pieces on, ``framed_pieces`` does not join them first."""
 
 
 def framed_pieces(
@@ -170,7 +176,7 @@ def framed_pieces(
 ) -> bytes:
     """Return a frame whose body is given in pieces.
 
-    If there are fewer than MANY_PIECES, they are joined first. This copies twice, but is faster.
+    Fewer than ``MANY_PIECES`` are joined first. This copies them twice, but is faster.
     """
     if len(pieces) < MANY_PIECES:
         body = b"".join(pieces)
@@ -240,11 +246,11 @@ def classic_string(text: str) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    """Encode a text that UTF-8 or Kafka's string length cannot represent. A lone surrogate becomes
-    "?", as in Java, and a text that is too long is cut.
+    """Encode a text that has a lone surrogate, or is longer than ``MAX_STRING_BYTES``. A lone
+    surrogate becomes "?", as in Java. A text that is too long is cut.
 
-    A valid request may need this, because invalid UTF-8 grows threefold when it is decoded. Without
-    the cut, a strange instance id of one member would make the leader's reply fail.
+    A valid request can cause such a text, because invalid UTF-8 grows threefold when it is decoded.
+    Without the cut, a strange instance id of one member would make the leader's reply fail.
     """
     raw = text.encode("utf-8", "replace")
     return raw[:MAX_STRING_BYTES].decode("utf-8", "ignore").encode()

@@ -3,9 +3,9 @@
 Nearly every request is plain: nothing in it is cut off, too large or unknown. The function reads
 such bytes two to three times as fast as the safe reader (``protocol/reader.py``), because it reads
 nearly every field without calling another Python function. It refuses any other bytes: a length or
-a count beyond the end, an exceeded budget of elements, a null that is not allowed, text that is not
-UTF-8, a tagged field. The safe reader then reads the body from its beginning. So only the safe
-reader knows the exact rules and raises errors, and a property test compares both.
+a count beyond the end, more array elements than the budget, a null that is not allowed, text that
+is not UTF-8, a tagged field. The safe reader then reads the body from its beginning. So only the
+safe reader knows the exact rules and raises errors. A property test compares both.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The safe reader: decodes any kio entity from untrusted bytes.
 
 kio's own reader reserves as much memory as a length field announces, so 40 hostile bytes can abort
-the process (docs/design.md#codecs). Therefore it never reads from a socket. This reader uses the
-same field metadata, compiled once for each type on first use. It never reserves memory for an
-announced length. It checks a length against the remaining bytes. It checks a count against the
+the process (docs/design.md#codecs). Therefore kio's reader never reads from a socket. Our reader is
+built from the same field metadata, once for each class on first use. It never reserves memory for
+an announced length. It checks a length against the remaining bytes. It checks a count against the
 bytes that its elements need at least, and against a budget of elements for the whole request. The
 budget also limits the time of one request.
 
@@ -30,14 +30,16 @@ from groupkeeper.protocol.packing import MAX_STRING_BYTES
 from groupkeeper.protocol.plain_reader import NOT_PLAIN, plain_reader
 
 INVALID_TEXT_BYTES_AN_ELEMENT: Final = 16
-"""So many bytes of invalid UTF-8 count as one element of the budget, because replacing them takes
-time."""
+"""If a text is not UTF-8, each 16 bytes of it count as one element of the budget, because replacing
+them takes time.
+"""
 
 FREE_BYTES: Final = 1_048_576
 BYTES_AN_ELEMENT: Final = 1_024
-"""In a frame above ``FREE_BYTES``, so many bytes count as one element of the budget, because long
-names take time to read, hash and write. The request of a leader of a thousand members is below
-``FREE_BYTES``."""
+"""Of the bytes of a frame above ``FREE_BYTES``, each 1,024 count as one element of the budget,
+because long names take time to read, hash and write. The request of a leader of a thousand members
+is below ``FREE_BYTES``.
+"""
 
 MAX_HEADER_TAGS: Final = 1000
 """The most tags in a header. Clients send none, and Kafka has no limit."""
@@ -56,7 +58,7 @@ def java_text(raw: bytes) -> str:
 
 
 def beside_bytes(frame: bytes, max_elements: int) -> int:
-    """Return the budget of elements for a frame. Bytes above ``FREE_BYTES`` reduce it."""
+    """Return the budget of elements for a frame. Bytes above ``FREE_BYTES`` reduce the budget."""
     if len(frame) <= FREE_BYTES:
         return max_elements
     return max_elements - (len(frame) - FREE_BYTES) // BYTES_AN_ELEMENT
@@ -81,9 +83,9 @@ class Input:
 
     def take_elements(self, count: int, min_bytes: int) -> None:
         """Check that the remaining bytes can contain ``count`` elements, and subtract them from the
-        budget.
+        budget. Raises ProtocolError if they cannot, or the budget is exceeded.
 
-        Call it before anything is reserved for the elements.
+        Call this before you reserve anything for the elements.
         """
         if count * min_bytes > self.end - self.position:
             raise ProtocolError(
@@ -100,7 +102,7 @@ class Input:
             )
 
     def unsigned_varint(self) -> int:
-        """Read a varint of at most 32 bits."""
+        """Read a varint. Raises ProtocolError if it has more than 32 bits."""
         data = self.data
         position = self.position
         byte = data[position]
@@ -170,12 +172,14 @@ Read = Callable[[Input], Any]
 
 
 class _Codec(NamedTuple):
-    """The function that reads a field, and the fewest bytes that the field needs."""
+    """The function that reads a field, and the least number of bytes of the field."""
 
     read: Read
     min_bytes: int
     layout: str = ""
-    """The struct letter if the value has a fixed size and needs no conversion."""
+    """The format character of ``struct`` if the value has a fixed size and needs no conversion;
+    else "".
+    """
 
 
 def _null(what: str) -> ProtocolError:
@@ -230,8 +234,9 @@ _SIZED: Final[dict[str, tuple[Callable[[Input, int], Any], Callable[[Input], int
     "bytes": (Input.take, _classic_int32_length, 4),
     "records": (Input.take, _classic_int32_length, 4),
 }
-"""For each type: the function that reads its bytes, the one that reads its length in classic
-versions, and the size of this length."""
+"""Type -> (the function that reads a value of a given length, the function that reads the length in
+classic versions, the size of this length in bytes).
+"""
 
 
 def _fixed(layout: str) -> Read:

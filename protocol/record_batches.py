@@ -21,8 +21,9 @@ _OVERHEAD_BYTES: Final = 256
 
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-"""``ABORT_MARKER`` and this are the types of the control records that end a transaction (Kafka:
-ControlRecordType)."""
+"""``ABORT_MARKER`` and ``COMMIT_MARKER`` are the types of the control records that end a
+transaction (Kafka: ControlRecordType).
+"""
 
 
 class Sender(NamedTuple):
@@ -43,7 +44,9 @@ class BatchRecord(NamedTuple):
 
 
 def write_batch(sender: Sender, sequence: int, now_ms: int, key: bytes, value: bytes) -> bytes:
-    """Return a batch with one record, in a transaction of the sender."""
+    """Return a batch with one record, in a transaction of the sender. ``sequence`` is the sequence
+    number of the record.
+    """
     builder = DefaultRecordBatchBuilder(
         _MAGIC,
         _NOT_COMPRESSED,
@@ -59,7 +62,8 @@ def write_batch(sender: Sender, sequence: int, now_ms: int, key: bytes, value: b
 
 def read_transactional(data: bytes, position: int) -> tuple[list[BatchRecord], int]:
     """Return the records and markers of transactions from offset ``position`` on, and the offset
-    after the last batch. Other records are left out.
+    after the last batch. That offset is ``position`` if there is no batch. Records outside of
+    transactions are left out.
 
     The first batch may begin before ``position``, and the last batch may be cut off. Two kinds of
     batches are left out: compressed ones, and those with a right checksum and unreadable records.

@@ -1,11 +1,11 @@
 """Finds where the fields of a message lie, without decoding them.
 
 The gateway changes a few fields of a reply and copies the bytes of all others
-(``coordinator/gateway/rewriting.py``). Like the safe reader, this code is made from the field
-metadata of kio's classes: one generated function for each class, because nearly every Produce reply
-is walked. It checks every count against the bytes that are left and against the budget of elements,
-and every position against the end. It does not check what it does not decode: nulls, texts, and the
-contents of tags.
+(``coordinator/gateway/rewriting.py``). For each class of kio, a function is generated from the
+metadata of its fields, because this must be fast: it happens to nearly every Produce reply. The
+function checks every count against the bytes that are left and against the budget, which is the
+number of elements that all arrays may still have. It checks every position against the end. It does
+not check nulls, texts, and the contents of tags.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from groupkeeper.protocol.reader import Input, java_text
 
 Walk: TypeAlias = Callable[[bytes, int, int, int], tuple[int, ...]]
 """A function of (bytes, position, end, budget of elements). It returns the position of each field,
-the position after the last one, and the rest of the budget. Raises ProtocolError, IndexError or
-``struct.error`` for a field that ends early. Positions may be beyond the end: the caller checks
-this."""
+the position after the last one, and the rest of the budget.
+
+It raises ProtocolError, IndexError or ``struct.error`` for a field that ends early. A position that
+it returns may be beyond the end, which the caller checks.
+"""
 
 _INT8: Final = Struct(">b").unpack_from
 _INT16: Final = Struct(">h").unpack_from
@@ -43,7 +45,7 @@ class Tag(NamedTuple):
 
 
 class Shape:
-    """The fields of one class of kio, in the order of their bytes."""
+    """The layout of one class of kio. It finds the fields of entities, and skips them."""
 
     def __init__(self, entity_type: EntityClass) -> None:
         self.flexible: bool = entity_type.__flexible__
@@ -51,7 +53,7 @@ class Shape:
         self.fields = {field.name: field for field in plain}
         self.tags = {field.name: field for field in tagged}
         self.places = {field.name: place for place, field in enumerate(plain)}
-        """The place of each field among the positions that ``walk_all`` returns."""
+        """Field -> the index of its position in the result of ``walk_all``."""
         self._walk_field: dict[str, Walk] = {}
 
     @cached_property
@@ -63,11 +65,13 @@ class Shape:
         return _compiled([*self.fields.values()], self.flexible, with_tags=False)
 
     def element(self, name: str) -> Shape:
-        """Return the shape of the elements of an array."""
+        """Return the shape of the elements of the array field ``name``."""
         return shape((self.fields.get(name) or self.tags[name]).entity)
 
     def walk_all(self, source: Input) -> Sequence[int]:
-        """Skip an entity, and return the position of each field and those of the tagged fields."""
+        """Skip an entity. Return the position of each field, of the tagged fields (in a flexible
+        version) and of the end, and then the rest of the budget.
+        """
         return _walked(self._walk_all, source)
 
     def skip_plain(self, source: Input) -> None:
@@ -140,7 +144,7 @@ class Excerpt:
         return value
 
     def text(self, name: str) -> str | None:
-        """Return the value of a string."""
+        """Return the value of a string; None if it is null."""
         source = self._at(name, 0)
         size = _length(source, _INT16, 2, self.shape.flexible)
         return None if size < 0 else java_text(source.take(size))
@@ -157,11 +161,11 @@ class Excerpt:
         return _length(self._at(name, 0), _INT32, 4, self.shape.flexible)
 
     def excerpts(self, name: str, max_elements: int) -> Iterator[Excerpt]:
-        """Yield the entities of an array. A null array has none."""
+        """Yield the entities of an array. A null array has none. ``max_elements`` is the budget."""
         return excerpts(self.shape, name, self._at(name, max_elements))
 
     def replaced(self, new: Mapping[str, bytes]) -> bytes:
-        """Return the bytes of the entity with other bytes for some fields."""
+        """Return the bytes of the entity. ``new`` has other bytes for some fields, by name."""
         pieces = []
         position = self.start
         for name, place in self.shape.places.items():
@@ -228,7 +232,7 @@ def _walked(walk: Walk, source: Input) -> tuple[int, ...]:
 
 
 def _compiled(fields: list[WireField], flexible: bool, *, with_tags: bool) -> Walk:
-    """Generate the function that walks over fields that follow each other."""
+    """Generate the function that finds the positions of adjacent fields."""
     source = _Source(flexible)
     positions = []
     for field in fields:
@@ -253,7 +257,9 @@ def _compiled(fields: list[WireField], flexible: bool, *, with_tags: bool) -> Wa
 
 
 class _Source:
-    """The lines of one function. ``p`` is the position, ``n`` a length, ``left`` the budget."""
+    """The lines of one generated function. ``p`` is the position, ``n`` a length, ``left`` the
+    budget.
+    """
 
     def __init__(self, flexible: bool) -> None:
         self.lines: list[str] = []
@@ -331,7 +337,9 @@ class _Source:
 
 
 def _fixed_bytes(field: WireField) -> int:
-    """Return the size of a value, or of an element; 0 if it differs from value to value."""
+    """Return the size of the field's value in bytes, or of one element of an array. Return 0 if the
+    size varies.
+    """
     if field.kafka_type == "uuid":
         return _UUID_BYTES
     layout = LAYOUTS.get(field.kafka_type)

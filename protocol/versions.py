@@ -1,10 +1,10 @@
-"""The APIs that we serve, as data: versions that we read, versions that we advertise, and
-differences.
+"""The APIs that we serve: the versions that we read, those that we advertise, and the differences
+from a broker.
 
 The numbers are those of Apache Kafka 4.3.1 (docs/design.md#versions). For the APIs that we serve,
-ApiVersions lists exactly Kafka's ranges. Old clients send some versions without negotiation that
-Kafka 4 removed. We serve these but do not advertise them (docs/spec/wire.md#old-versions).
-docs/reference/protocol-support.md is printed from this module.
+ApiVersions lists exactly Kafka's ranges. Old clients send some versions that Kafka 4 removed,
+without asking for ApiVersions first. We serve these but do not advertise them
+(docs/spec/wire.md#old-versions). docs/reference/protocol-support.md is printed from this module.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ KNOWN_API_BY_KEY: Final[dict[int, Api]] = API_BY_KEY | {int(api.key): api for ap
 
 
 class Feature(NamedTuple):
-    """A feature, as in ApiVersions v3+."""
+    """A feature, as in ApiVersions v3+: its name, the supported levels, and the level in use."""
 
     name: str
     min_version: int

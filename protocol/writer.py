@@ -2,9 +2,9 @@
 
 For each class it generates one small function on first use, from the same field metadata as
 ``protocol/reader.py``. The function reads values by the names of kio's fields from any object: a
-result of the core, a ``Row``, an entity of kio. So a handler builds a reply once for all versions,
-and values of fields that a version lacks are ignored. A missing field raises AttributeError, or
-KeyError at the top of a response. A missing tagged field is not sent.
+result of the core, a ``Row``, an entity of kio. Values of fields that a version lacks are ignored,
+so a handler builds a reply once for all versions. A missing field raises AttributeError, or
+KeyError if it is a top-level field of a response. A missing tagged field is not sent.
 
 Error codes, durations and times are integers, and a topic id is in Kafka's printed form. An array
 may be ``Written``, for a reply that is encoded in parts.
@@ -35,7 +35,9 @@ Row = SimpleNamespace
 
 
 class Written:
-    """An array whose elements are already encoded, in pieces."""
+    """An array whose elements are already encoded. ``pieces`` are their bytes, and ``len`` returns
+    the number of elements.
+    """
 
     __slots__ = ("_length", "pieces")
 
@@ -125,7 +127,9 @@ class _Part(NamedTuple):
     """True for an expression that yields bytes, False for a statement that appends to ``out``."""
     value: str = ""
     empty: str = ""
-    """For a non-null array: the expression for it, and its bytes if it is empty."""
+    """``value`` is the expression for an array that cannot be null. ``empty`` is the literal of the
+    array's bytes if it has no elements. Both are "" for any other field.
+    """
 
 
 class _Source:
@@ -218,7 +222,9 @@ _ENCODERS: Final[dict[tuple[str, bool], tuple[Callable[[Any], bytes], bytes]]] =
     ("uuid", False): (raw_topic_id, b""),
     ("uuid", True): (raw_topic_id, b""),
 }
-"""By Kafka's type and whether the version is flexible: how to encode a value, and null."""
+"""(kio's name of the type, flexible) -> (the function that encodes a value, the bytes of null). If
+the bytes are empty, the function also encodes None.
+"""
 
 
 # --- single values: arrays, nested entities, tags -------------------------------------------------

@@ -20,8 +20,9 @@ _NOTHING_NEW: Final = (
     b"\0\xff\xff\xff\xff\0\0\0\0",
     b"\0\xff\xff\xff\xff\0\0\0\0\0",
 )
-"""The end of a request with nothing new, for each version. It has no rack, rebalance timeout,
-names, pattern (version 1), assignor, owned partitions and tags."""
+"""Version -> the end of a request that states nothing new. It has no rack, rebalance timeout,
+names, pattern (version 1), assignor, owned partitions or tags.
+"""
 
 
 def read_steady_heartbeat(version: int, frame: bytes, offset: int) -> Sender | None:

@@ -45,7 +45,9 @@ def read_heartbeat(
 _HEARTBEAT_V0: Final = Struct(">iih").pack
 _HEARTBEAT_V1: Final = Struct(">iiih").pack
 _HEARTBEAT_V4: Final = Struct(">iixihx").pack
-"""Packs the length, the correlation id, no tags, the throttle time, the error, and no tags."""
+"""Version 4 has the length, the correlation id, no tags, the throttle time, the error, and no tags.
+Version 1 has no tags, and version 0 no throttle time either.
+"""
 
 
 def pack_heartbeat(

@@ -1,6 +1,6 @@
 """Reads an OffsetCommit into plain tuples, and packs its reply, by plain struct code.
 
-A ``CommitShape`` reads a commit faster if it differs from the last one only in its offsets.
+A ``CommitShape`` reads a commit faster if it differs from the last one only in offsets and epochs.
 
 This file is long because the shape, the request and the reply share the layouts of all versions.
 """
@@ -44,11 +44,12 @@ CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
 """(name, topic id, partitions); one of name and id is ""."""
 
 _AnyRow: TypeAlias = tuple[Any, Any, Any, Any]
-"""A CommitPartition for code that only passes its numbers on. mypyc would unpack and pack each int
-again."""
+"""A CommitPartition, for code that only passes its numbers on. With ``int`` instead of Any, mypyc
+would unpack and pack each number again.
+"""
 
 OffsetCommitFields: TypeAlias = tuple[str, int, str, str | None, int, list[CommitTopic]]
-"""(group id, generation, member id, instance id, retention in ms or -1, topics)."""
+"""(group id, generation or member epoch, member id, instance id, retention in ms or -1, topics)."""
 
 
 # --- The request ----------------------------------------------------------------------------------
@@ -57,7 +58,9 @@ OffsetCommitFields: TypeAlias = tuple[str, int, str, str | None, int, list[Commi
 def read_offset_commit(
     version: int, frame: bytes, offset: int, max_elements: int, last: LastRequests | None = None
 ) -> OffsetCommitFields:
-    """Read an OffsetCommit (0-10). Raises only ProtocolError."""
+    """Read an OffsetCommit (0-10) whose body begins at ``offset``. ``last`` remembers its sender
+    and shape for the next commit of the connection. Raises only ProtocolError.
+    """
     if last is not None:
         shape: CommitShape | None = last.commit
         last.commit = None
@@ -122,7 +125,7 @@ def _read_commit_flexible(
     if elements_left < 0:
         raise Odd
     if shape is not None and len(frame) - start <= MAX_REPEATED_BYTES + 18 * shape.rows:
-        last.commit = shape  # only now: a tag would be a part of the shape
+        last.commit = shape  # not earlier: a shape has no tags, and these were checked only now
     return group_id, generation_id, member_id, instance_id, -1, topics
 
 
@@ -136,7 +139,7 @@ class CommitShape:
 
     The next commit of a connection nearly always has the same shape: a member commits the
     partitions that it owns. Then only the offsets and epochs are read, and all other bytes are
-    compared. The reply to an accepted commit is the same.
+    compared. All accepted commits of a shape have the same reply body.
     """
 
     __slots__ = (
@@ -209,8 +212,9 @@ MAX_SHAPE_ROWS: Final = 32
 
 _NO_TAGS_TWICE: Final = NO_TAGS + NO_TAGS
 _SHAPE_OF_ROW: Final = b"\xff" * 4 + bytes(12) + b"\xff\xff"
-"""The bits of a partition that belong to the shape: its number, the length of its metadata, and
-its number of tags."""
+"""A mask of the bytes of a partition that belong to the shape: its number, the length of its
+metadata, and its number of tags.
+"""
 _SHAPES: Final = [int.from_bytes(_SHAPE_OF_ROW * n, "big") for n in range(MAX_SHAPE_ROWS + 1)]
 
 
@@ -232,8 +236,8 @@ def _read_partitions_flexible(
 
 
 class _ClassicCommit:
-    """Layout of a classic version: a partition up to its metadata, and the fields before the
-    topics.
+    """The layout of a classic version: ``layout`` of a partition up to its metadata, and the
+    optional fields before the topics.
     """
 
     __slots__ = ("epoch", "head", "instance", "member", "retention", "rows", "size")

@@ -39,7 +39,7 @@ FetchTopic: TypeAlias = tuple[str, str, list[int]]
 """(name, topic id, partitions); one of name and id is ""."""
 
 OffsetFetchGroup: TypeAlias = tuple[str, str | None, int, list[FetchTopic] | None]
-"""(group id, member id, member epoch or -1, topics). If topics is None, all are wanted."""
+"""(group id, member id, member epoch or -1, topics). None instead of topics means all topics."""
 
 OffsetFetchFields: TypeAlias = tuple[list[OffsetFetchGroup], bool]
 """(groups, require stable); one group before v8."""
@@ -57,7 +57,7 @@ FetchedTopic: TypeAlias = tuple[str, str, list[FetchedPartition]]
 def read_offset_fetch(
     version: int, frame: bytes, offset: int, max_elements: int
 ) -> OffsetFetchFields:
-    """Read an OffsetFetch (0-10). Raises only ProtocolError."""
+    """Read an OffsetFetch (0-10) whose body begins at ``offset``. Raises only ProtocolError."""
     try:
         small = len(frame) <= FREE_BYTES
         allowed = max_elements if small else beside_bytes(frame, max_elements)
@@ -215,7 +215,7 @@ def pack_offset_fetch(
 def pack_fetched_group(
     version: int, group_id: str, topics: Sequence[FetchedTopic], error_code: int
 ) -> list[bytes]:
-    """Return the parts of one group in an OffsetFetch reply v8-10."""
+    """Return the bytes of one group in an OffsetFetch reply v8-10, in pieces."""
     assert version >= 8, version
     return [
         compact_string(group_id),
@@ -228,7 +228,9 @@ def pack_fetched_group(
 def pack_fetched_groups(
     correlation_id: int, throttle_time_ms: int, count: int, groups: Sequence[bytes]
 ) -> bytes:
-    """Return the frame of an OffsetFetch reply v8-10 from the bytes of its groups."""
+    """Return the frame of an OffsetFetch reply v8-10. ``groups`` are the bytes of its ``count``
+    groups, in pieces.
+    """
     pieces = [varint(count + 1), *groups, NO_TAGS]
     return framed_pieces(correlation_id, throttle_time_ms, pieces, flexible=True, throttle=True)
 
@@ -281,9 +283,11 @@ def fetched_group_ends(group_id: str, count: int) -> tuple[bytes, bytes]:
 ROWS: Final = 1_000
 """The most partitions in one piece of a large reply; packing them takes 0.5 ms."""
 FIRST_ROWS: Final = 64
+"""The number of partitions in the first piece, before the size of a packed partition is known."""
 PIECE_BYTES: Final = 65_536
-"""If metadata is long, a piece has fewer partitions: about as many as fit into this size. The rows
-of the piece before it show how large a row is."""
+"""If metadata is long, a piece has fewer partitions, so that it has about this size. The previous
+piece shows how large a packed partition is.
+"""
 
 
 def fetched_pieces(
@@ -291,7 +295,7 @@ def fetched_pieces(
 ) -> Iterator[bytes]:
     """Yield the encoded topics of a large reply (v2+) in pieces.
 
-    Between two pieces, the generator keeps no encoded bytes: only the caller has them.
+    The generator keeps the bytes of at most one piece. Only the caller collects them.
     """
     flexible = version >= 6
     count = FIRST_ROWS
