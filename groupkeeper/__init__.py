@@ -1,7 +1,7 @@
 """groupkeeper: a consumer-group coordinator that speaks the Kafka protocol.
 
-The public names are those of ``__all__``. Each is imported at its first use, so that ``import
-groupkeeper`` costs nothing. Any other name may move between versions.
+The public names are those of ``__all__``. Each is imported at its first use, so ``import
+groupkeeper`` takes almost no time. Any other name may change its module between versions.
 """
 
 from __future__ import annotations

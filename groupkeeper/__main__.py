@@ -18,12 +18,12 @@ def end_cleanly_while_importing() -> None:
 
 
 def import_less() -> None:
-    """Save most of what a daemon imports for others: groups wait for it after a crash.
+    """Make the start of a daemon faster, because after a crash all groups wait for it.
 
-    Imports create no garbage, so the collector is off until ``calm_collector``. structlog and typer
-    import rich if they can, for output that no daemon prints. kio imports hypothesis if it can, for
-    tests. pydantic looks for plugins in all installed distributions: beside a hundred of them, this
-    costs as much as all our imports.
+    Imports create no garbage, so the garbage collector is off until ``calm_collector``. structlog
+    and typer import rich if they can, for output that no daemon prints. kio imports hypothesis if
+    it can, for tests. pydantic looks for plugins in all installed distributions. With a hundred of
+    them, this takes as long as all our imports.
     """
     gc.disable()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

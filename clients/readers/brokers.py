@@ -1,7 +1,7 @@
 """The brokers of a cluster: find the leader of a partition, and connect to it.
 
-A reader sends requests in fixed versions, the oldest that Kafka 4 serves. All allowed versions of
-aiokafka know them, and reading needs nothing newer.
+A reader sends requests in fixed versions, the oldest that Kafka 4 serves. Every supported version
+of aiokafka knows them, and reading needs nothing newer.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class KafkaSecurity:
 
 
 class FixedVersion:
-    """A request of one version, for aiokafka's connections. From aiokafka 0.13 on they call
-    ``prepare``. Before that they send the request itself.
+    """A request of one version, for aiokafka's connections. From aiokafka 0.13 on, a connection
+    calls ``prepare``. In older versions it sends this object itself, which therefore has all
+    attributes of the request.
     """
 
     def __init__(self, request: Any) -> None:
@@ -98,7 +99,7 @@ class Brokers:
             raise ValueError("no broker is named")
         self._security = security or KafkaSecurity()
         self._client_id = client_id
-        # a leader may wait for messages as long as it was asked to
+        # a leader may wait up to max_wait_ms for messages before it answers
         self._request_timeout_ms = REQUEST_TIMEOUT_MS + max_wait_ms
         self._learnt: list[BrokerAddress] = []
 
@@ -106,7 +107,8 @@ class Brokers:
         """Ask any broker for the partition's leader, and return a connection to the leader.
 
         Raises NoSuchTopic or NoSuchPartition if that broker does not know the topic or partition
-        now.
+        now, KafkaConnectionError if no broker can be reached or there is no leader, and CannotRead
+        for a wrong certificate.
         """
         asked, connection, metadata = await self._ask_any(topic)
         try:
@@ -135,8 +137,10 @@ class Brokers:
         return nodes[leader]
 
     async def _ask_any(self, topic: str) -> tuple[BrokerAddress, Connection, Any]:
-        """Ask the known brokers for the topic until one answers. The order is random. Otherwise
-        all readers would connect to the first broker.
+        """Ask the known brokers for the topic until one answers. Return its address, a connection
+        to it, and its answer.
+
+        The order is random. Otherwise all readers would connect to the first broker.
         """
         known = list(dict.fromkeys([*self._bootstrap, *self._learnt]))
         problems = []

@@ -32,9 +32,11 @@ class Claim:
         self.topic = topic
         self.partition = partition
         self.at_index = at_index
+        """Consul's index when the key was locked. An older view does not show the lock."""
         self.on_end: Callable[[PartitionLost], None] = lambda _: None
-        """Called once, when reading must end."""
+        """Called once with the reason, when reading must end."""
         self.on_release: Callable[[], object] = lambda: None
+        """Called after the release, when the same member may claim the partition again."""
         self._client = client
         self._keys = keys
         self._session = session
@@ -86,7 +88,11 @@ class Claim:
             raise PartitionLost(self.topic, self.partition, self._reason())
 
     async def position(self) -> int:
-        """Return the next offset to read. Return EARLIEST if no offset was ever committed."""
+        """Return the next offset to read. Return EARLIEST if no offset was ever committed.
+
+        Waits until Consul answers. Raises PartitionLost if the claim ends before that, and
+        BadPosition if the stored value is not an offset.
+        """
         backoff = Backoff()
         while True:
             self.check()
@@ -100,7 +106,8 @@ class Claim:
     async def release(self, patience_s: float | None = None) -> None:
         """Release the partition. Call this when nobody in this process reads it any more.
 
-        If Consul does not answer within ``patience_s``, the end of the session releases it.
+        If Consul does not answer within ``patience_s``, the end of the session releases it. None
+        means that the call waits until Consul answers or the session ends.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):

@@ -34,6 +34,7 @@ class Scheme(StrEnum):
     """The ways in which a group can share partitions."""
 
     SPREAD = "spread"
+    """Every member reads an even share of the partitions (``new_readers``)."""
 
 
 class ConsulGroup(Closing):

@@ -4,7 +4,7 @@ Below ``<prefix>/<group>/``:
 
 - ``live/members/<topic>/<member>`` and ``live/owners/<topic>/<partition>``: Consul deletes them
   with the session of their member.
-- ``positions/<topic>/<partition>``: the next offset to read, in digits. It stays.
+- ``positions/<topic>/<partition>``: the next offset to read, in digits. It outlives all sessions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ LONGEST_NAME = 249
 
 
 class OwnedPartition(NamedTuple):
-    """The member that owns a partition, and the session of its lock."""
+    """The member that owns a partition, the session of its lock (None: not locked now), and
+    Consul's index of the last change of the key.
+    """
 
     member: str
     session: str | None
@@ -41,6 +43,7 @@ class ConsulGroupView:
 
     at_index: int = 0
     owners: Mapping[str, Mapping[int, OwnedPartition]] = field(default_factory=dict)
+    """Topic -> partition -> its owner."""
     members: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Topic -> member -> the number of partitions that the topic has for this member."""
 
@@ -66,7 +69,7 @@ class GroupKeys:
         return f"{self.root}positions/{topic}/{partition}"
 
     def view(self, at_index: int, entries: Iterable[ConsulEntry]) -> ConsulGroupView:
-        """Read the entries below ``live``. Unknown keys are skipped."""
+        """Return the view of a group from the entries below ``live``. Unknown keys are skipped."""
         owners: dict[str, dict[int, OwnedPartition]] = {}
         members: dict[str, dict[str, int]] = {}
         for entry in entries:

@@ -16,7 +16,9 @@ from groupkeeper.clients.readers.message_iter import PartitionIter
 from groupkeeper.clients.readers.reader import Reader, checked_start
 
 CLOSE_PATIENCE_S = 3.0
-"""How long a close waits if Consul does not answer. An election takes about that long."""
+"""How long a close waits if Consul does not answer. The election of a leader of Consul takes about
+that long.
+"""
 
 
 class GroupReader(Reader):

@@ -46,13 +46,18 @@ class GroupMember:
     def __init__(self, client: ConsulClient, keys: GroupKeys, session: ConsulSession) -> None:
         self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
         self.view = ConsulGroupView()
+        """The newest view. It is empty before ``start``."""
         self.error: Exception | None = None
+        """The error that ended this member. Most calls raise it from then on."""
         self._client = client
         self._keys = keys
         self._session = session
         self._plans: dict[str, ReaderPlan] = {}
+        """Topic that this member shares -> the plan of its readers."""
         self._claims: dict[tuple[str, int], Claim | None] = {}
+        """(topic, partition) -> this member's claim, or None while the claim is being made."""
         self._abandoning: set[asyncio.Task[None]] = set()
+        """Tasks that release partitions whose claim was cancelled."""
         self._view_change = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
@@ -63,7 +68,9 @@ class GroupMember:
         await self.changed(0, again_soon=False)
 
     async def close(self) -> None:
-        """End the session. Consul keeps its claims locked for the lock delay."""
+        """End the session and all claims. Consul lets nobody lock a partition that was still
+        claimed until the lock delay is over.
+        """
         ending = [*self._abandoning, *([self._watching] if self._watching is not None else [])]
         for task in ending:
             task.cancel()
@@ -74,7 +81,10 @@ class GroupMember:
     async def claim_any(
         self, topic: str, partitions: int, plan: ReaderPlan, *, wait: bool
     ) -> GroupReader:
-        """Claim a free partition, and return its reader."""
+        """Claim a free partition, and return its reader. Waits until one is free.
+
+        Without ``wait`` it raises NoPartitionFree instead. Raises SessionEnded if the session ends.
+        """
         while True:
             view = self.view
             owned = view.owners.get(topic, {})
@@ -92,11 +102,11 @@ class GroupMember:
             await self.changed(view.at_index, again_soon=bool(free))
 
     def takes_part_in(self, topic: str) -> bool:
-        """True between ``join`` and ``leave``."""
+        """Return True if this member shares the topic: between ``join`` and ``leave``."""
         return topic in self._plans
 
     async def join(self, topic: str, partitions: int, plan: ReaderPlan) -> None:
-        """Join the members that share a topic."""
+        """Join the members that share a topic. Raises SessionEnded if the session has ended."""
         self._plans[topic] = plan
         value = json.dumps({"partitions": partitions}).encode()
         key = self._keys.member(topic, self.id)
@@ -108,7 +118,9 @@ class GroupMember:
             raise
 
     async def leave(self, topic: str) -> None:
-        """Leave the members that share a topic."""
+        """Leave the members that share a topic. If Consul does not answer, the end of the session
+        does it.
+        """
         self._plans.pop(topic, None)
         if self._session.is_good:
             with contextlib.suppress(ConsulError):

@@ -56,6 +56,7 @@ class MessageLog(Protocol):
     """The source of an iterator's messages, such as a ``PartitionLog``."""
 
     unsolved: dict[str, Exception]
+    """Name of a type of error -> the last such error since the last answer."""
 
     async def fetch(self, offset: int) -> Batches: ...
     async def find(self, where: int) -> int: ...
@@ -69,7 +70,7 @@ class Guard(Protocol):
         """Check the partition before each message, and end its iterators if it must not be read."""
 
     def over(self) -> None:
-        """Learn that an iterator has ended, and that the caller has processed its last message."""
+        """Called after an iterator has ended. Its last message is processed."""
 
 
 class PartitionIter(MessageIter):

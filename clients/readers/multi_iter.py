@@ -15,7 +15,7 @@ class MultiIter(MessageIter):
     """Merges iterators. In each round, every iterator that has a message returns one.
 
     If one of the iterators fails, MultiIter ends with the same error. With ``leave_out_failing`` it
-    goes on without the failed iterator, and ``close`` raises the error. ``close`` closes all
+    continues without the failed iterator, and ``close`` raises the error. ``close`` closes all
     iterators.
     """
 

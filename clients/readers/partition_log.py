@@ -33,8 +33,9 @@ LATEST = -1
 """A start offset that means the end of the partition."""
 
 UNKNOWN_FOR_S = 3.0
-"""How long a topic or partition that brokers do not know is retried. For a moment some brokers do
-not know a new topic, or a topic whose broker is starting."""
+"""How long to retry while brokers do not know the topic or partition. For a moment, some brokers do
+not know a new topic, or a topic whose broker is starting.
+"""
 
 OFFSET_OUT_OF_RANGE = 1
 RETRIABLE = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 76, 78, 100, 103})
@@ -117,17 +118,24 @@ class PartitionLog:
         self._connection: Connection | None = None
         self._backoff = Backoff()
         self._asked_s = 0.0
-        """When the request that has no answer yet was first sent."""
+        """When the present request was first sent, by the clock of the event loop."""
         self._unknown_since_s: float | None = None
         self.unsolved: dict[str, Exception] = {}
-        """The errors since the last answer, the newest of each type."""
+        """Name of a type of error -> the last such error since the last answer."""
 
     async def fetch(self, offset: int) -> Batches:
-        """Return the leader's messages from this offset on. There may be none."""
+        """Return the leader's messages from this offset on. There may be none.
+
+        Retries until a leader answers. Raises OffsetOutOfRange, and the errors of ``find``.
+        """
         return await self._repeated(partial(self._fetch_once, offset))
 
     async def find(self, where: int) -> int:
-        """Return the present offset of EARLIEST or LATEST."""
+        """Return the present offset of EARLIEST or LATEST. Retries until a leader answers.
+
+        Raises NoSuchTopic, NoSuchPartition or CannotRead if a retry does not help, and NotReachable
+        after ``give_up_ms``.
+        """
         return await self._repeated(partial(self._find_once, where))
 
     async def _repeated(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -209,7 +217,7 @@ class PartitionLog:
             self._backoff.succeeded()
 
     async def _again_later(self, error: Exception, now_s: float) -> None:
-        """Wait before the next try. Raises if no retry can help."""
+        """Wait before the next try. Raises if a retry cannot help, or ``give_up_ms`` are over."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -56,7 +56,8 @@ class Reader(Closing):
         """Return a new iterator that starts at ``offset``.
 
         By default it starts at the first message of the partition. LATEST starts after the last
-        one. The iterator raises NoSuchTopic, NoSuchPartition, OffsetOutOfRange and CannotRead.
+        one. The iterator raises NoSuchTopic, NoSuchPartition, OffsetOutOfRange, CannotRead and
+        NotReachable. This call raises ReaderClosed after a close.
         """
         return self._iterate(checked_start(offset))
 

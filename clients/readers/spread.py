@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 def spread(
     partitions: int, members: Iterable[str], owners: Mapping[int, str]
 ) -> dict[str, list[int]]:
-    """Return the partitions that each member should have.
+    """Return the partitions that each member should have. ``owners`` has the present owners.
 
-    A partition whose owner is not a member is left out until it is free. Every member computes this
-    by itself. The result does not change while partitions move towards it: only a member with more
-    than an even share hands over partitions, and no member gets more than its share.
+    A partition whose owner is not a member is left out until it is free. Every member computes the
+    result by itself. The result does not change while members claim and hand over partitions
+    according to it. Only a member with more than an even share hands over partitions, and no member
+    gets more than its share.
     """
     names = sorted(set(members))
     held: dict[str, list[int]] = {name: [] for name in names}
@@ -26,7 +27,7 @@ def spread(
     if not names:
         return {}
     least, more = divmod(len(free) + sum(map(len, held.values())), len(names))
-    # the larger shares go to members that have as many already: each of them saves a move
+    # the larger shares are for members that already have so many: each of them saves a move
     favoured = set(sorted(names, key=lambda name: (len(held[name]) <= least, name))[:more])
     share = {name: least + (name in favoured) for name in names}
     surplus = [p for name in names for p in held[name][share[name] :]]

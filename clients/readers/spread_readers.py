@@ -17,7 +17,7 @@ from groupkeeper.clients.readers.spread import spread
 
 
 class SpreadMember(Protocol):
-    """The methods of a member that the readers of its share use."""
+    """What ``SpreadReaders`` needs of a ``GroupMember``."""
 
     id: str
     view: ConsulGroupView
@@ -86,9 +86,11 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
         self._member = member
         self._partitions = partitions
         self._ours: set[int] | None = None
-        """The partitions of this member's share in the last view."""
+        """The partitions of this member's share in the last view. None before the first view."""
         self._readers: dict[int, GroupReader] = {}
+        """Partition -> its reader, from the claim until the hand-over begins."""
         self._giving_up: dict[GroupReader, asyncio.Task[None]] = {}
+        """Reader whose partition is being handed over -> the task that does it."""
         self._iterators: set[SpreadIter] = set()
         self._change = asyncio.Event()
         self._settled = asyncio.Event()
@@ -241,6 +243,5 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
             await reader.hand_over(error)
         finally:
             del self._giving_up[reader]
-            # The view that shows our lock as released may have come before this, and there may be
-            # no later one.
+            # The view without our lock may have come earlier, and there may be no later view.
             self._look_whether_settled()

@@ -99,8 +99,10 @@ class RegistryGroup:
             return
 
     async def other_nodes(self) -> list[str]:
-        """Return the nodes of owners and of other programs, as paths below the group. Nodes with
-        children are left out. ``delete`` deletes them too.
+        """Return the nodes that are neither registrations nor offsets, as paths below the group:
+        the nodes of owners and those of other programs. Nodes with children are left out.
+
+        ``delete`` deletes all these nodes too.
         """
         session = self._link.session()
         return [
@@ -150,7 +152,10 @@ class RegistryGroup:
         return self.instance(f"{socket.gethostname()}:{uuid.uuid4()}")
 
     def instance(self, instance_id: str) -> RegistryInstance:
-        """Return the instance with this id. Raises InvalidName if a path cannot have the id."""
+        """Return the instance with this id. It need not be registered.
+
+        Raises InvalidName if the id cannot be part of a path.
+        """
         return RegistryInstance(self._link, self._paths, instance_id)
 
     # --- owners -----------------------------------------------------------------------------------

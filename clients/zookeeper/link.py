@@ -91,9 +91,11 @@ class Link:
         return await asyncio.shield(self._lost)
 
     async def wait_renewed(self) -> Renewal:
-        """Wait until the present session is lost and a new one has repeated its registrations and
-        claims. Return which nodes were created again, and which were refused. Raises SessionClosed
-        if the registry is closed."""
+        """Wait until a new session has replaced the present one and has repeated its registrations
+        and claims. Without ``reregisters`` this never happens.
+
+        Raises SessionClosed if the registry is closed.
+        """
         if self._renewed is None:
             raise _not_open()
         return await asyncio.shield(self._renewed)
@@ -116,7 +118,7 @@ class Link:
                 return
             self.past.add(number)
             session = await self._next()
-            # if this session is lost too, the next one repeats them
+            # if this session is lost too, the next one repeats the registrations and claims
             with contextlib.suppress(SessionLost):
                 await self._renew(session)
 

@@ -57,7 +57,7 @@ class GroupPaths(NamedTuple):
 
     @classmethod
     def of(cls, chroot: str, group: str) -> GroupPaths:
-        """Return the paths of a group. Raises InvalidName if a path cannot have its name."""
+        """Return the paths of a group. Raises InvalidName if its name cannot be part of a path."""
         return cls(f"{chroot}/{CONSUMERS}/{checked_name('group', group)}")
 
     @property
@@ -99,7 +99,9 @@ def text_of(path: str, data: bytes) -> str:
 
 
 def number_of(path: str, text: str, most: int = MAX_OFFSET) -> int:
-    """Return a decimal number as Go's strconv reads it. Raises BrokenNode."""
+    """Parse a decimal number as Go's strconv does. Raises BrokenNode if the text is not a number,
+    or is out of range.
+    """
     if re.fullmatch(r"[+-]?[0-9]{1,19}", text) is None or not -most - 1 <= int(text) <= most:
         shown = text if len(text) <= 60 else f"{text[:60]}..."
         raise BrokenNode(path, f"{shown!r} is not a decimal number")

@@ -81,7 +81,9 @@ async def names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
 
 
 async def leaves(session: ZooKeeperSession, path: str) -> list[str]:
-    """Return the paths of all nodes without children below a node, or of the node itself."""
+    """Return the paths of all nodes without children below a node. If there are none, return the
+    path of the node itself.
+    """
     names = await names_below(session, path)
     found = [await leaves(session, f"{path}/{name}") for name in names]
     return [leaf for below in found for leaf in below] if names else [path]

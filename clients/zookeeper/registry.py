@@ -1,6 +1,6 @@
 """Consumer groups in ZooKeeper, stored as kazoo-go and the classic consumers do.
 
-async with Registry("zk1:2181,zk2:2181/kafka") as registry:
+    async with Registry("zk1:2181,zk2:2181/kafka") as registry:
         me = registry.group("billing").new_instance()
         await me.register(["orders"])
         await me.claim_partition("orders", 0)
@@ -103,6 +103,9 @@ class Registry:
         return await self._link.wait_lost()
 
     async def wait_renewed(self) -> Renewal:
-        """Wait until a lost session is replaced by a new one. Needs ``reregister``. Raises
-        SessionClosed if the registry is closed."""
+        """Wait until the present session is lost and a new one has replaced it. Without
+        ``reregister`` this never happens.
+
+        Raises SessionClosed if the registry is closed.
+        """
         return await self._link.wait_renewed()

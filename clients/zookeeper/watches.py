@@ -1,4 +1,4 @@
-"""Watches: the current value of something in ZooKeeper, and its value after each change."""
+"""Watches: the current value of a node or of a list of nodes, and its value after each change."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ Seen = TypeVar("Seen")
 
 
 class Look(NamedTuple, Generic[Seen]):
-    """The value that was read, and a mark that differs after each change."""
+    """The result of one read: the value, and a mark that differs after each change of the value."""
 
     value: Seen
     mark: object
 
 
 Looking: TypeAlias = Callable[[ZooKeeperSession, Callable[[], None]], Awaitable[Look[Seen]]]
-"""Reads a value, and registers a callback for its next change."""
+"""A function of (session, callback). It reads a value, and ZooKeeper calls the callback at the next
+change of the value.
+"""
 
 
 def at_node(path: str, decode: Callable[[str, bytes], Seen]) -> Looking[Seen | None]:
