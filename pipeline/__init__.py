@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def views(spark: SparkSession, tables: str = "groupkeeper-tables") -> list[str]:
-    """Create a temporary view in Spark for each table of silver and gold, and return the names of
-    the views. ``tables`` is the folder of the tables.
+    """Create a temporary view in Spark for each table of silver (facts about groups) and gold
+    (summaries). Return the names of the views. ``tables`` is the folder of the tables.
 
     All views show the tables of the last complete run. They do not change if a later run publishes
     new tables: call the function again to see those.

@@ -1,7 +1,8 @@
 """The job that brings the tables up to date. It can be run as often as you like.
 
-The job reads new segments into bronze, and computes the changed days in silver and gold. Run it
-with ``groupkeeper pipeline run``, or on a cluster with::
+The job reads new segments (the daemon's files of events) into bronze, the table of all events. Then
+it computes the changed days in silver (facts about groups) and gold (summaries). Run it with
+``groupkeeper pipeline run``, or on a cluster with::
 
     spark-submit --py-files groupkeeper-0.2.0.dev11-py3-none-any.whl \\
         pipeline/run.py --log-dir s3a://bucket/log --out s3a://bucket/tables
@@ -115,8 +116,8 @@ def _note(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) -> None
 
 
 def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
-    """Return a message for each file with a problem, except for missing files and files that a
-    message about a gap names. The events of such a file are not missing.
+    """Return a message for each file with a problem whose events are not missing. Missing files are
+    left out, and files that a message about missing events names.
     """
     gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
     named = {problem for gap in gaps for problem in gap.problems}

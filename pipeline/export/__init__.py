@@ -1,1 +1,3 @@
-"""Copies the tables of gold into other table formats (Delta, Iceberg), without Spark and Java."""
+"""Copies the tables of gold (summaries for reports) into other table formats (Delta, Iceberg),
+without Spark and Java.
+"""

@@ -1,4 +1,6 @@
-"""Writes the tables of gold as Delta tables, one folder for each: ``<to>/lag_1m``."""
+"""Writes the tables of gold (summaries for reports) as Delta tables, one folder for each:
+``<to>/lag_1m``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 
 class DeltaTarget:
-    """Writes one commit for each day of a table."""
+    """Replaces or removes one day of a table with each commit."""
 
     def __init__(self, to: Path) -> None:
         self._to = to

@@ -1,4 +1,6 @@
-"""Brings a copy of gold up to date: copies the days whose tables changed since the last export."""
+"""Brings a copy of gold, the summaries for reports, up to date: copies the days whose tables
+changed since the last export.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def export(
     days: Days = (date.min, date.max),
     say: Callable[[str], object] = lambda _: None,
 ) -> int:
-    """Copy each changed day of each table of gold. Return the number of days copied.
+    """Copy each changed day of each table of gold, and remove days that no longer have rows. Return
+    the number of these days, counted once for each table.
 
     An interrupted export can be repeated: a day is recorded after it was copied, and a second copy
     of the same day changes nothing.

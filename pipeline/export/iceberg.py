@@ -1,5 +1,5 @@
-"""Writes the tables of gold as Iceberg tables: a catalog in SQLite and a warehouse, both in one
-folder.
+"""Writes the tables of gold (summaries for reports) as Iceberg tables: a catalog in SQLite and a
+warehouse, both in one folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CATALOG: Final = "catalog.db"
 
 
 class IcebergTarget:
-    """Writes one snapshot for each day of a table."""
+    """Replaces or removes one day of a table with each call."""
 
     def __init__(self, to: Path) -> None:
         to.mkdir(parents=True, exist_ok=True)

@@ -77,7 +77,7 @@ class Decoder:
         self._groups: dict[str, _Group] = {}
         self._whole_until = whole_until
         self._offsets: dict[OffsetKey, _Offset | None] = {}
-        """The current offset of each partition; None if it was deleted."""
+        """Maps each group and partition to its current offset; None if the offset was deleted."""
 
     def events(self, record: RawRecord) -> Iterator[dict[str, Any]]:
         """Yield the events of a record. Raises RecordError if the record cannot be decoded."""

@@ -1,5 +1,5 @@
 """The Spark job that imports a dump of ``__consumer_offsets`` into the table of all events
-(bronze). Each file is one task.
+(bronze). Spark tasks decode the files of the dump in parallel.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TASKS_A_CORE: Final = 2
 
 
 class Imported(NamedTuple):
-    """The result of an import: its batch, the number of records read, and the number of events
-    written.
+    """The result of an import: its batch in bronze, the number of events written, and the number of
+    records read.
     """
 
     batch_id: str

@@ -53,7 +53,7 @@ class Transactions:
         self._sent: dict[int, dict[bytes, RawRecord]] = {}
 
     def record(self, record: RawRecord) -> RawRecord:
-        """Add a record that is in no transaction, and return it: it takes effect at once.
+        """Return a record that is in no transaction: it takes effect at once.
 
         Older records with the same key are removed from all open transactions. As in Kafka, they
         have no effect when their transaction commits.

@@ -1,8 +1,11 @@
-"""The Spark schema of events, the same for every source.
+"""The Spark schemas of events, and of the tables about them.
 
 A field means the same in every kind of event that has it. So an event is one flat row, and the
 fields that its kind does not have are null. ``docs/reference/events.md`` explains each field. A
-test checks that the page, this schema, and the code that writes events agree.
+test checks that the page, the schema ``EVENT_SCHEMA``, and the code that writes events agree.
+
+Events come from segments, the daemon's files of events. A run of the pipeline reads new segments in
+batches into bronze, the table of unchanged events.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from pyspark.sql.types import (
 )
 
 EVENT_SCHEMA_VERSION: Final = 2
-"""The version of ``docs/reference/events.md`` that this schema reads. It also reads version 1."""
+"""The version of ``docs/reference/events.md`` that ``EVENT_SCHEMA`` reads. It also reads version 1.
+"""
 
 
 INT, LONG, STRING = IntegerType(), LongType(), StringType()
@@ -53,7 +57,7 @@ PARTITION_SCHEMA: Final = struct_of(
     (STRING, "reason"),
 )
 """One entry of ``topics[].partitions[]`` in an event. The event is a commit, a deletion of offsets,
-a snapshot, or a sample of the end offsets of partitions.
+a snapshot (offsets that deleted events had set), or a sample of the end offsets of partitions.
 """
 
 TOPIC_SCHEMA: Final = struct_of(
@@ -212,6 +216,6 @@ NOTE_SCHEMA: Final = extended(
     (ArrayType(struct_of((STRING, "store"), (LONG, "first_seq last_seq"))), "accepted"),
     (INT, "version"),
 )
-"""A row of ``PUBLICATION_SCHEMA`` as versions before 0.2.0.dev5 stored it. It also has the gaps
-with which the day was published (``accepted``), and the version of the computation.
+"""A row of ``PUBLICATION_SCHEMA`` as versions before 0.2.0.dev5 stored it. It also has the missing
+events with which the day was published (``accepted``), and the version of the computation.
 """

@@ -8,9 +8,9 @@ events) has not arrived yet.
 Events of two kinds are not missing:
 
 - Events after the last segment: they are not in a file yet. They are missing only if a manifest
-  lists their file, or if their file was refused.
-- Events that retention deleted: a snapshot, ``<log_id>.<seq>``, has the offsets after all events up
-  to its ``seq``. But events that retention could not read are missing.
+  (the daemon's list of segments) lists their file, or if their file was refused.
+- Events that retention deleted because of their age: a snapshot, ``<log_id>.<seq>``, has the
+  offsets after all events up to its ``seq``. But events that retention could not read are missing.
 
 In imported logs, too, ``seq`` counts from 1.
 

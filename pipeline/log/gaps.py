@@ -1,6 +1,8 @@
 """The gaps in the events of a chain: numbers (``seq``) whose events are missing (pure).
 
-A chain is the logs of one node, one after the other. Its ``seq`` counts from 1 without gaps.
+A chain is the logs of one node, one after the other. Its ``seq`` counts from 1 without gaps. The
+events are in files, the segments. Retention deletes old segments. It first writes a snapshot with
+the offsets after the deleted events.
 """
 
 from __future__ import annotations

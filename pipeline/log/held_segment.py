@@ -49,6 +49,8 @@ class HeldSegment(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Return True if the segment has every seq from the first to the last exactly once."""
+        """Return True if the segment has every event number (``seq``) from the first to the last
+        exactly once.
+        """
         span = self.last_seq - self.first_seq + 1
         return self.events == span and 2 * self.seq_sum == span * (self.first_seq + self.last_seq)

@@ -17,7 +17,7 @@ a store has no such event.
 """
 
 SETS_OFFSETS: Final = ("commit", SNAPSHOT_KIND)
-"""Kinds of events that set offsets. A snapshot repeats the offsets of deleted segments."""
+"""Kinds of events that set offsets. A snapshot repeats the offsets that deleted events had set."""
 
 REMOVES_OFFSETS: Final = ("offset_expired", "offset_deleted")
 """Kinds of events that remove offsets."""

@@ -1,4 +1,4 @@
-"""Recognizes the lines of a segment that have only known fields (pure).
+"""Recognizes the lines of a segment (a file of events) that have only known fields (pure).
 
 A new field does not change the version of the event log. So a line may have fields that this
 version of groupkeeper does not know. The table bronze keeps such a line unchanged in the column

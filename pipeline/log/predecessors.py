@@ -1,5 +1,8 @@
 """Finds the log that each log continues, from the segments (files of events) that the pipeline has
 read (pure).
+
+Events are numbered: ``seq`` continues from log to log. A snapshot is a segment with the offsets
+after deleted events.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from groupkeeper.storage.event_log.event_kinds import DATA_LOG_PREFIX
 from groupkeeper.storage.event_log.store_names import StoreName
 
 UNNAMED: Final = StoreName("", "")
-"""The name of a store that neither its events nor its manifest name."""
+"""The name of a store whose name is neither in its events nor in a manifest (a list of segments).
+"""
 
 
 def branches_of(

@@ -6,6 +6,9 @@ the size and the checksum. If a file does not match them, none of its events rea
 table of all events. The result for each file is kept (``Verdict``). A file is examined again only
 if the file or its manifest line has changed.
 
+A run reads files in batches. The daemon's retention deletes old segments. It first writes a
+snapshot, a segment with the offsets after the deleted events.
+
 This module reads the manifest itself and does not use ``storage.event_log.manifest``. The pipeline
 relies only on the documentation of the daemon (``docs/reference/events.md``), and a cluster that
 runs the wheel has none of the daemon's packages. A test checks that both readers agree.
@@ -96,8 +99,8 @@ class Lacking(NamedTuple):
         return f"{self.file} {self.problem}"
 
     def as_expected(self) -> HeldSegment | None:
-        """Return a segment without events, from which ``Coverage`` learns that the events of this
-        file are missing.
+        """Return a segment without events, from which the class ``Coverage`` learns that the events
+        of this file are missing.
 
         Return None if the path names no segment or no day. Return None for a snapshot, too, except
         if retention could not read the snapshot before it deleted it.

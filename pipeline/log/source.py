@@ -4,11 +4,11 @@
     spark.read.format("groupkeeper_log").load("groupkeeper.db").where("kind = 'commit'")
     spark.readStream.format("groupkeeper_log").load("postgresql://db/offsets")
 
-Use this source to look at recent events. While the daemon runs, one Python process reads the sealed
-segments, and the rows of the store that are not in a segment yet. The rows have the columns of
-``pipeline.tables.bronze.read_events``, and ``pipeline.tables.offsets.offsets_as_of`` accepts both.
-Tables are built from segments alone (``pipeline.tables.bronze``), because every worker of a cluster
-can read segments, and Spark reads segments without Python.
+Use this source to look at recent events. While the daemon runs, one Python process reads its
+segments (files of events), and the rows of the store that are not in a segment yet. The rows have
+the columns of ``pipeline.tables.bronze.read_events``, and ``pipeline.tables.offsets.offsets_as_of``
+accepts both. Tables are built from segments alone (``pipeline.tables.bronze``), because every
+worker of a cluster can read segments, and Spark reads segments without Python.
 
 Options:
 
@@ -80,7 +80,7 @@ class MissingEvents(Exception):
 @dataclass
 class Range(InputPartition):
     """The events after the position ``after``, up to and including the position ``until``. A
-    position maps each log of the store to a seq.
+    position maps each log of the store to the number of an event (``seq``).
     """
 
     after: dict[str, int]

@@ -31,7 +31,7 @@ member. A client notices the end of its session with its next poll, at the lates
 
 
 def acts(scope: Scope) -> DataFrame:
-    """Return ``gold.audit`` with the column ``done_by``.
+    """Return the table ``gold.audit`` with the column ``done_by``.
 
     A client that lost its session may commit once more without a member id. An administrator's
     commit has no member id either. If a member with the same client id and host was evicted at most

@@ -36,7 +36,7 @@ ACTIONS: Final = {
     "rejected": "refusal",
     "admin": "administration",
 }
-"""The page's words for the actions of ``gold.audit``."""
+"""The page's words for the values of ``action`` in the table ``gold.audit``."""
 
 COUNTED: Final = {
     "rewind": ("rewind", "rewinds"),

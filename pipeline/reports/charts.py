@@ -206,7 +206,7 @@ def _shade(frame: _Frame, partial_ms: int) -> str:
 
 
 _DASH: Final = 6
-"""The shortest piece of a line, in pixels."""
+"""The length of the shortest dash of a line, in pixels."""
 
 
 def _dashes(series: Mapping[str, Points]) -> dict[str, str]:
@@ -249,8 +249,8 @@ def _line(
 
 
 def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: str) -> str:
-    """Return HTML of a chart with one stacked bar for each moment, and one piece of it for each
-    name.
+    """Return HTML of a chart with one stacked bar for each moment. Each name has one part of the
+    bar, in its colour.
     """
     heights: dict[int, float] = {}
     for points in series.values():

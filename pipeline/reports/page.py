@@ -42,7 +42,7 @@ def _nav(title: str, pages: Mapping[str, str]) -> str:
 
 
 def link(address: str, text: str) -> str:
-    """Return a link to a page of the same folder, or a place in it."""
+    """Return a link to a page of the same folder, or to an anchor in it."""
     return f'<a href="{escape(address)}">{escape(text)}</a>'
 
 
@@ -152,7 +152,9 @@ def _td(name: str, kind: str, value: object, links: Mapping[str, str]) -> str:
 
 
 def embedded(data: object, name: str = "") -> str:
-    """Return data for the page's script, as a JSON element in HTML. ``name`` is its class."""
+    """Return data for the page's script, as a JSON element in HTML. ``name`` is the class of the
+    element; without it, the class is ``rows``.
+    """
     text = json.dumps(data, separators=(",", ":"), default=str)
     text = text.replace("<", "\\u003c").replace("&", "\\u0026")
     return f'<script type="application/json" class="{name or "rows"}">{text}</script>'

@@ -38,7 +38,7 @@ CAUSES: Final = {
     "full": "the group was full",
     OTHER: "other",
 }
-"""The pages' words for the causes of ``gold.rebalances``."""
+"""The page's words for the values of ``cause`` in the table ``gold.rebalances``."""
 
 ENDS: Final = {
     "leave": "left",
@@ -52,7 +52,8 @@ ENDS: Final = {
     "forgotten": "forgotten",
     OTHER: "other",
 }
-"""The pages' words for the ends of sessions: ``ended_by`` of ``silver.member_sessions``."""
+"""The page's words for the ends of sessions: ``ended_by`` in the table ``silver.member_sessions``.
+"""
 
 
 MAX_BARS: Final = 60

@@ -1,7 +1,9 @@
 """The common parts of the reports: the tables, groups and days that a report covers, and the files
 that it writes.
 
-A report is one HTML file for people, and its rows as Parquet, CSV and JSON for programs.
+A report is one HTML file for people, and its rows as Parquet, CSV and JSON for programs. It reads
+the tables of silver (facts about groups) and gold (summaries). A day is published if these tables
+have it.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class NoTables(Exception):
 
 @dataclass(frozen=True)
 class Scope:
-    """The part of the tables (gold) that a report covers."""
+    """The days and groups that a report covers, and the tables from which it reads them."""
 
     spark: SparkSession
     lake: Lake
@@ -100,8 +102,8 @@ class Scope:
         return rows.where(F.col("group") == self.group)
 
     def carried_events(self) -> DataFrame:
-        """Return the events that are carried from the last day of the report to the next day. They
-        have the current members and assignments.
+        """Return the events that the computation carries from the last day of the report to the
+        next day. They have the current members and assignments.
         """
         last = self.days[-1:]
         return read_valid(
@@ -126,7 +128,9 @@ class Scope:
 
     @cached_property
     def _pointer(self) -> Pointer:
-        """Read the pointer at the first use. So a whole report uses one version of the tables."""
+        """Read the pointer, which names the valid folders of the tables, at the first use. So a
+        whole report uses one version of the tables.
+        """
         return read_pointer(self.spark, self.lake)
 
     @property
@@ -321,7 +325,8 @@ def time_bucket(at_ms: Column, bucket_ms: int) -> Column:
 def buckets(
     times_ms: Sequence[int], points: int = CHART_POINTS, least_ms: int = MINUTE_MS
 ) -> tuple[Span, int]:
-    """Return the span of a chart, and the milliseconds between two points.
+    """Return the span of a chart, and the milliseconds between two points: at least ``least_ms``,
+    and so long that there are about ``points`` points.
 
     Both ends of the span are multiples of these milliseconds, so that no value lies outside.
     ``times_ms`` must not be empty.

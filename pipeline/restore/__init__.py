@@ -1,1 +1,1 @@
-"""Makes plans that change committed offsets, and applies them."""
+"""Makes plans that change committed offsets, for a restore or a migration, and applies them."""

@@ -119,9 +119,9 @@ def plan_groups(
     data: Cluster | None,
     removes: Removes,
 ) -> tuple[list[GroupPlan], bool]:
-    """Return the plans of the groups (see ``make_plan``), and whether targets were clamped.
-
-    Targets are clamped if the log end of at least one partition is known.
+    """Return the plans of the groups (see ``make_plan``). The second result is True if the log end
+    of at least one partition is known. Then a target outside its log is clamped: it becomes the
+    start or the end of the log.
     """
     current = {
         group: {
@@ -138,7 +138,7 @@ def make_sealed(
     groups: Iterable[GroupPlan], server: str, data: str | None, purpose: Purpose
 ) -> Plan:
     """Return a plan of these groups. ``server`` is the address of the coordinator to change.
-    ``data`` is the address of the cluster with the records, or None if nothing was clamped.
+    ``data`` is the address of the cluster with the records, or None if no log end was known.
     """
     return sealed(
         Content(
@@ -159,10 +159,10 @@ def logs_for(
     data: Cluster | None,
     groups: Iterable[Collection[Partition]],
 ) -> dict[Partition, Log]:
-    """Return the log start and end of every partition of the groups that the coordinator knows.
+    """Return the log start and end of every partition of the groups that exists.
 
     Partitions that do not exist in the cluster with the records are left out, since nobody could
-    read them there.
+    read them there. Without ``data``, the starts and ends are None.
     """
     partitions = partitions_of(groups)
     if data is coordinator:
@@ -189,7 +189,9 @@ def check(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome
 
 
 def verify(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Yield for each group whether its offsets are as planned. The group may have members."""
+    """Compare the present offsets of each group with its plan. Yield ``DONE_BEFORE`` for a group if
+    they are as planned, otherwise ``REFUSED``. The group may have members.
+    """
     for group, _, now in _looked_at(coordinator, groups):
         found = progress(group, now)
         other = [*found[State.PENDING], *found[State.DRIFTED]]

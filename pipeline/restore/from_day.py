@@ -2,6 +2,10 @@
 
 These tables have the offsets at the end of that day. So only the later events are read, not the
 whole history. ``base_day`` decides whether the tables can be used: the result must be the same.
+
+Bronze is the table of all events, and gold has summaries of them. ``seq`` numbers the events of a
+chain, which is the logs of one node, one after the other. A snapshot has the offsets after deleted
+events.
 """
 
 from __future__ import annotations
@@ -78,12 +82,13 @@ def _offsets(rows: Iterable[Any], topics: Collection[str]) -> dict[Partition, Co
 
 def base_day(coverage: Coverage, pointer: Pointer, day: date) -> date | None:
     """Return the last day before ``day`` whose offsets can be used instead of the history (pure).
+    The tables of this day and of all earlier days must be up to date.
 
     Return None in these cases:
 
+    - there is no such day
     - events are missing, or something was imported
     - old tables of gold were removed
-    - the tables of each earlier day are older than bronze
     - the clock was set back over the end of the day
     - a later snapshot has new information
     - several nodes used a store, because the clocks of two nodes do not order their events

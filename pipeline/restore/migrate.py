@@ -1,7 +1,8 @@
-"""Migrates thousands of groups between coordinators. Spark tasks plan, apply and verify this.
+"""Migrates thousands of groups between coordinators. Spark tasks make the plan, apply it and verify
+it.
 
-Each task opens its own clients and handles a part of the groups. If a task cannot reach a server,
-it returns an error for each of its groups and does not fail, so Spark never repeats a task.
+Each task opens its own clients and handles some of the groups. If a task cannot reach a server, it
+returns an error for each of its groups and does not fail, so Spark never repeats a task.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class MigrationRoute(NamedTuple):
     source: ClusterEndpoint
     target: ClusterEndpoint
     data: ClusterEndpoint | None
-    """The cluster with the records that the target's consumers read. None: nothing is clamped."""
+    """The cluster with the records that the target's consumers read. None: no offset is clamped to
+    the start or the end of its log.
+    """
     topics: Mapping[str, str] = {}
 
 

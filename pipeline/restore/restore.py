@@ -1,4 +1,7 @@
-"""Computes the committed offsets of a group at an earlier moment with Spark, for a restore plan."""
+"""Computes the committed offsets of a group at an earlier moment with Spark, for a restore plan.
+
+The events come from the daemon's files (segments), or from bronze, the pipeline's table of events.
+"""
 
 from __future__ import annotations
 

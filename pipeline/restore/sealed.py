@@ -1,4 +1,6 @@
-"""Finds the undamaged segments of a local folder, and which events are missing, without Spark."""
+"""Finds the undamaged segments (files of events) of a local folder, and which events are missing,
+without Spark.
+"""
 
 from __future__ import annotations
 

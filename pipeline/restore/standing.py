@@ -2,6 +2,8 @@
 
 ``GroupHistory`` computes the offsets from single events. ``pipeline.restore.restore`` computes the
 same with Spark, from tables. A test checks that both have the same result.
+
+A snapshot is an event with offsets that deleted events had set. A gap is a range of missing events.
 """
 
 from __future__ import annotations
@@ -102,8 +104,9 @@ def _utc(ts_ms: int) -> str:
 
 
 _Order = tuple[int, int, int, int]
-"""The order of a change: the lease epoch and the seq of its event, then the positions of the topic
-and the partition in the event."""
+"""The order of a change: the lease epoch and the number (``seq``) of its event, then the positions
+of the topic and the partition in the event.
+"""
 
 
 class LogSnapshot(NamedTuple):

@@ -33,7 +33,7 @@ starts a JVM every few minutes, but not in a container that is used once."""
 _LEAST_FREE_BYTES: Final = 1024**3
 """The free space that the disk must have before such an archive is written. It takes 200 MB."""
 
-# a class that no archive can hold is no news, and an archive that does not fit is not used
+# no warnings about classes that no archive can have, or about an archive that does not match
 _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
@@ -64,7 +64,7 @@ class ClassArchive:
         """
         if self.is_written:
             with suppress(OSError):
-                self._starts.unlink(missing_ok=True)  # if it fails, some starts go by again
+                self._starts.unlink(missing_ok=True)  # begins to count again
             return f'"-XX:ArchiveClassesAtExit={self._new}" {_QUIET}'
         with suppress(OSError):
             if self.is_missing:
@@ -80,7 +80,7 @@ class ClassArchive:
         The file gets its name when it is complete, so no other JVM reads an incomplete archive.
         """
         assert jvm.stdin is not None
-        jvm.stdin.close()  # at its end Spark's JVM ends
+        jvm.stdin.close()  # Spark's JVM ends when its stdin is closed
         try:
             jvm.wait(_LONGEST_S)
         except subprocess.TimeoutExpired:

@@ -71,8 +71,9 @@ _LOCAL: Final = {
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 # a batch job need not avoid pauses, for which G1 uses a tenth of the processor time
 _LARGE_JVM: Final = "-XX:+UseParallelGC"
-# the second compiler needs longer than a small job; its code fills the usual 48 MB
-# its classes fill the usual 21 MB of metaspace several times, and each time all memory is searched
+# The second compiler needs longer than a small job. The code of the first one needs more than the
+# usual 48 MB. Spark's classes exceed the usual 21 MB of metaspace several times, and each time the
+# JVM collects garbage in all of its memory.
 _SMALL_JVM: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
 )

@@ -38,7 +38,8 @@ _OPTIONS = {
     "--driver-memory": "spark.driver.memory",
     "--driver-java-options": "spark.driver.extraJavaOptions",
 }
-"""Options of ``spark-submit`` that set something for which the pipeline has a setting of its own.
+"""Maps options of ``spark-submit`` to the settings that they set. Here are only settings for which
+the pipeline has values of its own.
 """
 
 

@@ -1,4 +1,5 @@
-"""Bronze: the unchanged events of sealed segments, each written once.
+"""Bronze: the unchanged events of sealed segments (the daemon's files of events), each written
+once.
 
 Segments never change. A run reads the new segments in batches. A batch writes folders of its own,
 ``dt=DAY/batch_id=N``, which later batches do not change. If a run is killed in the middle of a

@@ -1,9 +1,9 @@
 """Merges the small files that frequent runs write, so that readers open fewer files.
 
-Bronze: the small batches of a day become one batch. The new batch names the same files of the log
-as the old batches, so it replaces them as soon as it is recorded.
+Bronze (the table of events): the small batches of a day become one batch. The new batch names the
+same files of the log as the old batches, so it replaces them as soon as it is recorded.
 
-Silver: the files of a day become one file.
+Silver (the tables of facts about groups): the files of a day become one file.
 
 The old folders stay for the time that replaced folders stay (``keep_versions_hours``).
 """
@@ -103,8 +103,8 @@ def merge_batches(
 ) -> int:
     """Write the segments in ``small`` as one batch, and return the number of the batch.
 
-    The batch is valid as soon as its verdicts are written. If the job is killed before that, the
-    next run removes the batch.
+    The batch is valid as soon as the results of checking its files (``verdicts``) are written again
+    with its number. If the job is killed before that, the next run removes the batch.
     """
     batch_id = 1 + max(numbers(spark, lake.verdicts), default=-1)
     parts = [part for of_day in small.values() for part in of_day]

@@ -1,8 +1,8 @@
-"""Computes the tables of consecutive days: silver, gold, and the rows that each day carries to the
-next day (``_carried``), such as the committed offsets at its end.
+"""Computes the tables of consecutive days: silver (facts about groups), gold (summaries), and the
+rows that each day carries to the next day (``_carried``), such as the committed offsets at its end.
 
-The computation reads bronze, and the carried rows of the day before the first one. It writes new
-folders and changes no existing one. ``publish`` makes the new folders valid.
+The computation reads bronze (the table of events), and the carried rows of the day before the first
+one. It writes new folders and changes no existing one. ``publish`` makes the new folders valid.
 
 A day is called grown if it only got new events since it was computed. Then most tables need only
 the new events. These become new rows of silver, next to the existing files, and are added to the

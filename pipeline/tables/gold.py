@@ -1,12 +1,12 @@
 """Gold: the small tables for reports, partitioned by day.
 
-They are computed from silver and from events only. Distances are in messages: the difference of two
-offsets counts as the number of messages between them. For compacted or transactional topics this is
-too high.
+They are computed from silver (facts about groups) and from events only. Distances are in messages:
+the difference of two offsets counts as the number of messages between them. For compacted or
+transactional topics this is too high.
 
 Everything about commits is computed from one table of sums, ``minutes``. The sums of several
 batches can be added. So the cost of a new batch depends on the number of its own events, not on the
-number of events of its day.
+number of events of its day. A day that only got new events since it was computed is called grown.
 
 This file is long because it is a list: one function for each table.
 """

@@ -8,6 +8,8 @@ all of its events in these cases:
 - an older copy replaced a store
 - an earlier log was read, so that a store has another name
 - several nodes used a store: new events may be earlier than known events
+
+Events are read in numbered batches into bronze, the table of events.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ class Growth:
         return earlier is not None and earlier.fingerprint(day) == note.fingerprint
 
     def _up_to(self, batch: int) -> Coverage | None:
-        """Return the coverage of bronze as it was after a batch.
+        """Return the coverage of bronze (which events it has) as it was after a batch.
 
-        Return None if later batches changed which of these events are abandoned, or the store of a
-        log.
+        Return None if later batches changed the store of a log. Return None as well if they changed
+        which of these events are valid: an older copy of a store was restored.
         """
         if batch not in self._earlier:
             earlier = Coverage(part for part in self._now.segments if part.number <= batch)

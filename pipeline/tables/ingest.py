@@ -159,7 +159,9 @@ class _Batch:
         self._batch_id = batch_id
         self._problems: dict[str, str] = {}
         self._stores: dict[str, str] = {}
-        """The name of the store for each file, from the manifest."""
+        """Maps each file to the name of its store in the manifest (the daemon's list of segments);
+        "" if it is unknown.
+        """
 
     def take(self, tickets: Sequence[ChangeTicket]) -> None:
         """Read the correct files into bronze, and write a verdict on each file."""

@@ -1,5 +1,8 @@
 """The paths of the tables, and functions that read, write and remove their folders. The tables are
 in one folder, with a sub-folder for each table, in Parquet.
+
+Bronze has the events, silver facts about groups, and gold summaries. ``_carried`` has the rows that
+a day carries to the next day.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ class Lake:
 
     @property
     def segments(self) -> str:
-        """The folder of the table of segments: which segments and seqs each batch of bronze has."""
+        """The folder of the table of segments (files of events): which events each batch of bronze
+        has of them.
+        """
         return f"{self.root}/bronze/segments"
 
     @property

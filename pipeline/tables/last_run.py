@@ -25,7 +25,8 @@ FILE: Final = "_last_run.json"
 """The name of the file in the tables' folder. Spark ignores names that begin with an underscore."""
 
 _BRONZE: Final = ("bronze/segments", "bronze/verdicts", "bronze/lacking")
-"""The small tables of bronze. Each write of events also writes to one of them."""
+"""The small tables of bronze, the layer of events. Each write of events also writes to one of them.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,13 @@ class Sight:
     retention_days: Mapping[str, int]
     log_dir: str
     log: Mapping[str, Folder]
-    """The folders that have segments, by their paths below the log's folder."""
+    """Maps each folder that has segments (files of events) to its files. The path is below the
+    log's folder.
+    """
     manifests: Mapping[str, Folder]
-    """The folders that have a manifest, by their paths below the log's folder."""
+    """Maps each folder that has a manifest (a list of segments) to this file. The path is below the
+    log's folder.
+    """
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ def bytes_to_read(last: LastRun | None, now: Sight | None, out: str) -> int | No
     None if that is unknown.
 
     A run reads the new files, and the events of bronze from the earliest day of these files on. It
-    also reads the rows that are carried into these days.
+    also reads the rows that earlier days carry into these days, such as committed offsets.
     """
     tables = local_folder(out)
     if now is None or tables is None:
@@ -191,8 +196,8 @@ def _software() -> str:
 
 
 def _tables(folder: Path) -> str:
-    """Return a hash of the pointer, and of the files in the small tables of bronze: their names,
-    sizes and times.
+    """Return a hash of the pointer (the file that names the valid folders), and of the files in the
+    small tables of bronze: their names, sizes and times.
     """
     pointer = folder / POINTER
     digest = hashlib.sha256(pointer.read_bytes() if pointer.exists() else b"")

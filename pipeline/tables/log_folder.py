@@ -1,4 +1,6 @@
-"""The folder of a log, read through Spark: its files, manifests and checksums."""
+"""The folder of a log, read through Spark: its segments (files of events), manifests (lists of
+segments) and checksums.
+"""
 
 from __future__ import annotations
 

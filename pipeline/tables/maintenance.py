@@ -1,8 +1,9 @@
 """The job that merges small files and removes old days. It is the last step of each run. A separate
 command runs it alone.
 
-The job replaces the pointer at its end (``pipeline.tables.pointer``), so readers see all changes at
-one moment.
+The tables have three layers: bronze (events), silver (facts about groups) and gold (summaries). The
+job replaces the pointer at its end (``pipeline.tables.pointer``), so readers see all changes at one
+moment.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from groupkeeper.pipeline.tables.versions import (
 from groupkeeper.pipeline.tables.views import write_view_files
 
 RUN_LOOKS_BACK_DAYS: Final = 8
-"""The number of newest days in which a run looks for small files. Late segments are seldom older,
-and a look at every day would cost more than a small run."""
+"""The number of newest days in which a run looks for small files. New events seldom belong to older
+days, and a look at every day would cost more than a small run.
+"""
 
 NO_RETENTION: Final[Mapping[str, int]] = {}
 """The setting with which bronze, silver and gold keep all days."""

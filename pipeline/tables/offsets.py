@@ -1,8 +1,8 @@
 """Committed offsets, computed from events: every change, and the offsets at a moment.
 
 The rule is Kafka's: the last commit is valid until the offset expires or is deleted. The events of
-a group are ordered by ``(lease_epoch, seq)``. If one request names a partition twice, the later
-value is valid.
+a group are ordered by ``(lease_epoch, seq)``; ``seq`` is the number of the event in its log. If one
+request names a partition twice, the later value is valid.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def offsets_as_of(
 ) -> DataFrame:
     """Return the committed offsets at a moment, as the coordinator would have returned them.
 
-    ``events`` is the result of ``bronze.read_events``: the whole history, or everything since a
-    snapshot. Only events up to and including ``as_of_ms`` or ``as_of_seq`` count. Without either,
-    all events count.
+    ``events`` is the result of ``bronze.read_events``. These are all events, or those since a
+    snapshot (the offsets of earlier events, repeated). Only events up to and including ``as_of_ms``
+    or ``as_of_seq`` count. Without either, all events count.
 
     There is one row for each ``OFFSET_KEY``, with the columns ``STANDING``. ``expire_time_ms`` is
     -1 if the offset has no expiry time. ``seq`` and ``ts_ms`` are from the event of the commit.

@@ -3,6 +3,9 @@
 A run writes new folders, and then replaces this file. So all tables of all days change at one
 moment. A reader reads the file once, and then uses the folders that it names: tables of one moment.
 The replaced folders stay for a time, for readers that still use them.
+
+The tables have three layers: bronze (events), silver (facts about groups) and gold (summaries). A
+gap is missing events. Each event has a number, its ``seq``.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ CARRIED: Final = "_carried"
 HOUR_MS: Final = 3_600_000
 
 Span = tuple[str, int, int]
-"""A gap: the first log of a chain (``Coverage.chains``), and the first and last missing seq."""
+"""A gap: the first log of a chain (the logs of one node, ``Coverage.chains``), and the first and
+last missing seq.
+"""
 
 
 class UnknownFormat(Exception):
@@ -56,7 +61,9 @@ class DayNote:
     missing: str
     """The missing events, as text for people."""
     computation: int
-    """The version of the computation; 0 if the day was computed before there were versions."""
+    """The version of the computation (``compute.COMPUTATION``) that wrote the tables; 0 if the day
+    was computed before there were versions.
+    """
     tables: Mapping[str, str] = field(default_factory=dict)
     """Maps each table that has rows of this day to the folder of these rows, below the tables'
     folder: ``gold/lag_1m`` to ``gold/lag_1m/dt=2026-11-21/v=17``."""

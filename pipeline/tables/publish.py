@@ -1,9 +1,10 @@
-"""The job that computes silver and gold for the days whose events have changed.
+"""The job that computes silver (facts about groups) and gold (summaries) for the days whose events
+have changed.
 
-The job finds these days: it compares the segments that bronze has of a day with the segments from
-which the day was last computed. It writes new folders, and at its end it replaces one file
-(``pipeline.tables.pointer``). So a run may be interrupted anywhere, and until its end readers see
-the tables that were valid before.
+The job finds these days: it compares the segments (files of events) that bronze, the table of
+events, has of a day with the segments from which the day was last computed. It writes new folders,
+and at its end it replaces one file (``pipeline.tables.pointer``). So a run may be interrupted
+anywhere, and until its end readers see the tables that were valid before.
 
 A late segment changes its own day and, through carried rows, all later days. So all of them are
 computed again. No watermark drops late events.
@@ -86,8 +87,8 @@ def publish(  # noqa: PLR0913  the options of a run
 ) -> Publication:
     """Bring silver and gold up to date with bronze.
 
-    If a day has a gap (missing seqs of a log), neither this day nor a later day is published. If
-    such a day was published before the gap was known, its tables stay as they were.
+    If a day has a gap (missing numbers of events), neither this day nor a later day is published.
+    If such a day was published before the gap was known, its tables stay as they were.
 
     Gaps on the days ``accept_gaps`` are accepted for good. If some of the missing events arrive
     later, the rest of the gap stays accepted. ``again`` is a first and a last day: these days are

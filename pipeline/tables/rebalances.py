@@ -1,4 +1,6 @@
-"""The table of rebalances in silver: why, how long, and which partitions moved."""
+"""The table of rebalances in silver (facts about groups): why, how long, and which partitions
+moved.
+"""
 
 from __future__ import annotations
 

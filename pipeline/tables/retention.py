@@ -1,9 +1,10 @@
-"""Decides which days of each layer (bronze, silver, gold) are removed because of their age (pure).
+"""Decides which days of each layer are removed because of their age (pure). The layers are bronze
+(events), silver (facts about groups) and gold (summaries).
 
 The user sets for how many days before today a layer keeps its tables. If a day is not published, or
-has a gap that is not accepted, this day and all later days stay, because a missing segment may
-still come. When the events of a day are removed, the day is never computed again. The last removed
-day keeps its carried rows, because the next day needs them.
+has missing events that are not accepted, this day and all later days stay, because a missing file
+of events may still come. When the events of a day are removed, the day is never computed again. The
+last removed day keeps the rows that it carries to the next day, because that day needs them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def parse_retention(given: Iterable[str]) -> dict[str, int]:
 
 
 def aged(pointer: Pointer, retention_days: Mapping[str, int], today: date) -> Pointer:
-    """Return the pointer with the new first day of each layer."""
+    """Return the pointer (which names the valid folders) with the new first day of each layer."""
     since = dict(pointer.since)
     for layer, days in retention_days.items():
         first = _first_kept(pointer, today - timedelta(days))

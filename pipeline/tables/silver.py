@@ -75,7 +75,7 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
 
 def other_changes(events: DataFrame) -> DataFrame:
     """Return the changes of offsets other than commits: expired, deleted, or repeated in a
-    snapshot.
+    snapshot, because the events that set them were deleted.
     """
     return with_day(offset_changes(events.where(F.col("kind") != "commit"))).drop("api")
 
@@ -178,8 +178,8 @@ def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
 
 
 def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return the members that the coordinator lost in a crash. Each row has the ``order`` and the
-    time of the event that shows the loss.
+    """Return the members that the coordinator lost in a crash. Each row has the time and the
+    ``order`` (``event_order``) of the event that shows the loss.
 
     The coordinator stores a new member of a classic group only with the next assignment. If the
     shard is loaded again before that, because the coordinator was killed or could not write, the

@@ -1,4 +1,5 @@
-"""Checks the tables against each other: bronze, then silver, then gold.
+"""Checks the tables against each other: bronze (events), then silver (facts about groups), then
+gold (summaries).
 
 Bronze must have the rows that were recorded when its batches were written. Each other table is
 computed again from the tables below it. The stored table must have the same number of rows, and the
@@ -72,7 +73,7 @@ def verify(spark: SparkSession, lake: Lake, days: range | None = None) -> list[C
     """Check the tables of all days, or of the days whose ordinals (``date.toordinal``) are in
     ``days``.
 
-    A day is left out if retention has removed it from any layer.
+    A day is left out if its tables were removed from any layer because of their age.
     """
     return _Verification(spark, lake, days).checks()
 
@@ -125,8 +126,9 @@ class _Verification:
 
     @cached_property
     def _bronze(self) -> dict[date, tuple[Digest, int]]:
-        """Map each day to the number of its rows in bronze with the sum of their seqs, and to the
-        number of surplus rows (``Check.doubles``).
+        """Map each day to two values. The first has the number of its rows in bronze, and the sum
+        of their event numbers (``seq``). The second is the number of surplus rows
+        (``Check.doubles``).
         """
         wanted = [part for part in self._judged.held if part.dt in self._days]
         there = set(bronze_folders(self._spark, self._lake))
@@ -159,7 +161,8 @@ class _Verification:
         """Return a failed check if the tables of a day were not computed from what bronze has now.
         Return None if they were.
 
-        A failed check need not mean damage: the day may be held back, or not computed yet.
+        A failed check need not mean damage: the day may not be computed yet, or not be published
+        because events are missing.
         """
         problem = self._why_not(day, self._pointer.days.get(day))
         return Check(day, "published.json", 0, 0, problem=problem) if problem else None

@@ -28,8 +28,8 @@ FILES: Final[dict[str, Callable[[Pointer, str], str]]] = {
 
 
 def create_views(spark: SparkSession, tables: str) -> list[str]:
-    """Create a temporary view in Spark for each table of silver and gold, and for the days
-    (``publications``). Return the names of the views.
+    """Create a temporary view in Spark for each table of silver (facts about groups) and gold
+    (summaries), and for the days (``publications``). Return the names of the views.
 
     All views show the tables of the last complete run, and do not change in a later run. To see
     newer tables, call the function again.

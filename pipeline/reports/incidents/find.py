@@ -40,7 +40,7 @@ class FoundIncidents:
     left_out: int = 0
     """The number of incidents beyond ``MAX_INCIDENTS``."""
     sampled_ms: int | None = None
-    """When the true ends of partitions were last sampled; see ``Scope``."""
+    """When the true ends of partitions were last sampled (ms); None if they never were."""
 
     @property
     def open(self) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ _LINKS: Final = {"group": "groups.html"}
 
 
 def build(scope: Scope) -> Report:
-    """Find the incidents of the groups and days in ``scope``."""
+    """Return the report on the incidents of the groups and days in ``scope``."""
     return of(find(scope))
 
 
