@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from bench.storage_bench import COMMITS
 
 GOAL_RATIO = 1.5
-"""How much longer than the raw client with the same bytes an append may take."""
+"""The largest good ratio of the time of an append to that of a raw client with the same bytes."""
 
 
 class Series:
@@ -29,12 +29,12 @@ class Series:
 
     @property
     def p50_ms(self) -> float:
-        """The median."""
+        """Return the median of the wall times."""
         return statistics.median(self.wall_s) * 1e3
 
     @property
     def commit_us(self) -> float:
-        """CPU time of a commit, all threads of this process."""
+        """Return the CPU time of one commit, in all threads of this process."""
         return statistics.median(self.cpu_s) / COMMITS * 1e6
 
     def __str__(self) -> str:

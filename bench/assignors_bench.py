@@ -72,7 +72,7 @@ class Group:
 
 
 def timed(label: str, work: Callable[[], T]) -> T:
-    """Run it once, and print the CPU time."""
+    """Run ``work`` once, print its CPU time, and return its result."""
     start = time.process_time()
     result = work()
     print(f"  {label:<40} {(time.process_time() - start) * 1000:9.1f} ms", end="")
@@ -102,7 +102,7 @@ def bench_fresh(group: Group, peers: Sequence[str]) -> None:
 
 
 def bench_rebalances(group: Group, *, with_peer: bool = False) -> None:
-    """Assign again after members left and joined, and from a useless previous assignment."""
+    """Assign again after members left and joined, and after a random previous assignment."""
     sticky = StickyAssignor()
     members, partitions = group.members, group.partitions
     tenth, half = len(members) // 10, len(members) // 2
@@ -152,7 +152,7 @@ def bench_peer(
 
 
 def bench_consumer_group(group: Group) -> None:
-    """Assign to a consumer group: without a past, and after a member joined."""
+    """Assign to a consumer group: without a previous assignment, and after a member joined."""
     firsts = {}
     counts = []
     for topic, numbers in group.numbers().items():

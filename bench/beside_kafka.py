@@ -67,6 +67,7 @@ ECHO_GOAL = 0.6
 """The largest ratio of our user time of a heartbeat to the whole time of the bare echo."""
 
 Rows = dict[tuple[str, str], dict[str, list[float]]]
+"""(load, figure) -> name of a server -> the figure in each round."""
 
 
 class OutOfTime(Exception):
@@ -74,7 +75,7 @@ class OutOfTime(Exception):
 
 
 class Comparison:
-    """The rounds, and what they found."""
+    """Runs the rounds, and adds what they find to ``rows``. ``sides`` are the servers by name."""
 
     def __init__(self, sides: dict[str, Side], directory: Path, rows: Rows) -> None:
         self.sides = sides
@@ -82,7 +83,7 @@ class Comparison:
         self.rows = rows
 
     def warm(self) -> None:
-        """Create the members, and run everything once for Kafka's compiler."""
+        """Create the members, and run everything, so that the JVM has compiled Kafka's code."""
         for name, side in self.sides.items():
             side.ask(do="open", what="few", **FEW)
             for what in WHATS:
@@ -92,7 +93,7 @@ class Comparison:
                 side.ask(do="rebalance", members=500, rounds=3)
 
     def round(self, number: int) -> None:
-        """Measure everything once on each side; every other round begins with the other side."""
+        """Measure everything once on each server. The order of the servers changes every round."""
         for what, figure in speed(self.directory).items():
             self.rows["the machine", what][""].append(figure)
         sides = list(self.sides.values())[:: 1 if number % 2 else -1]
@@ -196,7 +197,7 @@ def spread(figures: list[float]) -> str:
 
 
 def short(figure: float) -> str:
-    """Return three digits, or all that stand before the point."""
+    """Return a figure with three digits, or with all digits before the point if it has more."""
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.3g}"
 
 
@@ -218,7 +219,7 @@ def limited(limit_s: int) -> Iterator[None]:
 
 @contextmanager
 def burning(loops: int) -> Iterator[None]:
-    """Keep cores busy."""
+    """Keep so many cores busy within the block."""
     processes = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(loops)]
     try:
         yield

@@ -71,19 +71,19 @@ def run(tree: Path, benchmark: str) -> Figures:
 
 
 def parse(table: str) -> Figures:
-    """Return the figures of a table, by layer and what it is."""
+    """Return the microseconds of each line of a table, by its layer and operation."""
     lines = (LINE.fullmatch(line) for line in table.splitlines())
     return {line["name"]: float(line["us"]) for line in lines if line}
 
 
 def merge(best: Figures, found: Figures) -> None:
-    """Keep the best of each figure."""
+    """Keep the lowest value of each figure in ``best``."""
     for name, us in found.items():
         best[name] = min(us, best.get(name, us))
 
 
 def show(base: Mapping[str, float], change: Mapping[str, float]) -> None:
-    """Print both, and the change of each figure that both have."""
+    """Print the figures of both trees, and the growth of each figure that both have."""
     print(f"{'layer      what':55} {'base':>9} {'change':>9}")
     for name in base | change:
         if name in base and name in change:

@@ -53,7 +53,7 @@ class Group:
             pass
 
     def _pass_interval(self) -> None:
-        """Let the next target be computed."""
+        """Advance the time by the assignment interval. Then the next target may be computed."""
         wait_ms = self._limits.consumer_assignment_interval_ms
         self._now = Now(self._now.monotonic_ms + wait_ms, self._now.wall_ms + wait_ms)
 
@@ -85,7 +85,9 @@ class Group:
         return self.heartbeat(name, owned=self._owned.get(name, ()))
 
     def _send(self, request: ConsumerGroupHeartbeat) -> bool:
-        """Send a heartbeat, and follow the answer. Return whether it has news."""
+        """Send a heartbeat, and follow the answer. Return True if the epoch or the assignment is
+        new.
+        """
         name = request.member_id
         step = self._shard.handle(request, name, self._now)
         results = [step.answer] if step.answer is not None else [r.result for r in step.replies]
@@ -104,7 +106,7 @@ class Group:
         return is_new
 
     def heartbeat_us(self) -> float:
-        """Return the time of a heartbeat that changes nothing, over all members in turn."""
+        """Return the time of a heartbeat that changes nothing, as the mean over all members."""
         requests = [self.heartbeat(name) for name in self.names]
         handle, now = self._shard.handle, self._now
         turns = max(1, 2_000 // len(requests))
@@ -117,8 +119,8 @@ class Group:
         return best_ms(all_of_them) * 1e3 / turns / len(requests)
 
     def join_ms(self) -> float:
-        """Return the time of one more member's first heartbeat, with a new target if it is computed
-        in the step.
+        """Return the time of the first heartbeat of one more member. It includes the computation of
+        a new target, unless the target is so large that another process computes it.
         """
         self._pass_interval()
         request = self.join("one-more")

@@ -30,17 +30,17 @@ LIMIT_S: Final = 1_200
 FEW: Final = {"groups": 16, "members": 4}
 IDLE: Final = {"groups": 500, "members": 10}
 SHARED: Final = 500
-"""The members whose first heartbeats come at once."""
+"""So many members of one group send their first heartbeat at once."""
 CROWD: Final = 10_000
 """The members of one large group. Most of them get no partition."""
 CROWD_SECONDS: Final = 6.0
 CROWD_RATE: Final = 2_500
-"""Heartbeats a second on thousands of connections. Without a pace, each would wait for longer than
-a window, and would be counted in another one than its CPU time.
+"""Heartbeats a second on thousands of connections. Without this limit, a heartbeat would be
+answered after the end of the window that counts its CPU time.
 """
 CLASSIC_CROWD: Final = {"groups": 80, "members": 100}
-"""Members of classic groups of ours, beside which the heartbeats of the large group are measured:
-the number of connections matters more than the number of groups. More would need more open files.
+"""Our classic groups, with which the heartbeats of the large group are compared. The number of
+connections matters more than the number of groups. More members would need more open files.
 """
 QUIET: Final = "consumer heartbeat"
 """A heartbeat that changes nothing."""
@@ -53,18 +53,20 @@ GOALS: Final = {
 }
 """The largest ratio of ours to Kafka's that is good enough."""
 CLASSIC_GOAL: Final = 1.15
-"""CPU of our heartbeat, at most, in parts of our classic one."""
+"""The largest good ratio of the CPU time of our heartbeat to that of our classic heartbeat."""
 CLASSIC: Final = {
     "heartbeat, groups of 4": "classic heartbeat, groups of 4",
     "heartbeat, a group of 10,000": "classic heartbeat, 8,000 members",
 }
-"""A heartbeat, and the classic one that it is compared with."""
+"""Load of heartbeats -> the load of classic heartbeats with which it is compared."""
 CROWD_GOAL_S: Final = 30.0
 """How long 10,000 members may take to join one group of ours."""
 
 
 class Comparison:
-    """The rounds, and what they found."""
+    """Runs the rounds, and adds what they find to ``rows``. ``sides`` are both servers,
+    ours first.
+    """
 
     def __init__(self, sides: list[Side], rows: Rows) -> None:
         self.sides = sides
@@ -75,7 +77,7 @@ class Comparison:
         self.rows[load, figure][side.name].append(value)
 
     def warm(self) -> None:
-        """Make the small groups, and run everything for Kafka's compiler."""
+        """Make the small groups, and run everything, so that the JVM has compiled Kafka's code."""
         for side in self.sides:
             side.ask(do="open", what="few", **FEW)
             side.ask(**opening("four", **FEW))
@@ -93,7 +95,7 @@ class Comparison:
         return float(found["form_ms"])
 
     def round(self, number: int) -> None:
-        """Measure everything but crowds once on each side."""
+        """Measure everything once on each server, except for idle members and the large group."""
         sides = self.sides[:: 1 if number % 2 else -1]
         for side in sides:
             found = side.ask(do="requests", what="heartbeat", seconds=SECONDS)
@@ -105,7 +107,7 @@ class Comparison:
             self.keep("500 members", "until all own their share, ms", side, took_ms)
 
     def requests(self, load: str, side: Side, found: dict[str, Any]) -> None:
-        """Keep what a load of requests found."""
+        """Add the figures of a load of requests."""
         cpu_us = (found["user_s"] + found["system_s"]) / found["requests"] * 1e6
         self.keep(load, "CPU us", side, cpu_us)
         self.keep(load, "p50 us", side, found["p50_us"])
@@ -143,7 +145,9 @@ class Comparison:
 
 
 def opening(what: str, topic: str = "bench", every_s: float = 0.05, **sizes: int) -> dict[str, Any]:
-    """Return the order to make groups whose members have their share."""
+    """Return the order to the load generator that makes groups, and waits until each member has its
+    share.
+    """
     order = {"do": "open consumers", "what": what, "topic": topic, "every_s": every_s}
     return order | {"partitions": WIDE_TOPICS[topic]} | sizes
 

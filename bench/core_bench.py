@@ -31,7 +31,7 @@ TICKET = object()
 
 
 def stable_shard() -> Shard:
-    """Return a shard with one group of one member."""
+    """Return a shard with one Stable group of one member."""
     image = TopicImage.of(TopicInfo("orders", "A" * 22, 12))
     shard = Shard(0, CoreLimits(initial_rebalance_delay_ms=0), image)
     protocols = (JoinProtocol("range", b""),)

@@ -17,11 +17,11 @@ class Curve(NamedTuple):
     name: str
     counts: Sequence[int]
     lines: Mapping[str, Sequence[float]]
-    """CPU microseconds of a request, by what it is."""
+    """Request -> its CPU time in microseconds at each of ``counts``."""
 
 
 def draw(curves: Sequence[Curve]) -> str:
-    """Return all charts side by side, both axes logarithmic."""
+    """Return an SVG of all charts side by side. Both axes are logarithmic."""
     charts = "".join(
         f'<g transform="translate({position * WIDTH},0)">{_chart(curve)}</g>\n'
         for position, curve in enumerate(curves)

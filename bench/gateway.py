@@ -4,9 +4,9 @@
     python -m bench.gateway --megabytes 1000 --rounds 5
 
 A ratio is the median of the ratios of the rounds, because the speed of a shared machine changes
-from minute to minute. CPU is that of the process in between, in user and in system time. The bare
-relay shows what such a process costs at least on this machine: it is on uvloop and looks at
-nothing. It needs a JDK and Maven.
+from minute to minute. CPU is that of the process between client and broker, in user and in system
+time. The bare relay shows the least that such a process costs on this machine: it is on uvloop, and
+copies bytes without reading them. The benchmark needs a JDK and Maven.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Way(NamedTuple):
     name: str
     bootstrap: str
     broker_port: int
-    """Where the broker itself is reached."""
+    """The port on which this way leads to the broker itself."""
     pid: int | None
-    """The process in between."""
+    """The process between client and broker. None if there is no such process."""
 
 
 class Cpu(NamedTuple):
@@ -59,7 +59,7 @@ class Cpu(NamedTuple):
 
 
 def cpu(pid: int | None) -> Cpu:
-    """Return the CPU time of a process so far, of none without one."""
+    """Return the CPU time of a process so far. It is 0 if ``pid`` is None."""
     if pid is None:
         return Cpu(0.0, 0.0)
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -108,7 +108,7 @@ def consume(way: Way, megabytes: int) -> float:
 
 
 def ping(way: Way) -> float:
-    """Return the median time of a small passed request, in ms."""
+    """Return the median time in ms of a small request that the gateway passes to the broker."""
     topics = [
         {
             "name": TOPIC,
@@ -176,7 +176,9 @@ async def relay(listen: int, port: int) -> None:
 
 
 def behind_relay(port: int, second_port: int, relay_port: int) -> dict[str, str]:
-    """Settings of a second listener, whose clients are sent to the relay in front of it."""
+    """Return broker settings with a second listener. Its advertised address is that of
+    the relay.
+    """
     first, own = f"PLAINTEXT://127.0.0.1:{port}", f"CONTROLLER://127.0.0.1:{port + 1}"
     names = ("CONTROLLER", "PLAINTEXT", "RELAY")
     return {

@@ -32,11 +32,11 @@ MARKS = ROOT / "bench/guard_marks.c"
 BASE = ROOT / "bench/guard-base"
 
 MAX_GROWTH = 0.05
-"""The check fails if a request needs more than this, compared with the base."""
+"""The check fails if the instructions of a request have grown by more than this since the base."""
 
 MAX_BESIDE_CLASSIC = 1.15
-"""The check fails if an unchanged consumer heartbeat needs more than this, in parts of a classic
-heartbeat of the same tree.
+"""The check fails if the ratio of an unchanged consumer heartbeat to a classic heartbeat of the
+same tree is larger.
 """
 
 CONSUMER = "consumer heartbeat"
@@ -47,7 +47,7 @@ REQUESTS = 20 * 64
 """The requests in each phase of ``guard_load``."""
 
 TOOLS = {"valgrind": "valgrind", "cc": "gcc libc6-dev"}
-"""The programs that count, and the packages of Debian that have them."""
+"""Program that is needed to count instructions -> the Debian packages that contain it."""
 
 Count = Callable[[Path], dict[str, float]]
 
@@ -122,14 +122,16 @@ def compile_in_place(tree: Path) -> None:
 
 
 def built_marks(directory: Path) -> Path:
-    """Compile the marks into a directory, and return the library."""
+    """Compile ``guard_marks.c`` into a library in a directory, and return its path. ``guard_load``
+    calls the library to begin and end a count.
+    """
     library = directory / "marks.so"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(MARKS)], check=True)
     return library
 
 
 def instructions(tree: Path, way: str, marks: Path) -> dict[str, float]:
-    """Count instructions with callgrind."""
+    """Count with callgrind. Return the instructions of one request in each phase."""
     counts = tree.with_suffix(f".{way}")
     counts.mkdir()
     tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]

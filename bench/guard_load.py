@@ -110,7 +110,7 @@ async def phases() -> dict[str, Phase]:
 
 
 def phase(wires: list[Any], frames: list[bytes]) -> Phase:
-    """Send one request on every connection, and wait for the replies."""
+    """Return a function that sends one request on every connection, and waits for the replies."""
     receivers = [wire.connection.data_received for wire in wires]
     calls = list(zip(receivers, frames, strict=True))
     answers = [wire.transport.writes for wire in wires]

@@ -78,7 +78,7 @@ class Wire:
         return decode(api, version, self.transport.writes.pop(), 7)
 
     async def join(self) -> dict[str, Any]:
-        """Become the only member of a Stable group, with offsets."""
+        """Become the only member of a Stable group. Return the member's id and generation."""
         joining: dict[str, Any] = {
             "group_id": self.group_id,
             "session_timeout": 30_000,
@@ -111,8 +111,8 @@ class Wire:
         )
 
     async def beat(self, **values: Any) -> bool:
-        """Send a heartbeat of the consumer group, and follow the answer. Return whether it has
-        news.
+        """Send a heartbeat of the consumer group, and follow the answer. Return True if the epoch
+        or the assignment is new.
         """
         answer = await self.call(CONSUMER, 1, **NOTHING_NEW | self.consumer | values)
         is_new = answer["assignment"] is not None
@@ -207,7 +207,9 @@ class Bench:
 
 
 async def _of_rounds(work: Any, rounds: int = 100) -> float:
-    """Return the CPU time of the process for one of ``CONNECTIONS`` requests, in the best round."""
+    """Return the CPU time of a request in microseconds, from the best round. ``work`` is a round:
+    it sends ``CONNECTIONS`` requests.
+    """
     took = []
     for _ in range(rounds):
         begin = time.process_time()

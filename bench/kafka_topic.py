@@ -29,7 +29,7 @@ _sent: list[tuple[str, int, Message]] = []
 
 
 class _Link(KafkaLink):
-    """Notes what it sends."""
+    """Adds the messages that it sends to ``_sent``."""
 
     async def send(
         self, fence: Fence, topic: str, partition: int, messages: Sequence[Message], sequence: int

@@ -38,7 +38,7 @@ def coordinator(directory: Path) -> GroupCoordinator:
 
 
 async def fill(directory: Path, killed: Path, groups: int, each: int) -> None:
-    """Commit, and copy the store before it is stopped to ``killed``."""
+    """Commit all offsets. Copy the store to ``killed`` before the coordinator stops."""
     filled = coordinator(directory)
     await filled.start()
     rows: list[tuple[int, int, int, str | None]] = [(n, 1_000_000, -1, "") for n in range(each)]
@@ -51,7 +51,9 @@ async def fill(directory: Path, killed: Path, groups: int, each: int) -> None:
 
 
 async def load(directory: Path) -> tuple[float, float, float, int]:
-    """Start. Return seconds, CPU seconds, the longest turn in CPU seconds, and the offsets."""
+    """Start. Return seconds, CPU seconds, the longest turn of the loop in CPU seconds, and the
+    number of offsets.
+    """
     started = coordinator(directory)
     longest, is_over = 0.0, False
 
@@ -76,7 +78,7 @@ async def load(directory: Path) -> tuple[float, float, float, int]:
 
 
 def main() -> None:
-    """Print a line for each shape."""
+    """Print two lines for each size of a group: after a clean stop, and after ``kill -9``."""
     offsets = int(sys.argv[1]) if len(sys.argv) > 1 else OFFSETS
     calm_collector()  # as the daemon does
     for each in OFFSETS_A_GROUP:

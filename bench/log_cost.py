@@ -43,7 +43,7 @@ class Run(NamedTuple):
     cpu_us: float
     """CPU time of a commit, in the daemon and the process that seals."""
     sealing_us: float
-    """The part of it in the process that seals."""
+    """CPU time of a commit in the process that seals only."""
 
 
 class Client(asyncio.Protocol):
@@ -105,7 +105,7 @@ async def load(port: int, pid: int) -> Run:
 
 
 def measure(sealing: str) -> Run:
-    """Run the daemon once."""
+    """Run the daemon once. ``sealing`` is the value of ``log.sealing``."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
         daemon = Daemon(
             Path(directory), topics={"orders": PARTITIONS}, settings={"log.sealing": sealing}
@@ -118,7 +118,9 @@ def measure(sealing: str) -> Run:
 
 
 def main() -> int:
-    """Measure with and without the log by turns, and compare neighbouring runs."""
+    """Measure with and without sealing by turns, and compare neighbouring runs. Return the exit
+    code.
+    """
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     shares: list[float] = []
     found: dict[str, list[float]] = {"off": [], "auto": []}

@@ -1,4 +1,4 @@
-"""Measure the commit of one client that is alone, beside the disk's own sync and the loop's way.
+"""Measure the commit of the only client, beside a sync of the disk and a request without a write.
 
     python -m bench.lone_commit [--rounds 5] [--python /usr/bin/python3]
 
@@ -30,12 +30,12 @@ from bench.sides import ROOT, groupkeeper
 from tests.helpers.wire.raw_client import encode_request
 
 PORTION = 25
-"""Operations of one kind between two of the other kinds."""
+"""So many operations of one kind are measured before the next kind has its turn."""
 PORTIONS = 40
 GROUP = "lone"
 ANSWER_LIMIT_S = 30
 PAGE_BYTES = 4_096 + 24
-"""A page and its frame in the write-ahead log: what a small append writes."""
+"""The size of a page and its header in the write-ahead log: what a small append writes."""
 GOAL = 1.2
 
 
@@ -95,7 +95,7 @@ class Disk:
 
 
 def portion(call: Callable[[], None]) -> list[float]:
-    """Return the microseconds of each of some calls."""
+    """Return the microseconds of each of ``PORTION`` calls."""
     took = []
     for _ in range(PORTION):
         start = time.perf_counter()
@@ -105,7 +105,9 @@ def portion(call: Callable[[], None]) -> list[float]:
 
 
 def measure(python: str) -> tuple[float, float, float, float]:
-    """Return the medians of a commit, a fetch and a sync, and the CPU time of a commit."""
+    """Return the medians of a commit, a fetch and a sync, and the CPU time of a commit, all in
+    microseconds.
+    """
     (ROOT / "var").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / "var") as directory:
         daemon = groupkeeper(Path(directory), python, {"orders": PARTITIONS})
@@ -130,7 +132,7 @@ def measure(python: str) -> tuple[float, float, float, float]:
 
 
 def main() -> int:
-    """Measure, and compare the medians of each round."""
+    """Measure, and compare the medians of each round. Return 1 if the goal is missed."""
     parser = argparse.ArgumentParser(prog="bench.lone_commit")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the daemon")

@@ -39,7 +39,7 @@ def loop_ms() -> float:
 
 
 def ping_us() -> float:
-    """Return the time of one byte to another process and back."""
+    """Return the median time of one byte to another process and back."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(PING_LIMIT_S)
         child = os.fork()
@@ -47,7 +47,7 @@ def ping_us() -> float:
             try:
                 _answer(server)
             finally:
-                os._exit(0)  # it must never go on with the work of its parent
+                os._exit(0)  # the child must never continue the work of its parent
         with socket.create_connection(server.getsockname(), PING_LIMIT_S) as peer:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -69,7 +69,7 @@ def _answer(server: socket.socket) -> None:
 
 
 def fdatasync_us(directory: Path) -> float:
-    """Return the time of a write of one page that reaches the disk."""
+    """Return the median time of a write of one page that reaches the disk."""
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
 
         def write() -> None:

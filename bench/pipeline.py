@@ -118,7 +118,9 @@ def write_log(folder: Path, events: int) -> int:
 
 
 def measure_spark(log_dir: Path, tables: Path) -> dict[str, Any]:
-    """Run the pipeline in this process, and return what it needed."""
+    """Run the pipeline in this process. Return its seconds, CPU seconds and memory, and the number
+    of offsets and rewinds, which must be those of ``measure_plain``.
+    """
     from pyspark.sql import functions as F
 
     from groupkeeper.pipeline import views
@@ -163,7 +165,7 @@ def measure_spark(log_dir: Path, tables: Path) -> dict[str, Any]:
 
 
 def measure_plain(log_dir: Path) -> dict[str, Any]:
-    """Do the same work in plain Python, in this process."""
+    """Do the same work in plain Python, in this process. Return the same figures."""
     from bench.pipeline_plain import Tables
 
     began = time.monotonic()
@@ -180,7 +182,7 @@ def measure_plain(log_dir: Path) -> dict[str, Any]:
 
 
 def in_a_process(what: str, *arguments: Path) -> dict[str, Any]:
-    """Measure in a fresh process: no warm code, no cached pages of the heap."""
+    """Measure in a new process, which has no warm code and no grown heap."""
     command = [sys.executable, "-m", "bench.pipeline", "--measure", what, *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -188,7 +190,9 @@ def in_a_process(what: str, *arguments: Path) -> dict[str, Any]:
 
 
 def compare(events: int, folder: Path) -> dict[str, float]:
-    """Measure one size, print it, and return the seconds an event of each."""
+    """Measure a log of so many events, and print the figures. Return the wall and CPU seconds for
+    each event, of both programs.
+    """
     log_dir = folder / f"log-{events}"
     began = time.monotonic()
     size = write_log(log_dir, events)

@@ -13,7 +13,9 @@ MINUTE_MS = 60_000
 
 
 class Tables:
-    """The tables of gold, as dicts. Holds every key of the whole log at the same time."""
+    """The pipeline's gold tables, as dicts. They hold every key of the whole log at the
+    same time.
+    """
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, str, int], tuple[int, int, str, int]] = {}

@@ -31,7 +31,9 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 def write_segments(log: Path, source: Iterator[str], first: int, events: int) -> None:
-    """Write so many events as segments, the first of which has this number."""
+    """Write the next ``events`` events of the source as segments. ``first`` is the seq of the first
+    event.
+    """
     day = log / f"dt={DAY}"
     day.mkdir(parents=True, exist_ok=True)
     end = first + events
@@ -54,7 +56,9 @@ def run(log: Path, tables: Path, jvm_cache: Path | str) -> tuple[float, float]:
 
 
 def _has_children() -> bool:
-    """Wait for the end of a process whose parent has ended, such as Spark's JVM."""
+    """Wait for the end of a child process, such as Spark's JVM after its parent has ended. Return
+    False if there is no child.
+    """
     try:
         os.wait()
     except ChildProcessError:

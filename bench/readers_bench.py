@@ -28,7 +28,7 @@ ROUNDS = 3
 
 
 async def ours(bootstrap: str, buffer: int) -> float:
-    """Messages a second of a Reader."""
+    """Return how many messages a second a Reader returns."""
     async with Reader(bootstrap, "long", 0, buffer) as reader, reader.read(0) as messages:
         await anext(messages)
         began = time.perf_counter()
@@ -38,7 +38,7 @@ async def ours(bootstrap: str, buffer: int) -> float:
 
 
 async def theirs(bootstrap: str) -> float:
-    """Messages a second of aiokafka's consumer, read the same way."""
+    """Return how many messages a second aiokafka's consumer returns."""
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
         partition = TheirPartition("long", 0)
         consumer.assign([partition])
@@ -51,7 +51,7 @@ async def theirs(bootstrap: str) -> float:
 
 
 async def rates(bootstrap: str) -> None:
-    """Print the medians of rounds by turns."""
+    """Let aiokafka and our Reader take turns, and print the medians."""
     found: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         found.setdefault("aiokafka", []).append(await theirs(bootstrap))
@@ -64,7 +64,7 @@ async def rates(bootstrap: str) -> None:
 
 
 def lines(path: Path) -> list[list[int]]:
-    """What a process wrote down: when, which partition, which offset."""
+    """Return what a process wrote for each message: time in ns, partition, offset."""
     text = path.read_text() if path.exists() else ""
     return [[int(each) for each in line.split()] for line in text.splitlines()]
 

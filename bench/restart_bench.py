@@ -3,10 +3,10 @@
     python -m bench.restart_bench [kills] [busy loops]
 
 This uses the real daemon on SQLite. Connections commit as fast as they are answered for some
-seconds. Then the process is killed and started again at once, and a client retries a commit. It
-waits for the start of an interpreter, the imports, the load of the unfolded rows, and the first
+seconds. Then the process is killed and started again at once, and a client retries a commit. The
+time includes the start of an interpreter, the imports, the load of the unfolded rows, and the first
 append. Busy loops use the processor during this, as other work on the machine would. Modules are
-compiled before, as in an installation.
+compiled to bytecode before, as in an installation.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ REPEATS = 3
 MAX_GROWTH = 1.1
 """The most that a request may cost with many members or groups, compared with few."""
 OWN = 1_000
-"""From this count on, each connection has its own member or group. Below it, connections share
-them, and what they share stays in the processor's caches.
+"""From this number of members or groups on, each connection has its own. With fewer, connections
+share them, and their data stays in the processor's caches.
 """
 
 POINT_LIMIT_S = 300
@@ -63,7 +63,7 @@ COLUMNS = {
     "gc_young_ms": "collector's pause, ms",
     "gc_full_ms": "a full collection, ms",
 }
-"""The figures of a point, and their heads in a table."""
+"""Figure of a point -> the head of its column in a table."""
 
 Rows = Sequence[Mapping[str, float]]
 

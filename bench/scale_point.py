@@ -2,8 +2,8 @@
 
     python -m bench.scale_point groups 1000
 
-It prints JSON: bytes of memory for one of what was counted, CPU and bytecodes of a request, and
-pauses of the garbage collector.
+It prints JSON: bytes of memory for each group (member, partition, offset), CPU time and bytecodes
+of a request, and pauses of the garbage collector.
 """
 
 from __future__ import annotations
@@ -55,9 +55,12 @@ FILL = 500
 """Groups that join at once while the coordinator is filled."""
 LARGE_BYTES = 1_000
 FEW_EVENTS = 1_000
-"""So that the events which the store keeps are not counted as memory of members and offsets."""
+"""The most events that the store keeps. Many events would count as memory of members and offsets.
+"""
 CROWD = 5_000
-"""The most members of one group. With these sizes, a step of the store holds a bit more."""
+"""The most members of one group. The record of a slightly larger group would exceed the limit of a
+step (``max_step_bytes``).
+"""
 
 Rows = list[tuple[int, int, int, str | None]]
 
@@ -116,7 +119,7 @@ class Population:
         return joined
 
     async def members(self, count: int) -> None:
-        """Few groups of many members."""
+        """Fill the coordinator with few groups of many members."""
         wanted = []
         for first in range(0, count, CROWD):
             name = f"crowd-{first}"
@@ -125,7 +128,7 @@ class Population:
         self.requests(list(spread(wanted)), 10)
 
     async def groups(self, count: int) -> None:
-        """Many groups of one member and ten offsets."""
+        """Fill the coordinator with many groups of one member and ten offsets."""
         wanted = []
         for first in range(0, count, FILL):
             names = [f"group-{n}" for n in range(first, min(count, first + FILL))]
@@ -140,12 +143,14 @@ class Population:
             await self.send(first, frames[first : first + AT_ONCE])
 
     async def partitions(self, count: int) -> None:
-        """Large commits and fetches of one group."""
+        """Fill the coordinator with one group, whose commits and fetches have ``count``
+        partitions.
+        """
         (joined,) = await self.join("wide", 1)
         self.requests([("wide", joined.generation_id, joined.member_id)], count)
 
     async def offsets(self, count: int) -> None:
-        """Many stored offsets, a thousand in each group."""
+        """Fill the coordinator with many offsets, a thousand in each group."""
         names = [f"group-{n}" for n in range(count // 1_000)]
         for name in names:
             await self.coordinator.ask(plain_commit(name, "orders", offsets(1_000)))
@@ -153,7 +158,7 @@ class Population:
         del self.frames["heartbeat"]  # these groups have no members
 
     def requests(self, wanted: list[tuple[str, int, str]], partitions: int) -> None:
-        """Encode what is measured, for each group and member."""
+        """Encode the measured requests of each (group id, generation, member id)."""
         self.frames = {"heartbeat": [], "commit": [], "fetch": []}
         for group_id, generation, member_id in wanted:
             group = {"group_id": group_id}
@@ -166,7 +171,7 @@ class Population:
             self.frames["fetch"].append(fetch)
 
     async def send(self, first: int, frames: list[bytes]) -> None:
-        """Send a request on each of some connections, and wait for the answers."""
+        """Send one frame on each connection from ``first`` on, and wait for the answers."""
         first %= CONNECTIONS
         used = []
         for wire, frame in zip(self.wires[first : first + AT_ONCE], frames, strict=False):
@@ -213,7 +218,7 @@ class Population:
 
 
 def offsets(count: int) -> Rows:
-    """Return rows of a commit."""
+    """Return the rows of a commit of ``count`` partitions."""
     return [(n, 1_000_000 + n, -1, "") for n in range(count)]
 
 

@@ -110,7 +110,7 @@ def measure(sealing: str) -> tuple[list[float], float]:
 
 
 def cpu_of_the_thread() -> str:
-    """Seal rows of 64 commits of ten partitions. Only this thread's CPU time counts."""
+    """Seal rows of 64 commits of ten partitions. Return a line with the CPU time of this thread."""
     from groupkeeper.coordinator.core.records import (
         CommittedTopic,
         OffsetsCommitted,

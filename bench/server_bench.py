@@ -310,7 +310,7 @@ async def full(bench: Bench) -> None:
 
 
 async def counted(coordinator: GroupCoordinator) -> None:
-    """Measure the calls that the metrics make to the coordinator."""
+    """Make the calls that the metrics make to the coordinator."""
     coordinator.groups_by_state()
     coordinator.member_count()
     coordinator.offset_count()
@@ -319,7 +319,7 @@ async def counted(coordinator: GroupCoordinator) -> None:
 async def with_topics(
     *configured: ConfiguredTopic, run: Sequence[Callable[[Bench], Awaitable[None]]]
 ) -> None:
-    """Run a benchmark against a new coordinator."""
+    """Run benchmarks one after the other against a new coordinator with these topics."""
     topics = Topics(configured)
     coordinator = GroupCoordinator(MemoryOffsetStorage(), CoordinatorConfig(), topics)
     await coordinator.start()

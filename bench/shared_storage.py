@@ -43,7 +43,9 @@ def a_store(server: RealPostgres, schema: str) -> JournalStorage:
 
 
 async def measure_appends(server: RealPostgres, directory: Path, appends: int) -> None:
-    """Let the three take turns. Folds run beside the appends of the store, as always."""
+    """Let the store, asyncpg and SQLite take turns. The store also folds during its appends, as it
+    always does.
+    """
     postgres, sqlite = (
         Load(storage, groups=100)
         for storage in (a_store(server, "appends"), SqliteOffsetStorage(directory / "bench.db"))

@@ -23,9 +23,9 @@ from tests.helpers.daemon.servers import Groupkeeper
 ROOT = Path(__file__).resolve().parents[1]
 TOPICS = {"bench": 12}
 WIDE_TOPICS = TOPICS | {"wide": 1_000}
-"""With a topic of which 500 members get a share each."""
+"""``TOPICS``, and a topic with enough partitions for 500 members."""
 SESSION_MS = 1_200_000
-"""Members of one server stay while the other one is measured."""
+"""The session timeout. It is so long that no member is evicted while another server is measured."""
 SETTINGS = {
     "kafka.max_connections": 20_000,
     "kafka.max_connections_per_address": 20_000,
@@ -42,7 +42,9 @@ group.consumer.min.session.timeout.ms=45000
 """
 """Our defaults, and the timeouts above."""
 ASK_LIMIT_S = 180.0
-"""One order takes seconds. The generator gives up earlier, and its reason is the better one."""
+"""How long to wait for the result of one order. The generator gives up earlier, with a better error
+message.
+"""
 STOP_LIMIT_S = 10.0
 SMALL_JVM = ("-Xms", "-Xmx", "-XX:")
 SHIPPED_JVM = (
@@ -73,7 +75,7 @@ class Kafka(JarsKafka):
 
 
 class Side:
-    """A server under load."""
+    """A server, and the load generator that sends requests to it."""
 
     def __init__(self, name: str, load: list[str]) -> None:
         self.name = name
@@ -111,7 +113,9 @@ class Side:
 def started(
     directory: Path, python: str, topics: dict[str, int] | None = None
 ) -> Iterator[dict[str, Side]]:
-    """Start the three servers and their generators. The servers have ``TOPICS``, or these."""
+    """Start the three servers and their generators. Both coordinators have ``topics``, by default
+    ``TOPICS``.
+    """
     topics = topics or TOPICS
     (binary,) = ecosystem.go_program("bench-load", ROOT / "bench" / "load")
     with ExitStack() as stack:

@@ -161,7 +161,7 @@ async def bench_load(path: Path, *, folded: bool) -> None:
 
 
 def bench_codec() -> None:
-    """Measure how long a commit keeps the loop busy."""
+    """Measure how long the loop encodes and decodes a commit."""
     items = Load(MemoryOffsetStorage(), 100).items()
     encode = partial(encode_payload, Stamp("0" * 32, 1, 1), 0, items)
     size = len(encode()) / COMMITS

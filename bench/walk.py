@@ -31,7 +31,7 @@ class Walk:
 
     def __init__(self) -> None:
         self.files: dict[str, list[str]] = {}
-        """The files in order, each with the functions that ran in it."""
+        """File -> the functions that ran in it. Both are in the order of their first call."""
         self._known: dict[str, str | None] = {}
 
     def __enter__(self) -> Walk:

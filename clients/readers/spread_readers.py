@@ -140,7 +140,7 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
     async def changed(self) -> None:
         """Wait for the next change of the share. Raises the error that ended the share.
 
-        A change before the call does not count, so look at the share first.
+        A change before the call does not count, so read ``partitions`` before you call this.
         """
         if self._error is None:
             self._change.clear()

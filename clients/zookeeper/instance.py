@@ -51,7 +51,9 @@ class RegistryInstance:
         return await self._link.session().exists(self._path)
 
     async def registration(self) -> Registration:
-        """Return the registration. Raises InstanceNotRegistered if there is none, or BrokenNode."""
+        """Return the registration. Raises InstanceNotRegistered if there is none, and BrokenNode if
+        its content is invalid.
+        """
         try:
             node = await self._link.session().get(self._path)
         except NodeMissing:

@@ -42,7 +42,7 @@ OffsetFetchGroup: TypeAlias = tuple[str, str | None, int, list[FetchTopic] | Non
 """(group id, member id, member epoch or -1, topics). None instead of topics means all topics."""
 
 OffsetFetchFields: TypeAlias = tuple[list[OffsetFetchGroup], bool]
-"""(groups, require stable); one group before v8."""
+"""(groups, require stable). Versions before 8 have exactly one group."""
 
 FetchedPartition: TypeAlias = tuple[int, int, int, str, int]
 """(partition, offset, leader epoch, metadata, error)."""
