@@ -1,7 +1,7 @@
 """A small Kafka client for the command line: one request at a time, to any broker.
 
-Each request has the highest version of its API that both sides know. Every failure raises
-ServerError with a message of one line.
+Each request has the highest version of its API that this client and the broker know. Every failure
+raises ServerError with a message of one line.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class BrokerConnection:
         return api_key in self._versions
 
     def ask(self, api_key: int, versions: range, **values: Any) -> Any:
-        """Send a request at the highest version that both sides have, and wait for the answer."""
+        """Send a request in the highest of ``versions`` that the broker has. Return the answer."""
         low, high = self._versions.get(api_key, (0, -1))
         both = range(max(low, versions.start), min(high + 1, versions.stop))
         if not both:
@@ -163,8 +163,8 @@ class BrokerCluster:
         return {topic.name for topic in self._metadata(None).topics if topic.name}
 
     def coordinator(self, group_id: str) -> Broker:
-        """Return the coordinator of a group. If there is none yet, retry until the timeout. Then
-        raise ServerError.
+        """Return the coordinator of a group. While there is none, retry. Raises ServerError when
+        the timeout has passed.
         """
         while True:
             answer = self.first.ask(

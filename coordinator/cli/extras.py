@@ -29,8 +29,8 @@ BRINGS: Final[dict[Extra, tuple[str, ...]]] = {
 
 
 def lacking(extra: Extra) -> str | None:
-    """Return one line if a package of the extra is missing: its name, and the command to install
-    it.
+    """Return one line if packages of the extra are missing: their names, and the command to install
+    them. Return None if all are installed.
     """
     missing = [name for name in BRINGS[extra] if find_spec(name) is None]
     if not missing:

@@ -53,7 +53,11 @@ class MemberReport:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A partition that has a committed offset, or is assigned to a member."""
+    """A partition that has a committed offset, or is assigned to a member.
+
+    ``committed`` is None if no offset is committed, ``end`` if the partition has no leader. If one
+    of them is None, so is ``lag``. The last three fields are of the member; None if there is none.
+    """
 
     topic: str
     partition: int
@@ -67,7 +71,10 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class UnknownTopic:
-    """A topic that members subscribe to but that does not exist."""
+    """A topic that members subscribe to but that does not exist.
+
+    ``nearest`` is the topic with the most similar name; None if no name is similar.
+    """
 
     topic: str
     nearest: str | None
@@ -297,7 +304,7 @@ def _ask_described(
         if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             return None
         if api_key == CONSUMER_GROUP_DESCRIBE and group.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            return None  # Kafka lists the API also if the consumer protocol is turned off
+            return None  # Kafka lists the API even if the consumer protocol is turned off
         if not group.error_code:
             return group
         cluster.wait_or_raise(group.error_code, f"group {group_id!r}")

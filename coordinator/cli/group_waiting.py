@@ -14,8 +14,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class AwaitedReport:
-    """A member that the group waits for. ``client_id`` and ``client_host`` are empty if the member
-    id was assigned and has not joined yet.
+    """A member that the group waits for. ``client_id`` and ``client_host`` are empty if a client
+    got this member id, but has not joined with it yet.
     """
 
     member_id: str

@@ -1,4 +1,4 @@
-"""``groupkeeper log verify`` and ``log tail``, which only read the event log."""
+"""``groupkeeper log schema``, ``log verify`` and ``log tail``. They do not change the event log."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _last_events(source: StoredEvents, count: int, end: Position) -> list[dict[s
         found = deque(source.read(since_ms=since_ms, until=end), maxlen=count)
         if len(found) == count:
             break
-    is_one_log = len(end) == 1  # of several logs, nobody knows which one the first event is of
+    is_one_log = len(end) == 1  # with several logs, it is unknown which one has the first event
     shown_from = found[0]["seq"] if len(found) == count and is_one_log else 0
     source.report_lost(dict.fromkeys(end, shown_from))
     return list(found)

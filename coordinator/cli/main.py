@@ -5,9 +5,10 @@ Exit codes:
 - 0: done
 - 1: failed
 - 2: wrong options or settings
+- 3: an incident is open (``pipeline incidents --fail-on``)
 - 4: nothing matched
 - 5: another process does the same work
-- 130 or 143: a pipeline job was stopped by Ctrl-C or SIGTERM
+- 130 or 143: the command was stopped by Ctrl-C or SIGTERM
 - 141: the reader of the output has ended (``| head``)
 
 An expected failure prints one line with the cause and the remedy. A traceback is a bug.

@@ -129,7 +129,7 @@ class _Segments(NamedTuple):
                     yield event
 
     def last_seqs(self, as_of_ms: int) -> dict[str, int]:
-        """Return the last seq of each log at this moment. A log that had not begun has no entry."""
+        """Return the last seq of each log at a moment. A log that had not begun has no entry."""
         limits = self.coverage.limits()
         found: dict[str, int] = {}
         for segment in self.listed:

@@ -231,8 +231,9 @@ def move_command(
 
 
 def _new_place(to: str, old: StorePlace, to_password_file: Path | None) -> StorePlace:
-    """Return the place to which a store is moved. No server gets the password for another kind of
-    server: without ``--to-password-file``, such a password comes from the environment.
+    """Return the place to which a store is moved, with its password file. Without
+    ``--to-password-file``, this is the file of the old store, but not if the two stores are servers
+    of different kinds.
     """
     from groupkeeper.storage.open import SQLITE, scheme_of
 

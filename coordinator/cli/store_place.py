@@ -28,7 +28,7 @@ PasswordFileOption = Annotated[
 
 
 class StorePlace(NamedTuple):
-    """The place of a store. ``str`` returns it without the password, for messages and plans."""
+    """Where a store is. The text of it (``str``) has no password, for messages and plans."""
 
     where: Path | str
     """A path, or a URL."""
@@ -37,7 +37,7 @@ class StorePlace(NamedTuple):
     time the store is opened, because a password may change."""
 
     def with_password_file(self, file: Path | None) -> StorePlace:
-        """Return this place with the file of ``--password-file``, if the user names one."""
+        """Return this place with another password file; the same place if ``file`` is None."""
         return self if file is None else self._replace(password_file=str(file))
 
     def password(self) -> str | None:
@@ -49,8 +49,8 @@ class StorePlace(NamedTuple):
         return read_password(self.password_file)
 
     def logs(self, group_id: str | None = None) -> LogStore:
-        """Return an object that reads the logs of this store, as ``log_store`` does. Raises
-        StoreRefused.
+        """Return an object that reads the event logs of this store (``log_store``). Raises
+        StoreRefused if the URL or the password file cannot be used.
         """
         from groupkeeper.storage.open import log_store
 

@@ -119,8 +119,8 @@ class StoredEvents:
         return {"on_gap": on_gap, "on_damage": on_damage}
 
     def report_lost(self, above: Position) -> None:
-        """Print each element of ``lost`` that has events after a position, and that was not
-        reported before.
+        """Print each element of ``lost`` that has events after ``above``, and that was not reported
+        before. ``above`` has a seq for each log; 0 for a log that it does not name.
         """
         several = len({each.log for each in self.lost}) > 1
         for each in sorted(self.lost - self.reported):
@@ -151,8 +151,8 @@ def stored_events(
     """Return the events of ``store``, or of the store in the settings if it is None. With
     ``group``, only the events of this group. Exit if there is no such store.
 
-    ``password_file`` replaces the file in the settings. The latter belongs to the store in the
-    settings, and is not read for ``store``.
+    ``password_file`` has the password of the store. Without it, the password file in the settings
+    is used, but only for the store in the settings.
     """
     if store is None:
         storage = settings_of(config).storage

@@ -222,8 +222,8 @@ def _verify(
     places: tuple[ClusterEndpoint, ClusterEndpoint | None],
     output: Output,
 ) -> None:
-    """Print where the target differs from the plan, and the source too if it is named. Exit with
-    FAILED if there is a difference.
+    """Print how the target differs from the plan. If the source is named, also print what changed
+    there since the plan was made. Exit with FAILED if there is a difference.
     """
     from groupkeeper.pipeline.restore.apply import verify
 

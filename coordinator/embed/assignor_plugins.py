@@ -50,8 +50,8 @@ def installed_assignors() -> list[str]:
 
 
 def unknown_assignor(names: Iterable[str]) -> str | None:
-    """Return the reason why one of these names is no assignor of consumer groups, or None. Imports
-    no assignor.
+    """Return why one of these names is no assignor for consumer groups; None if all are. Imports no
+    assignor.
     """
     others = [name for name in names if name not in OUR_ASSIGNORS]
     known = {*OUR_ASSIGNORS, *installed_assignors()} if others else {}

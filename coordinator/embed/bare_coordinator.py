@@ -62,8 +62,8 @@ MAX_ROUTED_GROUPS: Final = 100_000
 than the rest of a heartbeat."""
 
 MAX_ROUTED_CHARS: Final = 128
-"""The longest id that is cached. Longer ids are hashed each time. With up to 4 bytes for a
-character, the cached ids need at most 65 MB."""
+"""The longest group id that is cached. Longer ids are hashed each time. A character needs up to 4
+bytes, so the cached ids need at most 65 MB."""
 
 
 class BareCoordinator:
@@ -232,12 +232,12 @@ class BareCoordinator:
 
     @property
     def start_waits_for(self) -> str:
-        """The reason why a start is still trying to open or load the store; empty if none is."""
+        """Why a start cannot open or load the store yet, in one line; empty if it need not wait."""
         return self._life.start_waits_for
 
     @property
     def refusal(self) -> str:
-        """The reason why a person must act before groups are served again; empty if nobody must."""
+        """Why a person must act before groups are served again; empty if nobody must act."""
         return self._owner.recovery.refusal
 
     def when_store_is_taken(self, call: Callable[[], None]) -> None:
@@ -261,8 +261,8 @@ class BareCoordinator:
     # --- Requests ---------------------------------------------------------------------------------
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Submit a request. The ticket gets exactly one answer, before ``submit`` returns if
-        nothing has to wait.
+        """Submit a request. The ticket gets exactly one answer. If nothing has to wait, it gets the
+        answer before ``submit`` returns.
 
         Before ``start`` every shard answers as if it were LOADING.
         """
@@ -304,7 +304,7 @@ class BareCoordinator:
         """Submit a request of the core and wait for its result.
 
         Raises RuntimeError before ``start`` and in another event loop. Raises TypeError for a field
-        of the wrong type. So do the other async methods.
+        of the wrong type. The other async methods raise the same errors.
         """
         request = checked(request, type(request))
         self._check_started()
@@ -386,7 +386,7 @@ class BareCoordinator:
         return self._census.refused
 
     def live_groups(self) -> Iterator[Mapping[str, Group]]:
-        """Yield the groups of each shard that answers, by id. They change as the loop runs."""
+        """Yield the groups of each shard that answers, by group id. The mappings are live."""
         for shard in self._shards():
             yield shard.groups
 

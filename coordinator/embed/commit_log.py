@@ -1,4 +1,4 @@
-"""The history of a group's committed offsets: read it, audit it, commit it again."""
+"""Reads the history of a group's committed offsets, and commits offsets from it again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class OffsetCommitLog:
 async def read_commit_log(
     storage: OffsetStorage, group_id: str, since_ms: int = 0
 ) -> AsyncIterator[OffsetCommitLog]:
-    """Yield the kept history of a group, oldest first.
+    """Yield the history of a group's offsets from ``since_ms`` on (wall clock), oldest first. It
+    begins with the oldest event that the storage still has.
 
     Raises StorageError if the storage keeps no events.
     """

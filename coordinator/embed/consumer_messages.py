@@ -34,13 +34,13 @@ class ConsumerGroupHeartbeatRequest:
     group_instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: Int32 = -1
-    """How long the member may take to give up partitions. -1 leaves it unchanged. A join must have
-    it."""
+    """How long the member may take to give up partitions. -1 leaves the timeout unchanged. A join
+    must have a timeout."""
     topics: Collection[str] | None = None
     """The topics that the member subscribes to. A join must have topics or a pattern."""
     pattern: str | None = None
     """A regular expression (RE2). The member also subscribes to the topics that match it. ""
-    removes it."""
+    removes the regular expression."""
     server_assignor: str | None = None
     owned_partitions: Mapping[str, Collection[int]] | None = None
     """The partitions that the member has, by topic. In a join it is empty: {}."""

@@ -58,8 +58,8 @@ def _assignor(name: str) -> PartitionAssignor:
 
 
 def _held(member: MemberMetadata) -> list[TopicPartition]:
-    """Return the member's partitions in this generation. If it has none yet, return those that it
-    named in its join.
+    """Return the member's partitions in this generation. If the member has no assignment yet,
+    return the partitions that it named in its join.
     """
     assignment = member.assignment
     held = member.owned_partitions if assignment is None else assignment.partitions

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.embed.commit_log import OffsetCommitLog
 
 LISTED_AT_ONCE: Final = 100
-"""A listing for a host reads at most so many groups at once."""
+"""``list_groups`` reads at most this many groups at once."""
 
 
 class GroupCoordinator(BareCoordinator):

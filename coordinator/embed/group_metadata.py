@@ -18,8 +18,8 @@ from groupkeeper.protocol.consumer_protocol import (
 
 
 class MemberState(StrEnum):
-    """The state of a member in its group. It is derived from the state of the group and from the
-    member's parked join.
+    """The state of a member in its group. It is derived from the state of the group, and from the
+    member's parked request.
     """
 
     JOINING = "Joining"

@@ -22,8 +22,8 @@ from groupkeeper.storage.cancellation import is_cancelled, unless_cancelled
 _log = structlog.get_logger(__name__)
 
 FLUSH_SHARE: Final = 0.8
-"""The share of a stop's time for waiting requests and folds. The rest is for the leases and for
-closing the store."""
+"""The share of a stop's time in which waiting requests end, and the state of groups is written (a
+fold). The rest is for the leases and for closing the store."""
 
 
 class Life:
@@ -54,7 +54,7 @@ class Life:
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop of ``start``. Every later call must come from this loop."""
         self._began: str | None = None
-        """"started" or "stopped": the reason why another start is refused."""
+        """"started" or "stopped": why another start is refused. None: a start is allowed."""
         self._open_problem = ""
         """The reason why the store could not be opened; empty if it was opened, or was not tried
         yet."""
@@ -69,7 +69,7 @@ class Life:
 
     @property
     def start_waits_for(self) -> str:
-        """The reason why a start is still trying to open or load the store; empty if none is."""
+        """Why a start cannot open or load the store yet, in one line; empty if it need not wait."""
         if self._open_problem:
             what, problem = "the store cannot be opened yet", self._open_problem
         else:

@@ -1,8 +1,8 @@
 """The requests and responses of a host that embeds the coordinator, one pair for each call.
 
 Most fields have defaults. A response has the result in ``error_code``, which a broker passes on.
-``raise_for_error`` turns an error code into an exception. ``to_core`` and ``of`` translate for
-GroupCoordinator.
+``raise_for_error`` turns an error code into an exception. ``to_core`` converts a request for the
+core, and ``of`` converts the result of the core.
 
 This file is long because it is a list: every call of a host, with its request and its response.
 """
@@ -443,7 +443,7 @@ class OffsetFetchResponse:
 
 
 def offset_delete(group_id: str, partitions: Mapping[str, Iterable[int]]) -> OffsetDelete:
-    """Return the core's request for a host's arguments. Raises TypeError or ValueError if an
+    """Return the core's OffsetDelete for a host's arguments. Raises TypeError or ValueError if an
     argument is invalid.
     """
     if isinstance(partitions, Mapping):  # the partitions of a topic may be a mapping too

@@ -1,1 +1,1 @@
-"""Gateway mode: listeners in front of the brokers of another cluster."""
+"""Gateway mode: listeners in front of the brokers of another Kafka cluster, the *upstream*."""

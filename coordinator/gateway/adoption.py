@@ -66,8 +66,8 @@ MAX_SETTLED_CHARS: Final = 128
 bytes, and 100,000 such ids would need 3 GB."""
 LOG_EVERY_S: Final = 60.0
 LINES_PER_WINDOW: Final = 10
-"""Lines in ``LOG_EVERY_S`` about refused groups. While the upstream is away, every group is
-refused."""
+"""The most log lines about refused groups in ``LOG_EVERY_S``. While the upstream is away, every
+group is refused."""
 
 _log = structlog.get_logger("groupkeeper.gateway")
 
@@ -120,7 +120,7 @@ class Adoption:
         self._adopts = adopts
         self._settled: set[str] = set()
         self._refused: dict[str, float] = {}
-        """Group -> the time until which it is refused without asking the upstream."""
+        """Group -> until when, by the loop's clock, it is refused without asking the upstream."""
         loop = asyncio.get_running_loop()
         self._now_s = loop.time
         self._lines = LinesOfMany(loop.time, LOG_EVERY_S, LOG_EVERY_S, LINES_PER_WINDOW)

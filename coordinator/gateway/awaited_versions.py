@@ -18,7 +18,7 @@ from groupkeeper.protocol.errors import ProtocolError
 
 
 class AwaitedVersions:
-    """Answers ApiVersions as soon as the versions are known."""
+    """Answers ApiVersions as soon as the versions of the broker are known."""
 
     def __init__(self, limit_s: float) -> None:
         """A request waits at most ``limit_s``. Then its connection ends."""
@@ -29,7 +29,7 @@ class AwaitedVersions:
         connections limit their number."""
 
     def handle(self, exchange: Exchange, services: Services) -> None:
-        """Answer now, or once ``known`` is called."""
+        """Answer an ApiVersions now, or when ``known`` is called, or refuse it after the limit."""
         if self._is_known:
             api_versions.handle(exchange, services)
             return

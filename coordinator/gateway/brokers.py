@@ -70,7 +70,7 @@ class UpstreamBrokers:
         self.cluster: UpstreamCluster | None = None
         """The upstream as the last poll found it. None before the first answer of a broker."""
         self.observers: list[Callable[[UpstreamCluster], None]] = []
-        """Called when ``cluster`` changed."""
+        """Called with the new ``cluster`` when it has changed."""
         self.topics = topics
         topics.ask = self.ask_topics
         self.answered_s: float | None = None

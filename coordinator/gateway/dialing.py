@@ -231,7 +231,9 @@ class _Beginning(asyncio.Protocol):
         return read_response(api_key, version, self._correlation_id, await answer)
 
     def hand_over(self, protocol: asyncio.Protocol) -> asyncio.Transport:
-        """Pass the connection to ``protocol``."""
+        """Pass the connection to ``protocol``. Return its transport. If the connection was lost,
+        raise the reason.
+        """
         if self._lost is not None:
             raise self._lost
         self._transport.set_protocol(protocol)

@@ -51,7 +51,7 @@ class FedBytes:
         self._data, self._position = b"", 0
 
     def _view(self, size: int) -> Bytes:
-        """Take bytes to pass on. If they are many, they are not copied."""
+        """Take the next ``size`` bytes to pass them on. ``VIEW_BYTES`` or more are not copied."""
         data, start = self._data, self._position
         if size < VIEW_BYTES or size == len(data):
             return self._cut(size)

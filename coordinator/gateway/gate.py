@@ -41,7 +41,7 @@ _NAMES_TOPICS: Final = frozenset({OffsetCommit, TxnOffsetCommit, ConsumerGroupHe
 
 
 class Admission(Protocol):
-    """Decides about groups that we may not know yet (``adoption.Adoption``)."""
+    """Decides whether requests of a group may be served, or must wait (``adoption.Adoption``)."""
 
     def is_settled(self, group_id: str) -> bool:
         """Return True if requests of the group need not wait."""

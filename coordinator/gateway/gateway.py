@@ -121,8 +121,8 @@ class Gateway:
         self.missing: dict[int, str] = {}
         """Broker -> the reason why it has no listener."""
         self._seen_s: dict[int, float] = {}
-        """By broker: the last time, by the loop's clock, at which ``_reconcile`` knew that the
-        broker was in the metadata of the upstream. Brokers not seen in this run are missing.
+        """Broker -> the last time, by the loop's clock, at which ``_reconcile`` knew that the
+        broker was in the metadata of the upstream. Brokers not seen in this run have no entry.
         """
         self._present: Collection[int] = ()
         """The ids of the brokers in the last metadata."""

@@ -17,7 +17,7 @@ reads the records that were written in the meantime.
 """
 
 _METADATA: Final = 3, range(10, 14)
-"""From version 10 on, topics have ids."""
+"""The API key of Metadata, and the versions that we use. From version 10 on, topics have ids."""
 _CREATE_TOPICS: Final = 19, range(5, 8)
 _DESCRIBE_CONFIGS: Final = 32, range(1, 5)
 _TOPIC: Final = 2

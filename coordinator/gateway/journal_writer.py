@@ -58,7 +58,7 @@ def produce_versions(txn_offset_commit_version: int) -> range:
 
 
 class JournalWrite(NamedTuple):
-    """A record to write."""
+    """A record to write: it stands for the pending offsets with the id ``pending_id``."""
 
     pending_id: str
     group_id: str

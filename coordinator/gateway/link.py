@@ -118,7 +118,7 @@ class BrokerLink(asyncio.Protocol):
             self._transport.writelines(pieces)
 
     def read(self, wanted: bool) -> None:
-        """Start or stop reading from the broker."""
+        """Read from the broker if ``wanted`` is True. Otherwise pause."""
         transport = self._transport
         if transport is None or transport.is_closing() or wanted == self._is_reading:
             return

@@ -38,8 +38,8 @@ class WireMessage:
         self._next = ""
 
     def skip_to(self, name: str) -> int:
-        """Skip the fields before ``name``. Return where this field begins. The caller reads the
-        field.
+        """Skip the fields before ``name``. Return the position of this field in the frame. The
+        caller reads the field.
         """
         if name != self._next:
             self._next = name

@@ -69,7 +69,8 @@ class ObservedTopics:
         self._looked_up: dict[TopicKey, asyncio.Task[None]] = {}
 
     async def refresh(self) -> None:
-        """Ask for all topics, and then by name for known topics that were not among them.
+        """Copy all topics from the upstream, once. Known topics that are not in the list are then
+        asked for by name, because only the answer to this can show that a topic was deleted.
 
         Raises BrokerError if no broker answers.
         """

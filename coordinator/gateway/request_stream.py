@@ -81,7 +81,7 @@ class RequestStream(FedBytes):
 
     @property
     def is_passing(self) -> bool:
-        """True if a request was passed to the broker only in part."""
+        """True if only a part of a request was passed to the broker so far."""
         return self._passing > 0
 
     @property

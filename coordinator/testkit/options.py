@@ -18,7 +18,7 @@ class ServerOptions:
     """The options of a test server. Most have the name of the daemon's setting."""
 
     topics: Mapping[str, int] = field(default_factory=dict)
-    """Name -> partitions."""
+    """Name -> number of partitions."""
     auto_create_topics: bool = False
     """Metadata requests create missing topics, with ``num_partitions`` partitions."""
     num_partitions: int = number(1, least=1, most=INT32_MAX)
@@ -45,7 +45,7 @@ class ServerOptions:
     """0: a free port."""
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError with the option's name, as the test passed it."""
+        """Check the options. Raises TypeError or ValueError, whose message names the option."""
         for name, (least, most) in bounds_of(self).items():
             value = whole_number(name, getattr(self, name), least=least, most=most)
             object.__setattr__(self, name, value)

@@ -1,7 +1,7 @@
 """``groupkeeper pipeline sample-ends`` asks the brokers for the end offsets of all partitions.
 
-Reports need these samples to compute the lag. The command needs Kafka's client and no Spark.
-``pipeline run --data`` takes one sample too.
+With these samples, reports show the lag to the true end of each partition. The command needs
+Kafka's client and no Spark. ``pipeline run --data`` takes one sample too.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def sample_ends_command(
 
 
 def sampled(data: str | None, log_dir: str, client_config: Path | None) -> bool:
-    """Take one sample if ``data`` names a broker. If no broker answers, report this and return
-    False.
+    """Take one sample if ``data`` names a broker. Return False, and print why, if the brokers do
+    not answer.
     """
     if data is None:
         return True

@@ -48,7 +48,9 @@ def _since_1970(text: str, at_ms: int) -> int:
 
 
 def read_properties(path: Path | None) -> dict[str, str]:
-    """Read a file of ``name=value`` lines, as Kafka's own tools read with --command-config."""
+    """Return the settings in a file of ``name=value`` lines; none without a file. Kafka's own tools
+    have this format (--command-config). Exit if the file cannot be read.
+    """
     if path is None:
         return {}
     found = {}
@@ -69,8 +71,8 @@ def read_properties(path: Path | None) -> dict[str, str]:
 
 
 def read_known(path: Path | None, known: Sequence[str]) -> dict[str, str]:
-    """Read a file of ``name=value`` lines. Exits if a name is not known, or if one of ``TLS_FILES``
-    names no file."""
+    """Return the settings in a file of ``name=value`` lines. Exit if a name is not in ``known``, or
+    if the value of one of ``TLS_FILES`` is no file."""
     found = read_properties(path)
     for name, value in found.items():
         if name not in known:

@@ -15,9 +15,7 @@ class CannotLand(Exception):
 
 
 class Landing(NamedTuple):
-    """The work for ``--store``: a store, the folder for its events, and a function that prints
-    progress.
-    """
+    """Writes the events of a store into files in a folder. ``say`` prints progress."""
 
     store: StorePlace
     directory: Path
@@ -71,10 +69,9 @@ def landing_of(
     *,
     is_here: bool,
 ) -> Landing | None:
-    """Return the work for ``--store``, or None if the option is not used.
+    """Return the ``Landing`` for ``--store``, or None if the option is not used.
 
-    Exit if Spark does not run on this machine (``is_here`` is False), or if the folder is not on
-    it.
+    Exit if Spark or the folder is not on this machine. ``is_here`` is False if Spark is not.
     """
     if store is None:
         return None

@@ -195,8 +195,8 @@ def _verify(
     master: str | None,
     output: Output,
 ) -> None:
-    """Print where the target differs from the plan, and the source too if it is named. Exit with
-    FAILED if there is a difference.
+    """Print how the target differs from the plan. If the source is named, also print what changed
+    there since the plan was made. Exit with FAILED if there is a difference.
     """
     from groupkeeper.pipeline.restore.migrate import MigrationStep, run_plan, source_drift
 

@@ -12,8 +12,8 @@ from groupkeeper.coordinator.cli.store_place import StorePlace, store_place
 
 
 def literal(address: str | Path | None) -> str | Path | None:
-    """Return an address. Raises BadParameter if Spark would read it as a pattern: Spark would write
-    to exactly this address, but read from all addresses that match it.
+    """Return the address of a folder as given. Raises BadParameter if it has the form of a pattern.
+    Spark would write to exactly this address, but read from all addresses that match it.
     """
     from groupkeeper.pipeline.tables.address import pattern_problem
 

@@ -67,8 +67,8 @@ def check_verify(plan: Path | None, *, verify: bool, undo: bool, apply: bool) ->
 
 
 def opened_plan(path: Path, undo: bool) -> Plan:
-    """Return the plan in a file. With ``undo``, return the plan that undoes it. This plan has the
-    same id each time, because it keeps the time at which the first plan was made.
+    """Return the plan in a file. With ``undo``, return the plan that undoes it. An undo has the
+    same id at each call, because it has the time at which the first plan was made.
     """
     plan = read_plan(path)
     return plan.undo(plan.content.created_ms) if undo else plan

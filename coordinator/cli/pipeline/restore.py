@@ -117,8 +117,8 @@ def _found(history: History, master: str | None) -> Standing:
 
 
 def _events(history: History, spark: SparkSession) -> tuple[DataFrame, Coverage, bool]:
-    """Return the events, the coverage of their logs, and True if events from before the moment are
-    missing.
+    """Return the events, the facts about missing events (``Coverage``), and True if events from
+    before the moment are missing.
 
     Raises IncompleteHistory if such events are missing and the user does not accept this, and
     RestoreError if there is no segment.

@@ -70,7 +70,7 @@ class RestoreOptions(NamedTuple):
 
 
 class History(NamedTuple):
-    """A group and a moment whose offsets are wanted, and the places that have the events."""
+    """A group, a moment at which its offsets are wanted, and the places that have its events."""
 
     group: str
     as_of_ms: int
@@ -158,7 +158,7 @@ def _require_history(store: StorePlace | None, log: Path | None) -> None:
 
 @contextmanager
 def reading(place: object) -> Iterator[None]:
-    """Inside the block, exit with one line if the history in a place cannot be read."""
+    """Inside the block, exit with one line if the history in ``place`` cannot be read."""
     from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.segments import SegmentError
 
@@ -179,7 +179,7 @@ def reading(place: object) -> Iterator[None]:
 def wrong_segments(log: Path) -> dict[Segment, str]:
     """Return the segments that do not match the manifest, each with its problem.
 
-    A segment that the manifest does not list must match its name.
+    The content of a segment that the manifest does not list must match the name of its file.
     """
     from groupkeeper.pipeline.log.segment_files import ABSENT, lost_problem
     from groupkeeper.storage.event_log.manifest import listed_and_found
@@ -289,8 +289,8 @@ class Removal:
         self._history = history
         self._found = found
         self.left: set[Partition] = set()
-        """Partitions whose offset stays because no event names them, and some events of the group
-        are missing or do not count."""
+        """Partitions whose offset stays because no event names them. An event that is missing or
+        does not count may have named them."""
 
     def __call__(self, partition: Partition) -> bool:
         if not self._history.names(partition):
@@ -320,7 +320,7 @@ def _planned(history: History, target: ClusterEndpoint, data: str | None, find: 
 
     try:
         with ExitStack() as stack:
-            # checks that they answer before the history is read, which may take long
+            # checks that the servers answer before the history is read, which may take long
             cluster = stack.enter_context(target.open(PLANS))
             records: Cluster | None = cluster
             if data == NO_DATA:

@@ -40,12 +40,12 @@ class _Files(NamedTuple):
         return next((each for each in self.segments if each.last_seq == seq - 1), None)
 
     def of(self, seq: int) -> Segment | None:
-        """Return the segment that should have an event, from the manifest. It may be missing."""
+        """Return the segment of the manifest that should have an event. Its file may be missing."""
         held = (s for s in self.segments if s.first_seq <= seq <= s.last_seq)
         return next((s for s in held if parse_snapshot_log(s.log_id) is None), None)
 
     def after(self, seq: int) -> str:
-        """Return the log of the event after a seq."""
+        """Return the id of the log that has the event after ``seq``."""
         return next((e.log_id for e in self.segments if e.first_seq == seq + 1), self.log_id)
 
 
@@ -116,8 +116,8 @@ def gaps_before(
 ) -> list[MissingRange]:
     """Return the runs of missing events (``gaps``) that may be from before a moment.
 
-    If the manifest lists the missing file, the line has the time of the first missing event.
-    Otherwise, the missing events are not older than the event before them.
+    If the manifest lists the missing file, it has the time of the first missing event. Otherwise,
+    the missing events are not older than the event before them.
     """
     files = _files(open_rows, log_dir)
     found = []

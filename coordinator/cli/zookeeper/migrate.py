@@ -54,7 +54,7 @@ class Servers(NamedTuple):
     timeout_s: float
 
     def registry(self) -> RegistryTarget:
-        """Return the groups in ZooKeeper, not yet connected: use the result in a ``with`` block."""
+        """Return the groups in ZooKeeper. Use the result in a ``with`` block, which connects."""
         from groupkeeper.coordinator.cli.zookeeper.registry_target import RegistryTarget
 
         return RegistryTarget(self.zookeeper, self.config, self.timeout_s)
@@ -190,7 +190,7 @@ _Side: TypeAlias = "RegistryTarget | Cluster"
 def _moved(
     source: _Side, groups: Sequence[str], wanted: _Wanted
 ) -> tuple[dict[str, dict[Partition, Committed]], list[str]]:
-    """Return the new offsets of each group: those of the source, shifted, with renamed topics.
+    """Return the offsets of the source by group, each shifted, with renamed topics.
 
     Also return a line for each offset that was left out, because it would be out of range.
     """
@@ -264,8 +264,8 @@ def _run(made: Plan, servers: Servers, apply: bool) -> list[Outcome]:
 
 
 def _verify(made: Plan, path: Path, servers: Servers, wanted: _Wanted, output: Output) -> None:
-    """Print where the target differs from the plan, and the source too if it is named. Exit with
-    FAILED if there is a difference.
+    """Print how the target differs from the plan. If the source is named, also print what changed
+    there since the plan was made. Exit with FAILED if there is a difference.
     """
     from groupkeeper.pipeline.restore.apply import verify
     from groupkeeper.pipeline.restore.drift import drift

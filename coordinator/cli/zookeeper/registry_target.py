@@ -66,7 +66,7 @@ class RegistryTarget:
         except ZooKeeperError as error:
             raise ClusterError(str(error)) from None
 
-    # --- what a plan needs ------------------------------------------------------------------------
+    # --- the methods of Cluster -------------------------------------------------------------------
 
     def groups(self) -> dict[str, ClusterGroup]:
         """Return every group, by name. A group with instances has the state Stable, any other group
@@ -83,7 +83,7 @@ class RegistryTarget:
         }
 
     def members(self, group: str) -> list[str]:
-        """Return the ids of the instances."""
+        """Return the ids of the running instances."""
         return [each.id for each in self._await(self._registry.group(group).instances())]
 
     def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
