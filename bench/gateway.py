@@ -108,7 +108,7 @@ def consume(way: Way, megabytes: int) -> float:
 
 
 def ping(way: Way) -> float:
-    """Return the median time in ms of a small request that the gateway passes to the broker."""
+    """Return the median time in ms of a small request, which a gateway passes to the broker."""
     topics = [
         {
             "name": TOPIC,

@@ -325,7 +325,7 @@ _NEW_LIVES: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 
 def _new_lives(library: str, client: str) -> tuple[Scenario, ...]:
-    """The tests of consumer groups with this library."""
+    """Return the tests of consumer groups with this library."""
     return tuple(
         Scenario(new_protocol(library, name), f"{client}, consumer protocol", shows)
         for name, libraries, shows in _NEW_LIVES
@@ -334,7 +334,7 @@ def _new_lives(library: str, client: str) -> tuple[Scenario, ...]:
 
 
 def new_protocol(library: str, test: str) -> str:
-    """The scenario of a test of consumer groups with this library."""
+    """Return the scenario of a test of consumer groups with this library."""
     return f"{library}-kip848/{test.replace('_', '-')}"
 
 
@@ -411,17 +411,19 @@ _LINE = re.compile(
 
 
 def scenarios() -> list[Scenario]:
-    """All of them, in the order of the document."""
+    """Return all of them, in the order of the document."""
     return [scenario for section in SECTIONS for scenario in section.scenarios]
 
 
 def of_host(host: str) -> list[Scenario]:
-    """The lives that a program of ``tests/conformance`` holds; the tool's are tests beside it."""
+    """Return the lives that a program of ``tests/conformance`` holds; the tool's are tests beside
+    it.
+    """
     return [s for section in (JAVA, GO, NODE) if section.host == host for s in section.scenarios]
 
 
 def pinned() -> dict[str, str]:
-    """The version of each library of a client, as the files of its language pin it."""
+    """Return the version of each library of a client, as the files of its language pin it."""
     programs = ROOT / "tests" / "conformance"
     pom = (programs / "java" / "pom.xml").read_text()
     go = re.findall(r"^\t(\S+) v(\S+)$", (programs / "go" / "go.mod").read_text(), re.MULTILINE)
@@ -433,7 +435,7 @@ def pinned() -> dict[str, str]:
 
 
 def package(name: str) -> str:
-    """What a scenario's client is called among its host's versions."""
+    """Return what a scenario's client is called among its host's versions."""
     prefix = name.partition("/")[0]
     return next(s.packages[prefix] for s in SECTIONS if prefix in s.packages)
 
@@ -447,13 +449,13 @@ def is_pinned(name: str, version: str) -> bool:
 
 
 def parse(text: str) -> dict[str, Outcome]:
-    """What a rendered document says."""
+    """Return what a rendered document says."""
     found = (_LINE.match(line) for line in text.splitlines())
     return {m["name"]: Outcome(m["version"], m["outcome"]) for m in found if m}
 
 
 def render(outcomes: Mapping[str, Outcome]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     parts = [_HEAD]
     for section in SECTIONS:
         parts.append(f"## {section.title}\n")

@@ -38,13 +38,13 @@ class Unavailable(Exception):
 
 
 def cache() -> Path:
-    """Where what was built or downloaded stays between runs."""
+    """Return where what was built or downloaded stays between runs."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "groupkeeper"
 
 
 def need(program: str, what: str) -> str:
-    """The path of a program, or what to install to get it."""
+    """Return the path of a program, or what to install to get it."""
     found = shutil.which(program)
     if found is None:
         raise Unavailable(f"no {program} here: install {what}")
@@ -52,7 +52,9 @@ def need(program: str, what: str) -> str:
 
 
 def once(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> Path:
-    """The directory in the cache that ``build`` filled from exactly these sources, at some time."""
+    """Return the directory in the cache that ``build`` filled from exactly these sources, at some
+    time.
+    """
     digest = hashlib.sha256()
     for source in sorted(sources):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -98,7 +100,7 @@ def run(command: list[str], **options: Any) -> None:
 
 
 def java() -> list[str]:
-    """Every Java client in one program."""
+    """Return every Java client in one program."""
     return _java("java-clients", PROGRAMS / "java", "Host")
 
 
@@ -108,7 +110,7 @@ def java_members() -> list[str]:
 
 
 def java_example() -> list[str]:
-    """The Java client of the quick start."""
+    """Return the Java client of the quick start."""
     return _java("java-example", CLIENTS / "java", "Billing")
 
 
@@ -118,7 +120,7 @@ def kafka_jars() -> Path:
 
 
 def jars_of(name: str, pom: Path) -> Path:
-    """The jars that a file of Maven names, and what they need."""
+    """Return the jars that a file of Maven names, and what they need."""
     maven = need("mvn", "Maven (Debian: maven)")
 
     def resolve(place: Path) -> None:
@@ -149,12 +151,12 @@ def go() -> list[str]:
 
 
 def go_example() -> list[str]:
-    """The Go client of the quick start."""
+    """Return the Go client of the quick start."""
     return go_program("go-example", CLIENTS / "go")
 
 
 def go_program(name: str, folder: Path) -> list[str]:
-    """A folder of Go, built."""
+    """Return a folder of Go, built."""
     compiler = need("go", "Go 1.26 or later")
     sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
 
@@ -165,12 +167,12 @@ def go_program(name: str, folder: Path) -> list[str]:
 
 
 def node() -> list[str]:
-    """The JavaScript client."""
+    """Return the JavaScript client."""
     return _node(PROGRAMS / "node" / "host.js")
 
 
 def node_example() -> list[str]:
-    """The JavaScript client of the quick start."""
+    """Return the JavaScript client of the quick start."""
     return _node(CLIENTS / "node" / "billing.js")
 
 
@@ -207,7 +209,7 @@ ZOOKEEPER = """zookeeper libzookeeper-java libcommons-cli-java libcommons-io-jav
 
 
 def zookeeper() -> list[str]:
-    """The command of Debian's ZooKeeper; a file of settings is appended to it."""
+    """Return the command of Debian's ZooKeeper; a file of settings is appended to it."""
     machine = need("java", JDK)
     place = debian("zookeeper", ZOOKEEPER.split())
     jars = place / "usr" / "share" / "java"
@@ -218,7 +220,9 @@ def zookeeper() -> list[str]:
 
 
 def debian(name: str, packages: list[str]) -> Path:
-    """Packages of Debian, unpacked into the cache: installed nowhere, started by nobody else."""
+    """Return packages of Debian, unpacked into the cache: installed nowhere, started by nobody
+    else.
+    """
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise Unavailable(f"no {name} here, and no apt-get to fetch it with: install {name}")
 
@@ -324,7 +328,9 @@ class Host:
         return f"no answer from the {self.kind} program\n{self._stderr.read().decode()[-3000:]}"
 
     def versions(self) -> dict[str, str]:
-        """Which versions it holds; waits until it runs, raises Unavailable where it cannot."""
+        """Return which versions it holds; waits until it runs, raises Unavailable where it
+        cannot.
+        """
         self._wait(lambda: self._versions is not None, 2 * BUILD_LIMIT_S, "start")
         assert self._versions is not None
         return self._versions

@@ -12,7 +12,7 @@ from groupkeeper.clients.readers.partition_log import EARLIEST, Batches
 
 
 def message(offset: int, partition: int = 0) -> Message:
-    """The message there."""
+    """Return the message there."""
     return Message("events", partition, offset, None, b"%d" % offset, 0, ())
 
 
@@ -60,10 +60,10 @@ class FakeLog:
 
 
 def iterate(log: FakeLog, start: int = 0, buffer: int = 0) -> PartitionIter:
-    """An iterator over it."""
+    """Return an iterator over it."""
     return PartitionIter(log, start, buffer, lambda _: None)
 
 
 async def take(iterator: MessageIter, count: int) -> list[int]:
-    """The offsets of the next messages."""
+    """Return the offsets of the next messages."""
     return [(await anext(iterator)).offset for _ in range(count)]

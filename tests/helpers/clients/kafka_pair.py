@@ -38,8 +38,9 @@ class SecondBroker(RealKafka):
         }
 
     def _answers(self) -> bool:
-        """The groups are with the first broker, so ask that one whether it knows us. It may know
-        us before we listen."""
+        """Return the groups are with the first broker, so ask that one whether it knows us. It may
+        know us before we listen.
+        """
         with RawClient(self._first.port) as client:
             answer = client.call("metadata", 4, topics=[], allow_auto_topic_creation=False)
         if SECOND not in {each["node_id"] for each in answer["brokers"]}:
@@ -61,7 +62,7 @@ class KafkaPair:
 
     @property
     def bootstrap(self) -> str:
-        """Both addresses."""
+        """Return both addresses."""
         return f"{self.first.bootstrap},{self.second.bootstrap}"
 
     def start(self) -> KafkaPair:

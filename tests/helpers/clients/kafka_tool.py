@@ -16,13 +16,13 @@ Rows = list[dict[str, str]]
 
 
 def rows(out: str) -> Rows:
-    """The table that the tool printed; no value of ours has a space in it."""
+    """Return the table that the tool printed; no value of ours has a space in it."""
     lines = [line.split() for line in out.splitlines() if line.strip()]
     return [dict(zip(lines[0], line, strict=False)) for line in lines[1:]]
 
 
 def plan_of(exported: str) -> list[tuple[str, ...]]:
-    """The lines of a plan; the tool quotes a long name, and keeps no order."""
+    """Return the lines of a plan; the tool quotes a long name, and keeps no order."""
     return sorted(tuple(line) for line in csv.reader(exported.split()))
 
 
@@ -36,18 +36,18 @@ class Tool:
         self._members: list[str] = []
 
     def __call__(self, *arguments: str, main: str = GROUPS_OF_CONSUMERS) -> str:
-        """What it printed to stdout."""
+        """Return what it printed to stdout."""
         answer = self._host.do(tool=list(arguments), main=main)
         assert answer["status"] == 0, answer
         out: str = answer["out"]
         return out
 
     def of_group(self, *arguments: str) -> str:
-        """The same, for the test's own group."""
+        """Return the same, for the test's own group."""
         return self(*arguments, "--group", self.group)
 
     def new_offsets(self, *arguments: str) -> dict[int, int]:
-        """What a reset says that it does: partition to offset."""
+        """Return what a reset says that it does: partition to offset."""
         out = self.of_group("--reset-offsets", *arguments)
         assert "Error" not in out, out
         return {int(row["PARTITION"]): int(row["NEW-OFFSET"]) for row in rows(out)}
@@ -87,7 +87,7 @@ def _fill(server: Server, topic: str, ends: dict[int, int]) -> None:
 
 
 def mine(raw: RawClient, tool: Tool) -> dict[int, int]:
-    """What the group has committed in the test's topic."""
+    """Return what the group has committed in the test's topic."""
     return {
         p: offset
         for (topic, p), offset in committed(raw, tool.group).items()

@@ -217,7 +217,7 @@ class Member:
         return self.do("commit", offsets=offsets)
 
     def committed(self) -> dict[str, int]:
-        """What the coordinator has for the partitions that it holds."""
+        """Return what the coordinator has for the partitions that it holds."""
         event = self.do("committed")
         assert event["ok"], event
         result: dict[str, int] = event["result"]
@@ -225,7 +225,7 @@ class Member:
 
     @property
     def ledger(self) -> Ledger:
-        """What its load did so far."""
+        """Return what its load did so far."""
         return self.host.ledgers.setdefault(self.name, Ledger())
 
     def load(self, rate: float, base: int = 0, *, resume: bool = False) -> None:
@@ -291,7 +291,7 @@ class Hosts:
         return host
 
     def all(self) -> list[Host]:
-        """Every host that was started, also those that were killed."""
+        """Return every host that was started, also those that were killed."""
         return list(self._all)
 
     def end(self) -> None:
@@ -300,7 +300,7 @@ class Hosts:
 
 
 def hosts_for(bootstrap: str, diaries: Path | None = None) -> Iterator[Hosts]:
-    """The body of a fixture."""
+    """Yield the body of a fixture."""
     hosts = Hosts(bootstrap, diaries)
     try:
         yield hosts

@@ -19,7 +19,7 @@ START_LIMIT_S = 60
 
 
 def consul() -> Path:
-    """The program, from Debian's archive, in the cache."""
+    """Return the program, from Debian's archive, in the cache."""
     need("apt-get", "Debian's apt, which fetches Consul")
     fetched = once("consul", [SCRIPT], lambda place: run(["bash", str(SCRIPT), str(place)]))
     return fetched / "usr" / "bin" / "consul"

@@ -36,7 +36,7 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ad
 
 
 def with_sasl(port: int, sasl_port: int) -> dict[str, str]:
-    """Settings of a second listener, which asks who one is: ``admin``, ``secret``."""
+    """Return settings of a second listener, which asks who one is: ``admin``, ``secret``."""
     plain, sasl = f"PLAINTEXT://127.0.0.1:{port}", f"SASL_PLAINTEXT://127.0.0.1:{sasl_port}"
     names = ("CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "SASL_PLAINTEXT:SASL_PLAINTEXT")
     return {

@@ -54,7 +54,7 @@ class ConsumerStub:
     held: Held = field(default_factory=dict)
 
     def join(self, **changes: Any) -> Call:
-        """Join, or join again, with nothing."""
+        """Join, or join again, without partitions."""
         self.held = {}
         return self.send(
             **{
@@ -67,11 +67,11 @@ class ConsumerStub:
         )
 
     def beat(self, **changes: Any) -> Call:
-        """Send a heartbeat without news."""
+        """Send a heartbeat that changes nothing, except for the given changes."""
         return self.send(**changes)
 
     def acknowledge(self) -> Call:
-        """Report what the member has."""
+        """Send a heartbeat that reports the member's partitions."""
         return self.send(owned=self.owned())
 
     def leave(self, epoch: int = -1) -> Call:
@@ -79,11 +79,11 @@ class ConsumerStub:
         return self.send(member_epoch=epoch)
 
     def owned(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """What the member has, as a heartbeat reports it."""
+        """Return what the member has, as a heartbeat reports it."""
         return tuple((topic, tuple(numbers)) for topic, numbers in self.held.items())
 
     def send(self, **changes: Any) -> Call:
-        """Send a heartbeat, and do as the answer says."""
+        """Send a heartbeat, and take over the epoch and the partitions of the answer."""
         fields = {"member_epoch": self.epoch, "group_instance_id": self.instance_id, **changes}
         call = self.driver.send(a_consumer_heartbeat(self.group_id, self.member_id, **fields))
         if call.reply is not None:
@@ -91,14 +91,14 @@ class ConsumerStub:
         return call
 
     def take(self, call: Call) -> None:
-        """Take over an answer."""
+        """Take over the epoch and the partitions of an answer without an error."""
         if call.error is ErrorCode.NONE:
             self.epoch = call.result.member_epoch
             if call.result.assignment is not None:
                 self.held = {topic: [*numbers] for topic, numbers in call.result.assignment}
 
     def partitions(self) -> set[int]:
-        """The partitions that the member has, of whatever topic."""
+        """Return the partitions that the member has, of whatever topic."""
         return {number for numbers in self.held.values() for number in numbers}
 
 
@@ -113,8 +113,8 @@ def settle(driver: ShardDriver, members: Iterable[ConsumerStub], rounds: int = 1
 def owners_by_events(
     events: Iterable[Event], topics: Iterable[TopicInfo]
 ) -> dict[tuple[str, int], str]:
-    """Return who owns which partition of a consumer group, as a reader of the log finds out:
-    (topic id, partition) -> member id.
+    """Return the owners that a reader of the event log finds: (topic id, partition) ->
+    member id.
     """
     ids = {topic.name: topic.topic_id for topic in topics}
     owners: dict[tuple[str, int], str] = {}

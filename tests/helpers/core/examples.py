@@ -33,7 +33,7 @@ def run_lives(machine: type[RuleBasedStateMachine], steps: int, lives: int) -> N
 
 
 def load_profile() -> None:
-    """Set the number for tests that name none, and leave out limits of time."""
+    """Reduce the default number of examples to the share, and switch off all time limits."""
     settings.register_profile(
         "share",
         max_examples=examples(settings.default.max_examples),

@@ -1,9 +1,8 @@
-"""A shard that does what the request says: for tests of the pipeline apart from the logic of
-groups.
+"""A shard without the logic of groups, for tests of the runtime. The request decides what it does.
 
-A commit writes a record and is answered; a fetch is answered without one; a join parks until a
-leave of its group; a heartbeat is answered at once. Group ids beginning with ``bug`` raise, those
-beginning with ``work`` ask for work.
+A commit makes a record and a reply. A fetch makes a reply only. A join is parked until the next
+leave. A heartbeat is answered at once. A group id that begins with ``bug`` raises an error, and one
+that begins with ``work`` makes the shard ask for work.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 
 class FakeShard:
-    """The interface of ``Shard`` with next to nothing behind it."""
+    """A shard with the interface of ``Shard``. It records what it is called with."""
 
     def __init__(self, shard_id: int, limits: CoreLimits, image: TopicImage) -> None:
         self.shard_id = shard_id

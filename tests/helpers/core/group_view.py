@@ -1,4 +1,4 @@
-"""What a coordinator tells about a group when it is asked by the protocol, for comparisons."""
+"""The state of a group as clients see it over the protocol, for comparisons."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ REBALANCE_IN_PROGRESS = 27
 
 
 class GroupView(NamedTuple):
-    """A group as DescribeGroups shows it, with its generation, which only a Heartbeat betrays."""
+    """A group as DescribeGroups shows it, and its generation, which only a Heartbeat can find."""
 
     state: str
     protocol_type: str
     protocol: str
     generation: int | None
     members: dict[str, tuple[str | None, str, bytes, bytes]]
-    """By member id: instance id, client id, subscription, assignment."""
+    """Member id -> (instance id, client id, subscription, assignment)."""
 
 
 def describe(client: RawClient, group: str) -> dict[str, Any]:
-    """The group's entry of DescribeGroups v5."""
+    """Return the group's entry of DescribeGroups v5."""
     (entry,) = client.call("describe_groups", 5, groups=[group])["groups"]
     assert isinstance(entry, dict)
     return entry
 
 
 def view(client: RawClient, group: str, *, generation_hint: int = 1) -> GroupView:
-    """Describe a group. The generation is None unless the group is Stable."""
+    """Return the view of a group. The generation is None unless the group is Stable."""
     entry = describe(client, group)
     members = {
         m["member_id"]: (
@@ -54,7 +54,7 @@ def view(client: RawClient, group: str, *, generation_hint: int = 1) -> GroupVie
 def generation_of(
     client: RawClient, group: str, member_id: str, instance: str | None, *, hint: int = 1
 ) -> int:
-    """The generation that the group accepts from that member, found by trying.
+    """Return the generation that the group accepts from that member, found by trying.
 
     It counts as the member's heartbeat; a wrong generation changes nothing.
     """
@@ -70,7 +70,7 @@ def generation_of(
 def heartbeat(
     client: RawClient, group: str, member_id: str, generation: int, instance: str | None = None
 ) -> int:
-    """The error code of one Heartbeat."""
+    """Return the error code of one Heartbeat."""
     reply = client.call(
         "heartbeat",
         4,
@@ -93,7 +93,7 @@ def commit(
     member_id: str = "",
     instance: str | None = None,
 ) -> dict[int, int]:
-    """OffsetCommit v8; error code by partition."""
+    """Send an OffsetCommit v8. Return partition -> error code."""
     reply = client.call(
         "offset_commit",
         8,
@@ -114,7 +114,7 @@ def _partitions(offsets: dict[int, int]) -> list[dict[str, Any]]:
 
 
 def committed(client: RawClient, group: str) -> dict[tuple[str, int], int]:
-    """Every offset of a group (OffsetFetch v7, all topics, require-stable)."""
+    """Return every offset of a group (OffsetFetch v7, all topics, require-stable)."""
     reply = client.call("offset_fetch", 7, group_id=group, topics=None, require_stable=True)
     assert reply["error_code"] == NONE, reply
     found = {}

@@ -1,4 +1,4 @@
-"""Puts another function in the place of one that handles a request."""
+"""Replaces the function that handles a type of request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assertions that hold for a shard between any two calls, and what they look at.
+"""Assertions that hold for a shard between any two calls, and functions to read its state for them.
 
 A failed assertion here is a bug of the core. Its message names the group.
 """

@@ -23,7 +23,9 @@ NONE = ErrorCode.NONE
 
 
 def subscribed(*owned: int, version: int = 1) -> tuple[JoinProtocol, ...]:
-    """The one protocol of a consumer of ``orders``."""
+    """Return the protocols of a consumer that subscribes to ``orders`` and owns these
+    partitions.
+    """
     metadata = encode_subscription(
         Subscription(version, ["orders"], None, {"orders": [*owned]} if owned else {})
     )
@@ -31,12 +33,12 @@ def subscribed(*owned: int, version: int = 1) -> tuple[JoinProtocol, ...]:
 
 
 def assigned(*numbers: int, user_data: bytes | None = None) -> bytes:
-    """An assignment of partitions of ``orders``, as a leader sends it."""
+    """Return an assignment of partitions of ``orders``, as a leader sends it."""
     return encode_assignment(ConsumerAssignment(1, {"orders": [*numbers]}, user_data))
 
 
 def classic_group(driver: ShardDriver, *assignments: bytes, **fields: Any) -> list[MemberStub]:
-    """A Stable group of classic consumers with these assignments."""
+    """Return a Stable group of classic consumers with these assignments."""
     members = [a_member(driver, protocols=subscribed(), **fields) for _ in assignments]
     ordered = completing(driver, *members)
     by_id = {m.member_id: data for m, data in zip(ordered, assignments, strict=True)}
@@ -48,7 +50,7 @@ def classic_group(driver: ShardDriver, *assignments: bytes, **fields: Any) -> li
 
 
 def rejoin(member: MemberStub, *owned: int) -> Call:
-    """Join again, with these partitions."""
+    """Join again with a subscription that owns these partitions of ``orders``."""
     call = member.join(protocols=subscribed(*owned))
     if call.reply is not None and call.error is NONE:
         member.joined(call)
@@ -56,13 +58,13 @@ def rejoin(member: MemberStub, *owned: int) -> Call:
 
 
 def partitions_of(call: Call) -> set[int]:
-    """The partitions of ``orders`` in the answer to a SyncGroup."""
+    """Return the partitions of ``orders`` in the answer to a SyncGroup."""
     assert call.error is NONE, call.result
     return {*decode_assignment(call.result.assignment).partitions.get("orders", [])}
 
 
 def mixed(driver: ShardDriver) -> tuple[ConsumerStub, MemberStub]:
-    """A Stable consumer group with a member of each protocol."""
+    """Return a Stable consumer group with a member of each protocol."""
     consumer = ConsumerStub(driver, "a")
     consumer.join()
     driver.advance(1_000)

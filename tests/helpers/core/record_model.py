@@ -45,7 +45,7 @@ from groupkeeper.coordinator.core.records import (
 
 Key = tuple[Any, ...]
 CONSUMER = "a consumer group"
-"""The value of a group whose members have keys of their own."""
+"""The value of the key of a consumer group, whose members have separate keys."""
 NOT_ASSIGNED = AssignedFields(0, 0, -1)
 
 

@@ -1,4 +1,6 @@
-"""Records as tests need them: what matters is named, the rest is filled in."""
+"""Records for tests. An argument is what a test cares about, and all other fields have a
+default.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def commit(
     metadata: str = "",
     expire_time_ms: int = -1,
 ) -> OffsetsCommitted:
-    """A commit of the same offset for the first so many partitions of a topic."""
+    """Return a commit of the same offset for the partitions of a topic from 0 on."""
     rows = [(number, offset, -1, 0, metadata) for number in range(partitions)]
     return OffsetsCommitted(
         group_id=group_id,
@@ -40,7 +42,7 @@ def commit(
 
 
 def pending(pending_id: str, *, offset: int = 7, metadata: str = "") -> PendingOffsets:
-    """Pending offsets of two partitions, of which one is overtaken."""
+    """Return pending offsets of two partitions. A later commit has overtaken the second one."""
     rows = [(0, offset, -1, metadata, False), (1, offset, 4, "", True)]
     return PendingOffsets(
         pending_id=pending_id,
@@ -60,7 +62,7 @@ def pending(pending_id: str, *, offset: int = 7, metadata: str = "") -> PendingO
 
 
 def group_record(group_id: str, generation_id: int = 1, members: int = 1) -> GroupRecord:
-    """A Stable group of so many members, with bytes that are not text in them."""
+    """Return a Stable group of so many members. Their subscriptions are not valid text."""
     return GroupRecord(
         group_id=group_id,
         protocol_type="consumer",

@@ -73,13 +73,15 @@ assert {type(sample) for sample in SAMPLES} == {OffsetsCommitted, *get_args(Even
 
 
 def rendered() -> list[EventDict]:
-    """The samples as a reader gets them, after a clock that stepped back."""
+    """Return the samples as a reader of the log gets them. The wall clock had stepped back."""
     stamp = Stamp("log", 2_000, 1_000)
     return [event_dict(stamp, seq, 0, 1, event) for seq, event in enumerate(SAMPLES, 1)]
 
 
 def rendered_snapshot() -> list[EventDict]:
-    """What sealing makes of events that go, with an offset that is committed and one that went."""
+    """Return the snapshot that sealing writes in place of deleted events. It has one offset that is
+    committed, and one that was lost.
+    """
     events = rendered()
     offsets = OffsetsAsOf()
     commit_event = next(event for event in events if event["kind"] == "commit")
@@ -92,7 +94,7 @@ def rendered_snapshot() -> list[EventDict]:
 
 
 def encoded_kinds() -> set[str]:
-    """The kinds as they stand in storage."""
+    """Return the kinds of the samples as they are stored."""
     return {
         str(msgspec.json.decode(msgspec.json.encode(sample))["kind"])
         for sample in SAMPLES

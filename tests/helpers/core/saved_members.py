@@ -9,7 +9,7 @@ from groupkeeper.coordinator.core.records import SavedGroup
 
 
 def sorted_members(saved: SavedGroup | None) -> Any:
-    """A saved group whose members are in order: a store may keep another one."""
+    """Return a saved group with its members in order, because a store may return another order."""
     if saved is None or not isinstance(saved.metadata, ConsumerGroupRecord):
         return saved
     record = saved.metadata

@@ -1,8 +1,9 @@
-"""Drives one pure ``Shard`` through a virtual clock, and keeps everything that it ever gave back.
+"""Drives one pure ``Shard`` with a virtual clock, and keeps everything that the shard returned.
 
-After every step the driver checks what must hold whatever the test is about: a ticket is answered
-at most once, ``parked_tickets`` names exactly the calls that are still owed an answer, only a
-heartbeat may be answered ahead of earlier records, and the structural invariants hold.
+After every step the driver checks what must be true in each test: a ticket is answered at most
+once, ``parked_tickets`` returns exactly the calls that still wait for an answer, only a heartbeat
+may be answered before earlier records are durable, and the invariants hold
+(``tests.helpers.core.invariants``).
 """
 
 from __future__ import annotations
@@ -83,39 +84,39 @@ E = TypeVar("E")
 
 @dataclass(eq=False)
 class Call:
-    """A request that was handed to the shard: its own ticket, and what became of it."""
+    """A request that was sent to the shard. It is its own ticket, and keeps the reply."""
 
     request: Request
     number: int
     reply: Reply | None = None
     dropped: bool = False
-    """The shard was rebuilt while this call was parked; the runtime answers such calls itself."""
+    """True if the shard was rebuilt while this call was parked. The runtime answers such calls."""
 
     @property
     def parked(self) -> bool:
-        """Still owed an answer."""
+        """Return True if the call still waits for an answer."""
         return self.reply is None and not self.dropped
 
     @property
     def result(self) -> Any:
-        """The answer; asserts that there is one."""
+        """Return the answer; asserts that there is one."""
         assert self.reply is not None, f"not answered: {self.request}"
         return self.reply.result
 
     @property
     def error(self) -> ErrorCode:
-        """The request-wide error of the answer."""
+        """Return the request-wide error of the answer."""
         result: Result = self.result
         return result if isinstance(result, ErrorCode) else result.error
 
     @property
     def member_id(self) -> str:
-        """The member id that a join was answered."""
+        """Return the member id in the answer to a join."""
         member_id: str = self.result.member_id
         return member_id
 
     def partition_errors(self) -> dict[tuple[str, int], ErrorCode]:
-        """The answer to an OffsetCommit or TxnOffsetCommit, by (name, or id where no name is
+        """Return the answer to an OffsetCommit or TxnOffsetCommit, by (name, or id where no name is
         known, and partition).
         """
         result: OffsetCommitResult | TxnOffsetCommitResult = self.result
@@ -135,7 +136,9 @@ class Call:
         }
 
     def offsets(self) -> dict[tuple[str, int], int]:
-        """An OffsetFetch's offsets by (name, or id where no name is known, and partition)."""
+        """Return an OffsetFetch's offsets by (name, or id where no name is known, and
+        partition).
+        """
         return {
             (name or tid, part[0]): part[1]
             for name, tid, partitions in self.result.topics
@@ -144,12 +147,12 @@ class Call:
 
 
 def protocols(*names: str, subscription: bytes = b"sub") -> tuple[JoinProtocol, ...]:
-    """Protocols of these names, all with the same metadata."""
+    """Return protocols of these names, all with the same metadata."""
     return tuple(JoinProtocol(name, subscription) for name in names)
 
 
 def a_join(group_id: str = "g", member_id: str = "", **changes: Any) -> JoinGroup:
-    """A JoinGroup of an ordinary consumer of today (v9), with whatever a test changes about it."""
+    """Return a JoinGroup of a modern consumer (v9), except for the given changes."""
     fields: dict[str, Any] = {
         "group_instance_id": None,
         "protocol_type": "consumer",
@@ -165,7 +168,7 @@ def a_join(group_id: str = "g", member_id: str = "", **changes: Any) -> JoinGrou
 
 
 class ShardDriver:
-    """One shard, one clock, and the memory of everything that went in and came out."""
+    """One shard, one clock, and all calls, records, events and steps so far."""
 
     def __init__(
         self,
@@ -182,9 +185,9 @@ class ShardDriver:
         self.events: list[Event] = []
         self.steps: list[Step] = []
         self.work: list[Work] = []
-        """What the shard asked for, and has no outcome yet."""
+        """The work that the shard has asked for and that has no outcome yet."""
         self.producers: dict[str, int] = {}
-        """The producer of each TxnOffsetCommit, by the pending id."""
+        """Pending id of a TxnOffsetCommit -> its producer id."""
         self._open: set[Call] = set()
         self._minted: Counter[str] = Counter()
         self.shard = Shard(0, self.limits, self.image)
@@ -193,7 +196,7 @@ class ShardDriver:
     # --- Requests --------------------------------------------------------------------------------
 
     def send(self, request: Request) -> Call:
-        """Hand a request to the shard; whatever falls due at this very moment happens with it."""
+        """Send a request to the shard, and then let it handle the deadlines that are due now."""
         call = Call(request, len(self.calls))
         self.calls.append(call)
         self._open.add(call)
@@ -212,12 +215,14 @@ class ShardDriver:
         return call
 
     def mint(self, prefix: str) -> str:
-        """The next member id for a client or instance of that name."""
+        """Return a new member id, as the handler would make it. It begins with ``prefix``."""
         self._minted[prefix] += 1
         return f"{prefix}-{self._minted[prefix]}"
 
     def join(self, group_id: str = "g", member_id: str = "", **changes: Any) -> Call:
-        """Send a JoinGroup; ``changes`` are its fields, ``version`` stands for two of them."""
+        """Send a JoinGroup. ``changes`` are its fields. ``version`` sets the two fields that depend
+        on the version.
+        """
         instance_id = changes.get("group_instance_id")
         client: Client = changes.get("client", CLIENT)
         if "new_member_id" not in changes:
@@ -317,7 +322,9 @@ class ShardDriver:
     def end_transactions(
         self, *pending_ids: str, commit: bool = True, position: int = 1
     ) -> ErrorCode:
-        """End pending offsets, as markers of their producers in the journal do."""
+        """End pending offsets, as a marker of their producer in the journal does. Return
+        the error.
+        """
         ended = tuple(
             EndedTransaction(self.producers.get(each, 9), (each,), commit) for each in pending_ids
         )
@@ -326,7 +333,9 @@ class ShardDriver:
     def fetch(
         self, group_id: str = "g", topics: dict[str, Sequence[int]] | None = None, **changes: Any
     ) -> Call:
-        """Send an OffsetFetch; ``topics`` is ``{name or id: partitions}``; None: everything."""
+        """Send an OffsetFetch. ``topics`` is ``{name or id: partitions}``, or None for all
+        topics.
+        """
         by_id = changes.get("by_topic_id", False)
         named = (
             None
@@ -347,7 +356,7 @@ class ShardDriver:
         return self.send(DescribeGroup(group_id)).result
 
     def state(self, group_id: str = "g") -> str:
-        """The state of a group as DescribeGroup shows it: the word that Kafka uses."""
+        """Return the state of a group in Kafka's spelling, as DescribeGroup shows it."""
         return str(self.describe(group_id).state)
 
     def change_topics(self, *topics: TopicInfo) -> Step:
@@ -356,13 +365,13 @@ class ShardDriver:
         return self._take(self.shard.topics_changed(self.image, self.now))
 
     def finish_work(self, outcome: WorkOutcome) -> Step:
-        """Give the shard the outcome of what it asked for first."""
+        """Pass the shard the outcome of its oldest open work."""
         return self._take(self.shard.work_done(self.work.pop(0), outcome, self.now))
 
     # --- Time ------------------------------------------------------------------------------------
 
     def advance(self, ms: int) -> None:
-        """Let time pass, with a stop at every deadline on the way."""
+        """Let time pass. The shard handles each deadline at its time."""
         end = self.now.monotonic_ms + ms
         while (due := self.shard.next_deadline()) is not None and due <= end:
             self._move_to(max(due, self.now.monotonic_ms))
@@ -370,14 +379,16 @@ class ShardDriver:
         self._move_to(end)
 
     def stop_for(self, ms: int) -> Step:
-        """Let the shard answer nothing for this time, and then continue."""
+        """Suspend the shard for this time, and then resume it."""
         self._move_to(self.now.monotonic_ms + ms)
         step = self._take(self.shard.resumed(ms, self.now))
         self._expire_due()
         return step
 
     def advance_until_answered(self, *calls: Call, limit_ms: int = 3_600_000) -> int:
-        """Let time pass, deadline by deadline, until all calls are answered; returns how long."""
+        """Let time pass, deadline by deadline, until all calls are answered. Return how long it
+        took, in milliseconds.
+        """
         start = self.now.monotonic_ms
         while any(call.parked for call in calls):
             due = self.shard.next_deadline()
@@ -424,30 +435,30 @@ class ShardDriver:
         return step
 
     def everything_answered(self) -> bool:
-        """No call is owed an answer any more."""
+        """Return True if no call waits for an answer."""
         return not self._open
 
     def events_of(self, kind: type[E], since: int = 0) -> list[E]:
-        """The events of one kind, from position ``since`` in ``events`` on."""
+        """Return the events of one kind, from position ``since`` in ``events`` on."""
         return [event for event in self.events[since:] if isinstance(event, kind)]
 
     def records_of(self, kind: type[E], since: int = 0) -> list[E]:
-        """The records of one kind, from position ``since`` in ``records`` on."""
+        """Return the records of one kind, from position ``since`` in ``records`` on."""
         return [record for record in self.records[since:] if isinstance(record, kind)]
 
     # --- Restart ---------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, SavedGroup]:
-        """The saved state of every group."""
+        """Return the saved state of every group."""
         return saved_groups(self.shard)
 
     def replayed(self) -> Shard:
-        """A shard made from every record so far."""
+        """Return a shard made from every record so far."""
         return replay(self.records, self.limits, self.image)
 
     def folded(self) -> Shard:
-        """A shard made from what a fold writes: saved groups, and beside them partition ends,
-        pending offsets and marks of adoption.
+        """Return a shard made from what a fold writes: saved groups, and beside them partition
+        ends, pending offsets and marks of adoption.
         """
         ends = [record for record in self.records if isinstance(record, PartitionEnd)]
         beside = [*ends, *self.shard.pendings.records(), *self.shard.adoptions.records()]
@@ -473,18 +484,20 @@ class ShardDriver:
         assert replayed.offset_count() == self.shard.offset_count()
 
     def _ends(self, shard: Shard) -> dict[tuple[str, int], int]:
-        """The ends of topics that exist; those of others go when the shard hears of the topics."""
+        """Return the ends of topics that exist. The shard deletes the other ends with the next
+        image.
+        """
         known = self.image.by_id
         return {key: end for key, end in shard.ends().items() if key[0] in known}
 
     def load(self, *records: Record) -> Step:
-        """Start over with these records added, as if an earlier process had made them."""
+        """Restart with more records, as if an earlier process had written them."""
         self.records += records
         self.shard = self.replayed()
         return self.reload()
 
     def reload(self, *, from_fold: bool = False, **limit_changes: Any) -> Step:
-        """Restart: a new shard from what was durable. Parked calls die with the connections."""
+        """Restart with a new shard from the records. Parked calls are dropped, like connections."""
         self.check_replay()
         if limit_changes:
             fields = {name: getattr(self.limits, name) for name in self.limits.__slots__}
@@ -499,7 +512,9 @@ class ShardDriver:
 
 
 def may_answer_early(request: Request, result: Result) -> bool | None:
-    """Whether the answer must not wait for earlier records; None: it may do either."""
+    """Return True if the answer must not wait for earlier records, False if it must wait, and None
+    if both are right.
+    """
     if isinstance(request, ConsumerGroupHeartbeat):
         assert isinstance(result, ConsumerGroupHeartbeatResult)
         says_nothing_new = (
@@ -512,7 +527,7 @@ def may_answer_early(request: Request, result: Result) -> bool | None:
 
 
 def replay(records: Iterable[Record], limits: CoreLimits, image: TopicImage) -> Shard:
-    """A shard that was given these records, as on a load."""
+    """Return a shard that was loaded from these records."""
     shard = Shard(0, limits, image)
     for record in records:
         shard.apply(record)
@@ -520,12 +535,12 @@ def replay(records: Iterable[Record], limits: CoreLimits, image: TopicImage) -> 
 
 
 def set_of_pendings(shard: Shard) -> tuple[dict[str, PendingOffsets], JournalPosition | None]:
-    """The pending offsets of a shard, and its place in the journal."""
+    """Return the pending offsets of a shard by their id, and its position in the journal."""
     return dict(shard.pendings.by_id), shard.pendings.journal
 
 
 def saved_groups(shard: Shard) -> dict[str, SavedGroup]:
-    """The saved state of every group of a shard; group ids are unique."""
+    """Return group id -> saved state, for every group of a shard."""
     groups = list(shard.saved_groups())
     by_id = {group.group_id: group for group in groups}
     assert len(by_id) == len(groups)
@@ -537,7 +552,9 @@ def saved_groups(shard: Shard) -> dict[str, SavedGroup]:
 
 @dataclass(eq=False)
 class MemberStub:
-    """The client side of one member: remembers its id and generation and repeats its own fields."""
+    """The client of one classic member. It remembers its id, its generation and the fields of its
+    last JoinGroup.
+    """
 
     driver: ShardDriver
     group_id: str = "g"
@@ -548,7 +565,7 @@ class MemberStub:
     fields: dict[str, Any] = field(default_factory=dict)
 
     def join(self, **changes: Any) -> Call:
-        """Send this member's JoinGroup; ``joined`` takes the answer in."""
+        """Send this member's JoinGroup. Call ``joined`` with the answered call."""
         self.fields.update(changes)
         return self.driver.join(
             self.group_id,
@@ -558,7 +575,7 @@ class MemberStub:
         )
 
     def joined(self, call: Call) -> None:
-        """Take over what a successful join answered."""
+        """Take over the member id, the generation and the leader from a successful join."""
         assert call.error is ErrorCode.NONE, call.result
         self.member_id = call.member_id
         self.generation_id = call.result.generation_id
@@ -566,7 +583,7 @@ class MemberStub:
 
     @property
     def leads(self) -> bool:
-        """The last join named this member leader."""
+        """Return True if this member is the leader, according to its last join."""
         return self.leader == self.member_id
 
     def sync(self, assignments: dict[str, bytes] | None = None, **changes: Any) -> Call:
@@ -597,13 +614,17 @@ class MemberStub:
 
 
 def a_member(driver: ShardDriver, group_id: str = "g", **fields: Any) -> MemberStub:
-    """A client that has not joined yet; ``instance_id`` makes it static, the rest is its joins'."""
+    """Return a client that has not joined yet. With ``instance_id`` it is static. All other fields
+    are those of its JoinGroup.
+    """
     instance_id = fields.pop("instance_id", None)
     return MemberStub(driver, group_id, instance_id=instance_id, fields=fields)
 
 
 def completing(driver: ShardDriver, *members: MemberStub) -> list[MemberStub]:
-    """Join all of them; the group is then in CompletingRebalance. The leader comes first."""
+    """Let all members join. The group is then in CompletingRebalance. Return them, the leader
+    first.
+    """
     calls = [member.join() for member in members]
     driver.advance_until_answered(*calls)
     for member, call in zip(members, calls, strict=True):
@@ -612,12 +633,12 @@ def completing(driver: ShardDriver, *members: MemberStub) -> list[MemberStub]:
 
 
 def assignment_for(members: Iterable[MemberStub]) -> dict[str, bytes]:
-    """An assignment that gives every member bytes of its own."""
+    """Return an assignment with different bytes for every member."""
     return {member.member_id: f"part-of-{member.member_id}".encode() for member in members}
 
 
 def stable(driver: ShardDriver, *members: MemberStub) -> list[MemberStub]:
-    """Join and sync all of them; the group is then Stable. The leader comes first."""
+    """Let all members join and sync. The group is then Stable. Return them, the leader first."""
     ordered = completing(driver, *members)
     calls = [ordered[0].sync(assignment_for(members)), *(m.sync() for m in ordered[1:])]
     assert [call.error for call in calls] == [ErrorCode.NONE] * len(calls)
@@ -628,12 +649,14 @@ def stable(driver: ShardDriver, *members: MemberStub) -> list[MemberStub]:
 def a_stable_group(
     driver: ShardDriver, group_id: str = "g", members: int = 2, **fields: Any
 ) -> list[MemberStub]:
-    """A Stable group of dynamic members, the leader first."""
+    """Return a Stable group of dynamic members, the leader first."""
     return stable(driver, *(a_member(driver, group_id, **fields) for _ in range(members)))
 
 
 def heartbeat_through(driver: ShardDriver, ms: int, *members: MemberStub) -> list[ErrorCode]:
-    """Let time pass while these members heartbeat every three seconds; returns the last answers."""
+    """Let time pass while these members heartbeat every three seconds. Return their last
+    answers.
+    """
     left = ms
     answers: list[ErrorCode] = []
     while left > 0:

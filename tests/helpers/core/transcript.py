@@ -1,9 +1,9 @@
-"""Transcripts of a shard: one command, and below it everything that came of it.
+"""Transcripts of a shard: one command, and below it everything that it caused.
 
-A file opens with a paragraph on what it proves. Then, separated by blank lines, commands:
+A file begins with a paragraph on what it proves. Commands follow, separated by blank lines:
 
     > shard delay=3s size=2                 limits of the shard; first, or not at all
-    > join alice protocols=range,sticky     what is said once of a client holds for its later joins
+    > join alice protocols=range,sticky     a setting of a client also applies to its later joins
     > restart alice                         its process starts again and knows no member id
     > sync alice alice=orders/0,orders/1 bob=orders/2
     > heartbeat alice alice:alice-1       with the id that it has, or with another
@@ -15,8 +15,8 @@ A file opens with a paragraph on what it proves. Then, separated by blank lines,
     > reload                                the process is killed and comes back
     > topics orders=12
 
-Output is one line each: replies, records, events in the order of the step, ``+`` the time that has
-passed since the command where some has, and when the shard wants to be woken next.
+The output has one line for each reply, record and event, in the order of the step. ``+`` and a time
+show how long after the command it came. The last line has the time until the next deadline.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ HIDDEN_FIELDS = {"group", "generation", "api", "client_id", "client_host", "prin
 
 
 def milliseconds(text: str) -> int:
-    """``3s``, ``250ms``, ``10min``."""
+    """Return the milliseconds of a text such as ``3s``, ``250ms`` or ``10min``."""
     for unit, factor in (("ms", 1), ("min", 60_000), ("s", 1_000)):
         if text.endswith(unit):
             return int(text.removesuffix(unit)) * factor
@@ -69,7 +69,7 @@ def milliseconds(text: str) -> int:
 
 
 def run(text: str) -> str:
-    """Run a transcript; returns it with the output that its commands have now."""
+    """Run the commands of a transcript. Return the transcript with their present output."""
     blocks = text.strip("\n").split("\n\n")
     transcript = Transcript()
     done = []
@@ -84,7 +84,7 @@ def run(text: str) -> str:
 
 
 class RecordingDriver(ShardDriver):
-    """Hands every step on, with the time at which it was made."""
+    """Passes every step to ``note``, with the time of the step."""
 
     def __init__(self, note: Callable[[Step, int], None], **limits: Any) -> None:
         self._note = note
@@ -103,13 +103,13 @@ class Transcript:
         self.started_ms = 0
         self.clients: dict[str, MemberStub] = {}
         self.names: dict[Any, str] = {}
-        """Member id -> the client that has it."""
+        """Member id -> the name of its client."""
         self.driver = RecordingDriver(self.note, initial_rebalance_delay_ms=3_000)
 
     # --- Commands ---------------------------------------------------------------------------------
 
     def run(self, command: str) -> list[str]:
-        """Run one command; its lines of output."""
+        """Run one command, and return its lines of output."""
         self.lines = []
         self.started_ms = self.driver.now.monotonic_ms
         verb, *words = command.split()
@@ -250,7 +250,7 @@ class Transcript:
     # --- Output -----------------------------------------------------------------------------------
 
     def note(self, step: Step, at_ms: int) -> None:
-        """Write down a step."""
+        """Add the output lines of a step."""
         passed = at_ms - self.started_ms
         prefix = f"  +{passed}ms " if passed and self.started_ms else "  "
         for reply in step.replies:
@@ -261,7 +261,7 @@ class Transcript:
             self.lines.append(f"{prefix}event {self.event(event)}")
 
     def reply(self, reply: Reply) -> str:
-        """One answer; the client takes in what it is told."""
+        """Return the line of a reply. The client takes over its member id and generation."""
         call = reply.ticket
         assert isinstance(call, Call)
         request = call.request

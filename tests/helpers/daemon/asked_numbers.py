@@ -11,13 +11,18 @@ class RefusedError(Exception):
 
 
 def whole_number(name: str, default: int, *, least: int) -> int:
-    """Return the whole number of that name, or ``default``. Raises RefusedError."""
+    """Return the variable ``name`` as a whole number, or ``default`` if it is not set.
+
+    Raises RefusedError if it is not a number, or less than ``least``.
+    """
     text = os.environ.get(name)
     return default if text is None else as_whole_number(name, text, least=least)
 
 
 def as_whole_number(name: str, text: str, *, least: int, most: int | None = None) -> int:
-    """Return a text as a whole number. Raises RefusedError."""
+    """Return a text as a whole number. Raises RefusedError for any other text, and for a number out
+    of range. ``name`` is for the message.
+    """
     bound = inf if most is None else most
     if not (text.isascii() and text.isdecimal() and least <= int(text) <= bound):
         end = "on" if most is None else f"to {most}"
@@ -26,7 +31,7 @@ def as_whole_number(name: str, text: str, *, least: int, most: int | None = None
 
 
 def as_minutes(name: str, text: str) -> float:
-    """Return a text as minutes. Raises RefusedError."""
+    """Return a text as a number of minutes. Raises RefusedError if it is not above 0."""
     try:
         minutes = float(text)
     except ValueError:
@@ -37,7 +42,9 @@ def as_minutes(name: str, text: str) -> float:
 
 
 def switch(name: str) -> bool:
-    """Return True if the switch of that name is on. Raises RefusedError."""
+    """Return True if the variable ``name`` is 1, and False if it is 0 or not set. Raises
+    RefusedError for any other value.
+    """
     text = os.environ.get(name, "0")
     if text not in ("0", "1"):
         raise RefusedError(f"{name}={text} is refused: give 0 or 1")

@@ -13,18 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Key = tuple[str, str, int]
-"""Group, topic, partition."""
+"""(group, topic, partition)."""
 
 
 class CommitLoader:
-    """Commits sequentially. After a crash each offset is the last acknowledged or in flight."""
+    """Commits one request after the other in a thread. After a crash of the server, each offset
+    must be the last acknowledged one or the one in flight.
+    """
 
     def __init__(
         self, port: int, groups: Sequence[str], topic: str, partitions: int, rate: float
     ) -> None:
         self.acknowledged: dict[Key, int] = {}
         self.in_flight: dict[Key, int] = {}
-        """The content of the last request, while it has no answer."""
+        """The offsets of the last request while it has no answer."""
         self.count = 0
         """The number of acknowledged requests."""
         self._port = port
@@ -44,7 +46,9 @@ class CommitLoader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Wait until nothing is in flight, or the connection is closed."""
+        """Stop after the commit in flight. Raises AssertionError if a commit was answered with an
+        error.
+        """
         assert self._thread is not None
         self._stop.set()
         self._thread.join()
@@ -52,7 +56,9 @@ class CommitLoader:
             raise AssertionError("a commit was answered with an error") from self.failure
 
     def check(self, found: dict[Key, int]) -> None:
-        """Compare each offset with the server's. An acknowledged one must be exact."""
+        """Assert that each offset of the server is the last acknowledged one or the one in
+        flight.
+        """
         for key in self.acknowledged.keys() | self.in_flight.keys():
             allowed = {self.acknowledged.get(key), self.in_flight.get(key)} - {None}
             if key not in self.acknowledged:

@@ -19,19 +19,22 @@ from tests.helpers.printed.printed_docs import ROOT
 _HOOKS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["hooks"]
 
 COMPILED: Final = tuple(Path(name) for name in _HOOKS["mypyc"]["include"])
-"""The modules, from the root of the tree."""
+"""The paths of the modules, relative to the root of the tree."""
 
 BUILDS: Final = ROOT / "build" / "compiled"
 KEPT: Final = 4
-"""Builds that stay in ``BUILDS``: this tree's and the guard's base, and what was before them."""
+"""The number of builds that stay in ``BUILDS``: of this tree, of the guard's base, and earlier
+ones.
+"""
 
 FOLDERS: Final = ("groupkeeper", "coordinator", "protocol", "storage", "pipeline", "clients")
 
 
 def built(tree: Path) -> Path:
-    """The compiled modules of a copy of the sources, as paths from its root: built once.
+    """Return a folder with the compiled modules of a copy of the sources. Equal sources are
+    compiled once.
 
-    Not for a checkout that is worked in, because a build leaves files there.
+    Do not call it for a checkout in which somebody works, because a build leaves files there.
     """
     place = BUILDS / _digest(tree)
     if not place.is_dir():
@@ -52,7 +55,7 @@ def _last_used(place: Path) -> float:
 
 
 def _digest(tree: Path) -> str:
-    """Everything that a build depends on: mypyc reads the types of all sources."""
+    """Return a hash of all that a build depends on. mypyc reads the types of all sources."""
     tools = f"{sys.version} {version('mypy')} {version('hatch-mypyc')}"
     digest = hashlib.sha256(tools.encode())
     sources = [path for name in FOLDERS for path in (tree / name).rglob("*.py")]

@@ -65,7 +65,7 @@ class Daemon:
         settings: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start nothing yet. ``settings`` maps ``section.key`` to a value."""
+        """Prepare the daemon without starting it. ``settings`` maps ``section.key`` to a value."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.config_file = directory / "groupkeeper.toml"
@@ -88,12 +88,12 @@ class Daemon:
 
     @property
     def bootstrap(self) -> str:
-        """HOST:PORT for clients."""
+        """Return HOST:PORT for clients."""
         return str(self.settings["kafka.listen"])
 
     @property
     def http(self) -> str:
-        """The base URL of the HTTP port."""
+        """Return the base URL of the HTTP port."""
         return f"http://{self.settings['http.listen']}"
 
     @property
@@ -103,7 +103,7 @@ class Daemon:
 
     @property
     def log(self) -> str:
-        """The log of all its runs."""
+        """Return the log of all its runs."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def write_config(self) -> None:
@@ -143,7 +143,9 @@ class Daemon:
         return self
 
     def wait_ready(self) -> None:
-        """Poll /readyz, with a time limit that is no assertion."""
+        """Poll /readyz until the daemon serves groups. Raises AssertionError if it ends or takes
+        ``START_LIMIT_S``.
+        """
         assert self.process is not None
         for _ in range(START_LIMIT_S * 50):
             if self.process.poll() is not None:
@@ -191,7 +193,7 @@ class Daemon:
         return self.wait()
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL, and wait for its end."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(STOP_LIMIT_S)

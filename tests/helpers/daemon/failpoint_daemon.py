@@ -1,8 +1,9 @@
 """The normal daemon with a connection to SQLite that kills its own process at a chosen point.
 
-The test writes ``POINT COUNT`` into the file that the environment names as ``FAILPOINT_FILE`` when
-it wants it to happen: at the COUNT-th append from then on (or, for ``fold``, at the COUNT-th group
-written into the folded tables). ``FOLD_AFTER`` makes the fold begin early enough to meet it.
+A test writes ``POINT COUNT`` into the file that the variable ``FAILPOINT_FILE`` names. The process
+is then killed at the COUNT-th append from that moment on. For the point ``fold`` it is killed at
+the COUNT-th group that is written into the folded tables. ``FOLD_AFTER`` makes the fold begin
+early.
 """
 
 from __future__ import annotations
@@ -36,19 +37,24 @@ SEALING_POINTS = (
     "noted",
     "trimmed",
 )
-"""Steps of sealing, each once it is done: the last two are the daemon's, the others those of the
-process that seals for it (``tests.helpers.daemon.failpoint_sealing``)."""
+"""The steps of sealing. The process dies when a step is done. The last two are steps of the daemon,
+the others are steps of the process that seals for it (``tests.helpers.daemon.failpoint_sealing``).
+"""
 
 
 class FailingConnection(sqlite3.Connection):
-    """Counts appends; SIGKILL before, inside or after the chosen one, or inside the chosen fold."""
+    """Counts appends. It kills the process before, inside or after the chosen one, or inside the
+    chosen fold.
+    """
 
     point = ""
     left = 0
     is_prepared = False
 
     def prepare(self) -> None:
-        """Temporary triggers call us back from inside a statement, after it changed its row."""
+        """Create temporary triggers, which call this class from inside a statement, after it has
+        changed its row.
+        """
         self.is_prepared = True
         self.create_function("failpoint_append", 0, self._inside_append)
         self.create_function("failpoint_fold", 0, self._inside_fold)
@@ -62,7 +68,7 @@ class FailingConnection(sqlite3.Connection):
             )
 
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
-        """Run a statement; an append is counted."""
+        """Run a statement. If it is an append, count it, and die at the chosen point."""
         if statement != sqlite_tables.APPEND:
             return super().execute(statement, *arguments)
         if not self.is_prepared:  # the tables exist now
@@ -102,8 +108,9 @@ class FailingConnection(sqlite3.Connection):
 
 
 def at_step(step: str, *others: int) -> None:
-    """Die at the COUNT-th time that this step is done, if the file says so; others die just
-    before."""
+    """Kill this process if the file names this step, and the step was done COUNT times. The
+    processes ``others`` are killed just before.
+    """
     order = Path(os.environ["FAILPOINT_FILE"])
     if not order.exists():
         return

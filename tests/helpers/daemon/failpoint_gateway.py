@@ -1,6 +1,7 @@
 """The normal daemon in gateway mode, which kills its own process at a chosen step of a transaction.
 
-The test writes ``STEP COUNT`` into the file that the environment names as ``FAILPOINT_FILE``.
+A test writes ``STEP COUNT`` into the file that the variable ``FAILPOINT_FILE`` names. The process
+is killed when the step happens for the COUNT-th time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ STEPS: Final = (
     "ended",  # the transaction has ended in the store, and nobody knows
 )
 SENT_S: Final = 0.002
-"""After this time a Produce has left us. The broker takes longer to answer."""
+"""After this time, a Produce was sent, and the broker has not answered yet."""
 
 
 class FailingWriter(JournalWriter):
@@ -73,7 +74,7 @@ async def ask_and_fail(coordinator: JournalCoordinator, request: Request) -> Any
 
 
 if __name__ == "__main__":
-    # The parts make each other, so the names by which they do so are replaced, and only here.
+    # The classes create each other by their names in these modules, so these names are replaced.
     journal.JournalWriter = FailingWriter  # type: ignore[misc]
     journal_shards.JournalShard = FailingShard  # type: ignore[misc]
     journal_shard.ask_shard = ask_and_fail

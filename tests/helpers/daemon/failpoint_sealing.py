@@ -1,4 +1,7 @@
-"""The process that seals, which kills its daemon and itself at a chosen step; see the daemon's."""
+"""The process that seals, which kills its daemon and itself at a step that a test chooses.
+
+See ``tests.helpers.daemon.failpoint_daemon``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A coordinator in memory, for plans: what ``pipeline.restore.cluster.Cluster`` would be asked."""
+"""A coordinator in memory, in place of ``pipeline.restore.cluster.Cluster``, for tests of plans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from groupkeeper.pipeline.restore.plan import Committed, Log, Partition
 
 
 class FakeCluster:
-    """Groups and their offsets; keeps each write, and dies before a chosen one."""
+    """Groups and their offsets. It records each write, and can fail before a chosen one."""
 
     address = "fake:9092"
 
@@ -26,7 +26,7 @@ class FakeCluster:
         self.dies_before: str | None = None
         self.joined_unseen: set[str] = set()
         self.meanwhile: dict[str, dict[Partition, Committed]] = {}
-        """What somebody commits to other groups while the first write goes on."""
+        """Group -> the offsets that another client commits during the first write."""
         self.committed_over: dict[str, dict[Partition, Committed]] = {}
 
     def groups(self) -> dict[str, ClusterGroup]:

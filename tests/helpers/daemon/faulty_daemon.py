@@ -1,11 +1,11 @@
-"""The normal daemon over a store that misbehaves while a file says so.
+"""The normal daemon over a store that fails in a way that a file names.
 
-The environment names the file as ``FAULT_FILE``. It holds one of ``FAULTS``, or is not there:
+The variable ``FAULT_FILE`` names the file. It contains one of ``FAULTS``, or does not exist:
 
 fail       every statement of the writer fails, as on a full or broken disk
 hang       an append never returns
 full       the store cannot be opened, as on a full disk
-stubborn   to close the store takes for ever and heeds no cancellation
+stubborn   the close of the store never ends, and ignores its cancellation
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FAULTS = ("fail", "full", "hang", "stubborn")
 
 
 def fault() -> str:
-    """What the file says now; "" where there is none."""
+    """Return the present content of the file; "" if it does not exist."""
     file = Path(os.environ["FAULT_FILE"])
     try:
         name = file.read_text()
@@ -44,7 +44,7 @@ class FaultyConnection(sqlite3.Connection):
     """The writer's connection."""
 
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
-        """Run a statement, or not."""
+        """Run a statement, fail or hang."""
         match fault():
             case "fail":
                 raise sqlite3.OperationalError("disk I/O error")
@@ -57,13 +57,13 @@ class FaultyStorage(SqliteOffsetStorage):
     """SQLite that may refuse to be opened or closed."""
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Open, if there is room."""
+        """Open the store. Raises StoreBusy for the fault ``full``."""
         if fault() == "full":
             raise StoreBusy("groupkeeper.db: the disk is full; make room")
         await super().open(identity)
 
     async def close(self) -> None:
-        """Close, if allowed."""
+        """Close the store when the fault ``stubborn`` is over."""
         while fault() == "stubborn":
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FaultyDaemon(Groupkeeper):
-    """The daemon over a store that does what ``fault`` says."""
+    """The daemon over a store with the fault that a test sets (``faulty_daemon.FAULTS``)."""
 
     entry = ("-m", "tests.helpers.daemon.faulty_daemon")
 
@@ -24,7 +24,7 @@ class FaultyDaemon(Groupkeeper):
         self.environment = {"FAULT_FILE": str(self._fault)}
 
     def fault(self, name: str) -> None:
-        """From now on it misbehaves like this; "" ends it."""
+        """Begin a fault. "" ends the present one."""
         if name:
             new = self._fault.with_suffix(".new")
             new.write_text(name)
@@ -33,18 +33,20 @@ class FaultyDaemon(Groupkeeper):
             self._fault.unlink()
 
     def events(self) -> list[str]:
-        """The events of its log."""
+        """Return the event names of all lines of its log."""
         return [json.loads(line)["event"] for line in self.log.splitlines()]
 
     def wait_for_log(self, event: str) -> dict[str, Any]:
-        """The first line of its log that tells this."""
+        """Wait for the first line of its log with this event, and return the line."""
         wait_until(lambda: event in self.events(), self)
         lines = map(json.loads, self.log.splitlines())
         return next(line for line in lines if line["event"] == event)
 
 
 def wait_until(condition: Callable[[], bool], daemon: Groupkeeper) -> None:
-    """Ask again until the answer is yes. Bounded, and how long it took is nobody's assertion."""
+    """Wait until the condition is true. Raises AssertionError with the daemon's log after a time
+    limit.
+    """
     for _ in range(1_000):
         if condition():
             return

@@ -51,7 +51,7 @@ def a_gateway(
 def a_failing_gateway(
     directory: Path, upstream: str, settings: Mapping[str, Any] | None = None
 ) -> FailpointGateway:
-    """Return the same with failpoints."""
+    """Return the same daemon as ``a_gateway``, with failpoints."""
     return FailpointGateway(directory, settings=_settings(upstream, settings or {}))
 
 

@@ -1,4 +1,4 @@
-"""A gateway between two proxies and clients: every byte that a client receives is kept."""
+"""A gateway with a proxy in front of each port, which keeps every frame that a client receives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTSIDE = "127.0.0.2"
 """The address of the proxies. The gateway names it to clients, and listens at 127.0.0.1."""
 
 UPSTREAM_HOST = "localhost"
-"""The host that the upstream broker names: no other address of a test has it."""
+"""The host in the addresses of the upstream broker. No other address of a test has it."""
 
 
 class RecordedGateway:
@@ -31,7 +31,7 @@ class RecordedGateway:
 
     @property
     def bootstrap(self) -> str:
-        """HOST:PORT for clients."""
+        """Return HOST:PORT for clients."""
         return f"{OUTSIDE}:{self.port}"
 
     def start(self) -> RecordedGateway:
@@ -46,11 +46,11 @@ class RecordedGateway:
         self.daemon.stop()
 
     def received(self) -> list[Frame]:
-        """The replies that clients have received."""
+        """Return the replies that clients have received."""
         return [f for proxy in self._proxies for f in proxy.frames if f.direction == "response"]
 
     def leaks(self) -> list[Frame]:
-        """The replies that name an address of the upstream."""
+        """Return the replies that name an address of the upstream."""
         return [frame for frame in self.received() if names_upstream(frame.data, self.upstream)]
 
 

@@ -1,7 +1,7 @@
 """Servers for tests with real clients: the daemon, or a real Apache Kafka in its place.
 
-Expectations are proved by running the same tests against Kafka: set ``CONFORMANCE_KAFKA`` to a
-command that starts a broker in the foreground; a port and a directory are appended to it.
+To check what the tests expect, run them against Kafka. Set ``CONFORMANCE_KAFKA`` to a command that
+starts a broker in the foreground. A port and a directory are appended to the command.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ START_LIMIT_S = 60
 
 
 class Server(Protocol):
-    """A process that speaks Kafka; it keeps port and directory over a restart."""
+    """A process that speaks Kafka. Its port and directory stay the same after a restart."""
 
     @property
     def port(self) -> int:
-        """Where clients connect."""
+        """Return the port for clients."""
 
     @property
     def pid(self) -> int:
-        """The process that runs now."""
+        """Return the id of the process that runs now."""
 
     def start(self) -> object:
-        """Start it and return when it answers for groups."""
+        """Start the server, and wait until it answers requests about groups."""
 
     def terminate(self) -> int:
-        """SIGTERM, and wait for the end. Returns the exit code."""
+        """Send SIGTERM, wait for the end, and return the exit code."""
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """Send SIGKILL, and wait for the end."""
 
     def stop(self) -> None:
-        """For fixtures: leave nothing behind, whatever state the test left it in."""
+        """End the server in any state. Fixtures call this."""
 
 
 class Groupkeeper(Daemon):
@@ -56,7 +56,9 @@ class Groupkeeper(Daemon):
 
 
 class ArmedDaemon(Groupkeeper):
-    """A daemon that kills itself at a chosen point. Subclasses name a program with such points."""
+    """A daemon that kills itself at a point that a test chooses. A subclass sets ``entry`` to a
+    program with such points.
+    """
 
     def __init__(self, directory: Path, **options: Any) -> None:
         super().__init__(directory, **options)
@@ -64,19 +66,19 @@ class ArmedDaemon(Groupkeeper):
         self.environment = {"FAILPOINT_FILE": str(self._order)}
 
     def arm(self, point: str, count: int) -> None:
-        """From now on it dies at the count-th occasion."""
+        """Let the daemon die when it reaches the point for the count-th time from now on."""
         ready = self._order.with_suffix(".new")
         ready.write_text(f"{point} {count}")
         ready.rename(self._order)
 
     def start(self) -> Self:
-        """Start it, disarmed."""
+        """Start the daemon. It does not die before the next ``arm``."""
         self._order.unlink(missing_ok=True)
         super().start()
         return self
 
     def is_dead(self) -> bool:
-        """Did its failpoint end it?"""
+        """Return True if the daemon has ended, because it reached its point."""
         assert self.process is not None
         return self.process.poll() is not None
 
@@ -100,7 +102,7 @@ class Kafka:
         return self.process.pid
 
     def command(self) -> list[str]:
-        """How to start it."""
+        """Return the command that starts the broker."""
         return [*shlex.split(os.environ["CONFORMANCE_KAFKA"]), str(self.port), str(self.directory)]
 
     def start(self) -> Self:
@@ -118,7 +120,9 @@ class Kafka:
         raise AssertionError(f"not ready in {START_LIMIT_S} s:\n{self._log()}")
 
     def _answers(self) -> bool:
-        """Does it answer for groups? A fresh broker makes its offsets topic when first asked."""
+        """Return True if the broker answers requests about groups. A new broker creates its offsets
+        topic at the first such request.
+        """
         try:
             with RawClient(self.port) as client:
                 client.call("find_coordinator", 3, key="readiness", key_type=0)
@@ -158,7 +162,7 @@ class Kafka:
 
 
 def a_server(directory: Path, topics: Mapping[str, int]) -> Server:
-    """The daemon, or a real Kafka when CONFORMANCE_KAFKA says how to start one."""
+    """Return the daemon, or a real Kafka if CONFORMANCE_KAFKA is set. It is not started."""
     if os.environ.get("CONFORMANCE_KAFKA"):
         return Kafka(directory, topics)
     return Groupkeeper(directory, topics=topics)

@@ -1,7 +1,7 @@
-"""A stranger with a fresh checkout and two terminals, who types what a document says.
+"""A copy of the sources and terminals, in which tests type the commands of a document.
 
-Ports and directories are replaced, nothing else: the ports in every file of the copy, so that
-defaults move with the documents; the working directory and the home by those of a test.
+Only ports and directories are replaced. The ports are replaced in every file of the copy, also in
+defaults. The working directory and the home directory are those of the test.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from tests.helpers.daemon.daemon import STOP_LIMIT_S, free_port
 from tests.helpers.printed.printed_docs import ROOT
 
 PORTS = ("9092", "9308", "9192", "9408")
-"""Those of the documents: the daemon's, and those of a second one beside it."""
+"""The ports in the documents: of the daemon, and of a second daemon beside it."""
 NOT_COPIED = {".git", ".venv", "var", "tests", "__pycache__", "node_modules", "target"}
 IS_DONE = "--- the terminal is ready again"
 
 
 def commands(text: str) -> list[str]:
-    """The blocks of a document that are typed into a shell."""
+    """Return the blocks of a document with commands for a shell."""
     return re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 class Checkout:
-    """A copy of the sources on ports of its own."""
+    """A copy of the sources with free ports."""
 
     def __init__(self, home: Path) -> None:
-        """Copy what a checkout has; ``home`` becomes the home of who works in it."""
+        """Copy the files of a checkout into a folder of ``home``, the home directory of
+        its user.
+        """
         self.home = home
         self.path = home / "checkout"
         self.ports = {port: str(free_port()) for port in PORTS}
@@ -51,16 +53,16 @@ class Checkout:
                 file.write_bytes(self.moved(text.decode(errors="surrogateescape")))
 
     def moved(self, text: str) -> bytes:
-        """A text with our ports in place of the documents'."""
+        """Return a text with the ports of this copy in place of those of the documents."""
         found = re.sub(rf"\b({'|'.join(PORTS)})\b", lambda match: self.ports[match[1]], text)
         return found.encode(errors="surrogateescape")
 
     def read(self, name: str) -> str:
-        """A document of the copy."""
+        """Return the text of a document of the copy."""
         return (self.path / name).read_text()
 
     def daemons(self) -> list[int]:
-        """The pids of the daemons that run in the copy."""
+        """Return the pids of the daemons that run in the copy."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -77,7 +79,7 @@ class Terminal:
     """A shell that keeps its directory and its variables from one block to the next."""
 
     def __init__(self, checkout: Checkout, **environment: str) -> None:
-        """Open it in the checkout."""
+        """Open the shell in the checkout."""
         kept = ("PATH", "LANG", "TMPDIR", "JAVA_HOME", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
         inherited = {n: v for n, v in os.environ.items() if n in kept or n.startswith("PIP_")}
         self.said = ""
@@ -93,17 +95,19 @@ class Terminal:
         )
 
     def type(self, block: str) -> str:
-        """Run a block and return what it printed; it must succeed to its last command."""
+        """Run a block, and return what it printed. Fails if one of its commands fails."""
         self._write(block + f"\necho '{IS_DONE}'\n")
         return self._until(IS_DONE)
 
     def stay(self, block: str) -> str:
-        """Run a block whose last command is the daemon; return when it serves."""
+        """Run a block whose last command is the daemon. Wait until the daemon is ready."""
         self._write(block)
         return self._until('"event": "ready"')
 
     def close(self) -> None:
-        """Press Ctrl-C, and wait until nothing runs here any more; ``said`` is what came then."""
+        """Send Ctrl-C, and wait for the end of all programs. ``said`` is the output from
+        then on.
+        """
         if self._shell.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._shell.pid, signal.SIGINT)

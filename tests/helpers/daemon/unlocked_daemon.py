@@ -1,7 +1,7 @@
 """The normal daemon on a file system whose locks do nothing: ``flock`` succeeds for every process.
 
-Some network file systems and containers are like this. The lease epoch in the database is then all
-that is left.
+Some network file systems and containers are like this. Then only the lease epoch in the database
+protects the store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs that copy a topic exactly once, and a test that kills and stops them."""
+"""Programs that copy a topic exactly once. Tests start, stop and kill them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def program(kind: str) -> list[str]:
 
 
 def gateway_go() -> list[str]:
-    """The Go programs of the gateway's tests."""
+    """Return the Go programs of the gateway's tests."""
     return go_program("gateway-go", PROGRAMS / "go")
 
 
@@ -109,7 +109,7 @@ class Program:
         self._process.stdout.close()
 
     def complaint(self) -> str:
-        """Its last lines, for the message of a failed test."""
+        """Return the last lines that it printed, for the message of a failed test."""
         errors = self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
         return "\n".join([*self.lines[-20:], errors])
 
@@ -121,17 +121,19 @@ class Copier(Program):
         super().__init__([*program(kind), *arguments, *JAVA_PROTOCOLS.get(kind, ())], log)
 
     def said(self, word: str) -> int:
-        """How many of its lines begin with this word."""
+        """Return how many of its printed lines begin with this word."""
         return sum(line.startswith(word) for line in list(self.lines))
 
     def wait_open(self, limit_s: float, is_done: Callable[[], bool]) -> bool:
-        """Wait until it says that a transaction is open. False if there is nothing to copy."""
+        """Wait until the copier reports an open transaction. Return False if ``is_done`` becomes
+        True before that.
+        """
         before = self.said("open")
         self.wait(lambda: self.said("open") > before or is_done(), limit_s)
         return self.said("open") > before
 
     def wait(self, done: Callable[[], bool], limit_s: float) -> None:
-        """Wait for something. If it ends, because it was fenced, it is started again."""
+        """Wait until ``done`` is True. If the copier ends because it was fenced, start it again."""
         end = time.monotonic() + limit_s
         while not done():
             assert time.monotonic() < end, f"not done in {limit_s} s: {self.complaint()}"

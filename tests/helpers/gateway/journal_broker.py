@@ -1,7 +1,7 @@
 """A broker in memory with one topic, producers and transactions: what the journal needs.
 
-It answers as Apache Kafka does (ProducerAppendInfo, TransactionCoordinator), as far as one broker
-that loses nothing goes. ``faults`` say what happens to the next requests to write.
+It answers like Apache Kafka (ProducerAppendInfo, TransactionCoordinator), but it is a single broker
+that loses nothing. ``faults`` decide what happens to the next Produce requests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_PRODUCER = (-1, -1)
 
 @dataclass
 class Partition:
-    """One partition: its batches, and what it knows of producers."""
+    """One partition: its batches, and the epochs and sequences of its producers."""
 
     batches: list[bytes] = field(default_factory=list)
     start: int = 0
@@ -53,18 +53,20 @@ class Partition:
 
 
 class JournalBroker:
-    """The broker. A test makes producers, ends their transactions, and plants faults."""
+    """The broker. A test adds producers, ends their transactions, and adds faults."""
 
     def __init__(self, partitions: int = 4) -> None:
         self.partitions = partitions
         self.topic_id = UUID(int=1)
         self.logs: dict[int, Partition] | None = None
-        """None: the topic does not exist."""
+        """Number of a partition -> the partition. None if the topic does not exist."""
         self.policy = "delete"
         self.compression = "producer"
         self.faults: deque[str | int] = deque()
-        """For each Produce: "" is none, "lost" the answer, "dropped" the request, "late" is written
-        after its answer is given up; a number is an error."""
+        """The fault of each next Produce. "" means no fault. With "lost" the answer is lost, and
+        with "dropped" the request. With "late" the batch is written after the client has stopped
+        waiting. A number is the error of the answer.
+        """
         self.produced: list[tuple[int, int]] = []
         """(version, sequence) of each Produce that arrived."""
         self.epochs: dict[int, int] = {}
@@ -72,7 +74,7 @@ class JournalBroker:
         """Producer -> the partitions of its open transaction."""
         self.is_down = False
         self.empty: set[int] = set()
-        """The keys of requests whose answers have nothing in their arrays."""
+        """API keys whose answers have empty arrays."""
         self.hides_records = False
         """True if a fetch finds nothing."""
         self.leaderless: set[int] = set()
@@ -82,7 +84,7 @@ class JournalBroker:
     # --- for tests --------------------------------------------------------------------------------
 
     def add_producer(self, producer_id: int) -> None:
-        """Make a producer of epoch 0, or fence the one of before: as InitProducerId."""
+        """Add a producer with epoch 0, or fence the existing one, as InitProducerId does."""
         self.epochs[producer_id] = self.epochs.get(producer_id, -1) + 1
 
     def add_partition(self, producer_id: int, partition: int) -> None:
@@ -107,12 +109,12 @@ class JournalBroker:
             log.sequences[producer_id] = deque(maxlen=_KEPT_BATCHES)
 
     def write(self, number: int, producer_id: int, pending_id: str) -> None:
-        """Write a record as a client does that may write to the topic."""
+        """Write a record of a pending commit, as a client with rights to the topic could do."""
         sender = Sender(producer_id, self.epochs[producer_id])
         self._append(12, number, encode_batch(pending_id, "g", sender, 0, 1))
 
     def delete_topic(self) -> None:
-        """Delete the topic. Another one of its name has another id."""
+        """Delete the topic. A new topic of the same name will have another id."""
         self.logs = None
         self.topic_id = UUID(int=self.topic_id.int + 1)
 

@@ -61,7 +61,7 @@ class JournalSite:
             await self.journal.opened.wait()
 
     async def die(self) -> None:
-        """End the journal in the midst of its work, and then the coordinator."""
+        """Stop the journal during its work, and then the coordinator."""
         await self.journal.stop()
         await self.coordinator.stop()
 
@@ -95,7 +95,7 @@ class JournalSite:
         return error_of(await self.send(producer_id, offset, **changes))
 
     async def offset(self, group_id: str = "g") -> int | ErrorCode:
-        """Return what a fetch that requires stable offsets answers."""
+        """Return the offset, or the error, that a fetch of stable offsets gets."""
         request = OffsetFetch(group_id, [("orders", "", [0])], False, True)
         result = await self.ask(request)
         ((_, _, ((_, offset, _, _, error),)),) = result.topics
@@ -148,7 +148,7 @@ def error_of(result: TxnOffsetCommitResult) -> ErrorCode:
 
 @asynccontextmanager
 async def a_journal(**broker: Any) -> AsyncIterator[JournalSite]:
-    """A running journal over an empty topic."""
+    """Run a journal over an empty topic until the end of the block."""
     site = JournalSite(JournalBroker(SHARDS), FaultyStorage())
     for name, value in broker.items():
         setattr(site.broker, name, value)

@@ -1,4 +1,4 @@
-"""Members of a group that read a topic of numbers, and what their lines show.
+"""Members of a group that read a topic of numbers, and checks of the lines that they print.
 
 Number ``n`` is the record at offset ``n // PARTITIONS`` of partition ``n % PARTITIONS``. So a
 reader can check each value by its place. All times are in milliseconds since 1970.
@@ -35,18 +35,20 @@ def reader(kind: str, arguments: list[str], log: Path) -> Program:
 
 
 class GroupLog:
-    """What the readers of one group have printed, each process apart, in its order."""
+    """The lines that the readers of one group have printed, in order, separately for each
+    process.
+    """
 
     def __init__(self, processes: Iterable[list[str]]) -> None:
         self._processes = [[_parsed(line) for line in lines] for lines in processes]
 
     @property
     def commits(self) -> int:
-        """The number of acknowledged commits, each partition counted."""
+        """Return the number of acknowledged commits, each partition counted."""
         return sum(word == "committed" for lines in self._processes for word, _ in lines)
 
     def acknowledged(self, before_ms: float = float("inf")) -> dict[int, int]:
-        """The highest acknowledged commit of each partition before a time."""
+        """Return the highest acknowledged commit of each partition before a time."""
         found: dict[int, int] = {}
         for lines in self._processes:
             for word, numbers in lines:
@@ -56,7 +58,7 @@ class GroupLog:
         return found
 
     def problems(self, ends: dict[int, int]) -> list[str]:
-        """Records that no reader has read, wrong records, and commits that were lost.
+        """Return a line for each record that was not read, each wrong record and each lost commit.
 
         A reader either continues where it was, or begins at a place that no acknowledged commit
         before its assignment exceeds.

@@ -1,6 +1,7 @@
-"""A coordinator of groups and of transactions, asked by hand: Kafka itself, or a gateway before it.
+"""Requests of transactions and groups to one of two servers: Kafka, or a gateway in front of it.
 
-What both must answer alike is returned. Ids of producers and epochs are not.
+Each method returns what both servers must answer equally. It does not return producer ids and
+epochs, because these differ.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Producer:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The fields by which each request names it."""
+        """Return the fields that identify the producer in each request."""
         return {
             "transactional_id": self.transactional_id,
             "producer_id": self.producer_id,
@@ -41,10 +42,12 @@ class Producer:
 
 
 class Side:
-    """One of the two that are compared."""
+    """One of the two servers that are compared."""
 
     def __init__(self, name: str, port: int) -> None:
-        """``name`` begins its transactional ids. Groups have the same names on both sides."""
+        """``name`` is the prefix of its transactional ids. Groups have the same ids on both
+        servers.
+        """
         self.name = name
         self._node = RawClient(port)
         self._links: dict[tuple[str, int], RawClient] = {}
@@ -64,7 +67,7 @@ class Side:
     # --- transactions -----------------------------------------------------------------------------
 
     def producer(self, name: str, version: int) -> Producer:
-        """Return a producer of this name, whose predecessors are fenced."""
+        """Return a producer of this name. Earlier producers of the name are fenced."""
         transactional_id = f"{self.name}-{name}"
         answer = self._of_transaction(
             transactional_id,
@@ -174,7 +177,7 @@ class Side:
         return int(result["error_code"])
 
     def listed(self, group: str) -> list[tuple[str, str]]:
-        """Return protocol type and state of a group, if it is there."""
+        """Return [(protocol type, state)] of a group; empty if the group does not exist."""
         answer = self._of_group(group, "list_groups", 4, states_filter=[])
         return [
             (each["protocol_type"], each["group_state"])
@@ -208,7 +211,7 @@ class Side:
     def _until_answered(
         self, kind: int, name: str, api: str, version: int, values: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the answer, unless it says that the client must try again."""
+        """Repeat a request until its answer has no retriable error, and return the answer."""
         end_s = time.monotonic() + LIMIT_S
         while True:
             answer = self._coordinator(kind, name).call(api, version, **values)

@@ -68,7 +68,7 @@ def _example_topic() -> list[str]:
 
 
 def settings_table() -> str:
-    """The settings as a Markdown table."""
+    """Return the settings as a Markdown table."""
     lines = ["| setting | default | what it is and why |", "| --- | --- | --- |"]
     for section, field in Settings.model_fields.items():
         for key, setting in type(field.default).model_fields.items():
@@ -81,7 +81,7 @@ def settings_table() -> str:
 
 
 def metrics_table() -> str:
-    """The metrics as a Markdown table."""
+    """Return the metrics as a Markdown table."""
     lines = ["| metric | kind | what it says | what to do with it |", "| --- | --- | --- | --- |"]
     for definition in DEFINITIONS:
         labels = "{" + ", ".join(definition.labels) + "}" if definition.labels else ""
@@ -91,7 +91,7 @@ def metrics_table() -> str:
 
 
 def bounds_table() -> str:
-    """The bounds of the rules for incidents as a Markdown table."""
+    """Return the bounds of the rules for incidents as a Markdown table."""
     lines = ["| bound | default | what it is and why |", "| --- | --- | --- |"]
     for name, field in IncidentBounds.model_fields.items():
         default = f"`{field.default}`" if isinstance(field.default, int) else ""
@@ -100,7 +100,7 @@ def bounds_table() -> str:
 
 
 def cli_help() -> str:
-    """The help of every command, as a terminal of 80 columns shows it."""
+    """Return the help of every command, as a terminal of 80 columns shows it."""
     texts = []
     for arguments in ([], *_commands(app)):
         shown = CliRunner().invoke(
@@ -113,12 +113,12 @@ def cli_help() -> str:
 
 
 def common_fields_table() -> str:
-    """What every event has, as a Markdown table."""
+    """Return what every event has, as a Markdown table."""
     return _fields_table(COMMON_FIELDS)
 
 
 def kinds_of_events() -> str:
-    """Every kind of event with its fields."""
+    """Return every kind of event with its fields."""
     parts = []
     for kind in KINDS:
         if kind.fields:
@@ -144,7 +144,7 @@ def named_fields(fields: Iterable[Field], prefix: str = "") -> Iterator[tuple[st
 
 
 def _commands(family: Typer) -> Iterator[list[str]]:
-    """The arguments that lead to each command; a family of commands is not one itself."""
+    """Yield the arguments that lead to each command; a family of commands is not one itself."""
     yield from ([str(command.name)] for command in family.registered_commands)
     for group in family.registered_groups:
         assert group.typer_instance is not None
@@ -177,7 +177,7 @@ SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
 
 
 def with_printed_sections(document: Path) -> str:
-    """The document with what stands between its markers printed anew."""
+    """Return the document with what stands between its markers printed anew."""
     text = document.read_text()
     for name, printed in SECTIONS[document].items():
         begin, end = f"<!-- printed: {name} -->", f"<!-- end: {name} -->"

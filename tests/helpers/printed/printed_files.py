@@ -15,13 +15,15 @@ _PAGE = re.compile(r"docs/([\w/.-]+\.md)((?:#[\w-]+)?)")
 
 
 def rooms() -> str:
-    """Every room with the first paragraph of its docstring, as a Markdown table."""
+    """Return every room with the first paragraph of its docstring, as a Markdown table."""
     rows = [(f"[`{_path(room)}/`](reference/files.md#{_anchor(room)})", room) for room in folders()]
     return _table("room", ((name, _paragraph(room / "__init__.py")) for name, room in rows))
 
 
 def files() -> str:
-    """Every file with the first sentence of its docstring: a Markdown table for each room."""
+    """Return every file with the first sentence of its docstring: a Markdown table for
+    each room.
+    """
     parts = []
     for room in folders():
         rows = [(f"`{path.name}`", _sentence(path)) for path in sorted(room.glob("*.py"))]

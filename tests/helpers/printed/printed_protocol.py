@@ -12,7 +12,7 @@ _HEAD = (
 
 
 def served_apis() -> str:
-    """The table of the APIs."""
+    """Return the table of the APIs."""
     rows = []
     for api in APIS:
         flexible = "none" if api.first_flexible == NEVER_FLEXIBLE else api.first_flexible
@@ -24,7 +24,7 @@ def served_apis() -> str:
 
 
 def features() -> str:
-    """The features of ApiVersions."""
+    """Return the features of ApiVersions."""
     return f"Finalized features: {', '.join(f'`{f.name}` = {f.finalized}' for f in FEATURES)}."
 
 
@@ -35,7 +35,7 @@ _GATEWAY_HEAD = (
 
 
 def gateway_apis() -> str:
-    """The table of the APIs that a listener offers in gateway mode."""
+    """Return the table of the APIs that a listener offers in gateway mode."""
     rows = []
     for key, api in TABLE.items():
         what = api.treatment.value

@@ -39,7 +39,7 @@ CAUSES: Mapping[tuple[GroupState, GroupState], str] = {
 
 
 def diagram() -> str:
-    """The states and their order as a Mermaid diagram."""
+    """Return the states and their order as a Mermaid diagram."""
     lines = ["```mermaid", "stateDiagram-v2", "    direction LR", f"    [*] --> {EMPTY}"]
     for state, predecessors in PREDECESSORS.items():
         if state is DEAD:
@@ -53,7 +53,7 @@ def diagram() -> str:
 
 
 def answers() -> str:
-    """What a Heartbeat, SyncGroup and OffsetCommit are answered, by state."""
+    """Return what a Heartbeat, SyncGroup and OffsetCommit are answered, by state."""
     head = ("state", "Heartbeat", "SyncGroup", "OffsetCommit", "a commit keeps the session alive")
     return _table(
         head,
@@ -71,7 +71,7 @@ def answers() -> str:
 
 
 def joins() -> str:
-    """What the JoinGroup of a member leads to, by state."""
+    """Return what the JoinGroup of a member leads to, by state."""
     head = ("state", "member", "the same protocols", "other protocols")
     return _table(
         head,
@@ -89,13 +89,13 @@ def joins() -> str:
 
 
 def static_joins() -> str:
-    """What follows when a static member comes back without its member id, by state."""
+    """Return what follows when a static member comes back without its member id, by state."""
     rows = ((state, action.value) for state, action in STATIC_REJOIN_ACTION.items())
     return _table(("state", "what follows"), rows)
 
 
 def changes() -> str:
-    """What follows when members were added or removed, by state."""
+    """Return what follows when members were added or removed, by state."""
     rows = ((each, AFTER_JOIN[each].value, AFTER_LEAVE[each].value) for each in HEARTBEAT_ANSWER)
     return _table(("state", "after a join", "after a leave or an eviction"), rows)
 

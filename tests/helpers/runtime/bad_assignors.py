@@ -13,7 +13,9 @@ from groupkeeper.coordinator.runtime.work_process import main
 
 
 class Assignor:
-    """Gives each member every other partition. ``before`` is called first, and may do anything."""
+    """Gives the partitions to the members in turn. ``before`` is called first, and may
+    misbehave.
+    """
 
     def __init__(self, name, before=lambda: None):
         self.name = name

@@ -63,18 +63,18 @@ class RecordingTicket:
 
     @property
     def result(self) -> Any:
-        """The one answer."""
+        """Return the only answer. Fails if there is none, or more than one."""
         assert len(self.answers) == 1, f"{len(self.answers)} answers: {self.request}"
         return self.answers[0]
 
     @property
     def error(self) -> ErrorCode:
-        """The request-wide error of the one answer."""
+        """Return the error of the whole request in the only answer."""
         result = self.result
         return result if isinstance(result, ErrorCode) else result.error
 
     def offsets(self) -> dict[tuple[str, int], int]:
-        """The offsets of an OffsetFetch's answer."""
+        """Return the offsets of an OffsetFetch's answer."""
         return {(name, p[0]): p[1] for name, _, parts in self.result.topics for p in parts}
 
 

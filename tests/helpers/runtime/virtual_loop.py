@@ -4,8 +4,8 @@
     async def test_something():
         await asyncio.sleep(3600)        # takes no time
 
-When nothing is ready the clock jumps to the next timer; when there is none either, the test waits
-for something that will never happen, which is an error at once instead of a hang.
+If nothing is ready, the clock jumps to the next timer. If there is no timer either, the test would
+wait for ever, so an error is raised at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ START_WALL_MS = 1_700_000_000_000
 
 
 class EndlessError(Exception):
-    """The loop turned more often than it may."""
+    """The loop made more than the allowed number of turns."""
 
 
 class _JumpingSelector(selectors.SelectSelector):

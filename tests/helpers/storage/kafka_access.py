@@ -29,7 +29,7 @@ class KafkaAccess:
         make_certificates(folder)
 
     def settings(self, port: int) -> dict[str, str]:
-        """The settings of a broker that listens without any of it on ``port``."""
+        """Return the settings of a broker that listens without any of it on ``port``."""
         served = [
             f"PLAINTEXT://127.0.0.1:{port}",
             f"SASL_SSL://127.0.0.1:{self.sasl_port}",

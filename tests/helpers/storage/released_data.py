@@ -57,7 +57,7 @@ CLIENT = Client("administrator", "/127.0.0.1")
 
 
 def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
-    """The coordinator over the files of a release, or over a copy of them."""
+    """Return the coordinator over the files of a release, or over a copy of them."""
     seal = SealSettings(directory=directory / "log", segment_bytes=2_000)
     config = CoordinatorConfig(
         shards=4,
@@ -74,7 +74,7 @@ def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
 
 
 async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]:
-    """What a coordinator tells of its groups, and its log of what happened."""
+    """Return what a coordinator tells of its groups, and its log of what happened."""
     groups: dict[str, Any] = {}
     described: dict[str, Any] = {}
     for group in await coordinator.list_groups():
@@ -132,7 +132,7 @@ CONSUMERS = ("a", "b")
 
 
 def consumer_heartbeat(member_id: str, epoch: int, **changes: Any) -> ConsumerGroupHeartbeat:
-    """A heartbeat of a member of the consumer group; one with epoch 0 joins."""
+    """Return a heartbeat of a member of the consumer group; one with epoch 0 joins."""
     joins = {"rebalance_timeout_ms": NOBODY_LEAVES_MS, "subscribed_topic_names": ("orders",)}
     unchanged = dict.fromkeys(
         (

@@ -59,7 +59,7 @@ class SealedStore:
         )
 
     def plain(self) -> SqliteOffsetStorage:
-        """The store without its sealing."""
+        """Return the store without its sealing."""
         return SqliteOffsetStorage(self.path, clock=self.clock, fold_after=self.fold_after)
 
     def clock(self) -> int:
@@ -91,11 +91,11 @@ class SealedStore:
         return list(read_events(self.path, log_dir=self.log_dir, **wanted))
 
     def files(self) -> list[str]:
-        """The sealed segments."""
+        """Return the sealed segments."""
         return sorted(path.name for path in self.log_dir.glob("dt=*/events-*"))
 
     def live_seqs(self) -> list[int]:
-        """The seqs of the events that are still in rows."""
+        """Return the seqs of the events that are still in rows."""
         return [event["seq"] for event in read_events(self.path, live_only=True)]
 
     def image(self, target: Path) -> SealedStore:

@@ -77,7 +77,7 @@ class Bench:
             return read_log_end(connection, self.path).folded_row
 
     def offsets(self, group_id: str) -> dict[int, int]:
-        """What people see of a group: each offset once."""
+        """Return what people see of a group: each offset once."""
         sql = "SELECT \"partition\", committed_offset FROM offsets WHERE group_id = '{}'"
         found = self.sql(sql.format(group_id))
         assert len(dict(found)) == len(found)

@@ -28,9 +28,9 @@ class FakeTransport:
         self.is_aborted = False
         self.is_reading = True
         self.unsent_bytes = 0
-        """The bytes in the write buffer. Set by tests whose peer reads nothing."""
+        """The number of bytes in the write buffer. A test sets it if its peer reads nothing."""
         self.takes: Callable[[], None] | None = None
-        """Called when the write buffer is too full. Set by tests whose peer reads nothing."""
+        """Called when the write buffer is too full. A test sets it if its peer reads nothing."""
 
     def get_extra_info(self, name: str) -> Any:
         return (self.peer, 40_000) if name == "peername" else ("192.0.2.1", 9092)
@@ -87,7 +87,7 @@ class Peer:
         self.connection.data_received(b"".join(frames))
 
     def replies(self) -> list[int]:
-        """The correlation ids of all replies, in order."""
+        """Return the correlation ids of all replies, in order."""
         return [struct.unpack_from(">i", frame, 4)[0] for frame in self.frames()]
 
     def frames(self) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A TCP proxy in the loop of a test, which can cut its connections or swallow what passes."""
+"""A TCP proxy in the loop of a test, which can close its connections or hold back bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Self
 
 
 class CuttingProxy:
-    """Forwards a free loopback port to another, until it is told otherwise."""
+    """Forwards connections from a free loopback port to ``target_port``. Its methods begin
+    faults.
+    """
 
     def __init__(self, target_port: int) -> None:
         self.port = 0
@@ -38,33 +40,35 @@ class CuttingProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> None:
-        """Close every connection; new ones are served."""
+        """Close every connection. New connections are forwarded."""
         for writer in self._writers:
             writer.close()
 
     def lose_answers(self, after: Iterator[int] | None) -> None:
-        """Cut each new connection instead of an answer, after so many others. None: no more."""
+        """Close each new connection instead of passing an answer, after as many answers as
+        ``after`` yields for it. None ends this.
+        """
         self._answers = after
 
     def refuse(self, refuses: bool = True) -> None:
-        """Cut every connection, and each new one at once."""
+        """Close every connection, and each new one at once. False ends this."""
         self._refuses = refuses
         if refuses:
             self.cut()
 
     def ignore(self, connections: int = 1) -> None:
-        """Accept the next connections, and never say a word on them."""
+        """Accept the next connections, and never send anything on them."""
         self._ignores = connections
 
     def swallow(self, swallows: bool = True) -> None:
-        """Let nothing pass, without a word, as a broken network does."""
+        """Hold all bytes back without closing connections, as a broken network does."""
         if swallows:
             self._passes.clear()
         else:
             self._passes.set()
 
     def swallow_answers(self, swallows: bool = True) -> None:
-        """Let requests pass, and no answer."""
+        """Pass requests, and hold all answers back."""
         if swallows:
             self._answers_pass.clear()
         else:

@@ -1,4 +1,6 @@
-"""Groups of a fake upstream cluster, and the ends of its partitions, without bytes."""
+"""A fake upstream cluster with groups and partition ends. Requests and answers are objects, not
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ LEADER = 7
 
 
 class FakeGroups:
-    """Stands for the cluster, and for each of its brokers."""
+    """The cluster, and at the same time each of its brokers."""
 
     def __init__(self) -> None:
         self.members: dict[str, str] = {}

@@ -14,7 +14,7 @@ UNKNOWN_TOPIC, TOPIC_DENIED = 3, 29
 
 
 class FakeUpstream:
-    """Answers Metadata. Topics may be hidden from the list of all, as ACLs do it."""
+    """Answers Metadata. A topic may be left out of the list of all topics, as with ACLs."""
 
     def __init__(self, version: int = 12, **topics: int) -> None:
         self.version = version

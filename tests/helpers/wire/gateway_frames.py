@@ -20,21 +20,21 @@ VIEW = View(
     hidden_topics=frozenset({"orders", "é"}),
     hidden_topic_ids=frozenset({uuid_to_topic_id(HIDDEN_ID)}),
 )
-"""Ids and names that random content has often (``wire_entities``)."""
+"""A view with ids and names that are frequent in random content (``wire_entities``)."""
 
 
 CORRELATION_ID = 77
 
 
 def framed(api: tuple[int, int], body: bytes) -> bytes:
-    """The frame of a reply with the correlation id 77."""
+    """Return the frame of a reply with the correlation id 77."""
     tags = b"\0" if response_class(*api).__header_schema__.__flexible__ else b""
     content = CORRELATION_ID.to_bytes(4, "big") + tags + body
     return len(content).to_bytes(4, "big") + content
 
 
 def unframed(api: tuple[int, int], frame: bytes) -> bytes:
-    """The body of a reply. Its length and correlation id are checked."""
+    """Return the body of a reply. Its length and correlation id are checked."""
     body = frame[9 if response_class(*api).__header_schema__.__flexible__ else 8 :]
     assert framed(api, body) == frame
     return body
@@ -45,7 +45,7 @@ def decoded(api: tuple[int, int], body: bytes) -> Any:
 
 
 def framed_request(api: tuple[int, int], body: bytes) -> bytes:
-    """The frame of a request of the client "app"."""
+    """Return the frame of a request of the client "app"."""
     key, version = api
     header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + CORRELATION_ID.to_bytes(4, "big")
     tags = b"\0" if request_class(*api).__header_schema__.__flexible__ else b""
@@ -54,7 +54,7 @@ def framed_request(api: tuple[int, int], body: bytes) -> bytes:
 
 
 def decoded_request(api: tuple[int, int], frame: bytes) -> Any:
-    """The entity in a frame. Its header is checked."""
+    """Return the entity in a frame. Its header is checked."""
     at = len(framed_request(api, b""))
     assert framed_request(api, frame[at:]) == frame
     assert read_request_header(frame).correlation_id == CORRELATION_ID

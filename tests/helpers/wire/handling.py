@@ -1,7 +1,7 @@
 """One request through its handler, without a server: kio writes the request and reads the reply.
 
-kio's writer and reader are the independent check of ours; what the core would answer, the test
-says.
+kio's writer and reader are independent of ours, so they check ours. The test decides what the core
+answers.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ ORDERS = TopicInfo("orders", printed_topic_id(bytes(range(1, 17))), 3)
 ORDERS_UUID = uuid.UUID(bytes=bytes(range(1, 17)))
 
 SAME_LAYOUT = {(8, 0): 2, (8, 1): 2, (9, 0): 1}
-"""Replies that kio does not have, and the version with the same bytes."""
+"""(API key, version) of a reply that kio does not have -> the version with the same bytes."""
 
 
 class FakeCoordinator:
-    """Notes what was asked; answers what the test says, at once or when the test says so."""
+    """Records requests. ``answer`` makes the answers at once; without it, the test
+    answers later.
+    """
 
     def __init__(self, answer: Callable[[Request], Any] | None = None) -> None:
         self.answer = answer
@@ -61,7 +63,7 @@ class FakeCoordinator:
 
 
 class FakeTopics:
-    """A fixed image, and ends that the test may move."""
+    """A fixed image of topics, and partition ends that a test may change."""
 
     def __init__(self, *topics: TopicInfo) -> None:
         self.image = TopicImage.of(*topics)
@@ -72,7 +74,7 @@ class FakeTopics:
 
 
 class FakeChannel:
-    """Takes replies; time passes when the test says so."""
+    """A connection that records replies. Its timers run when a test calls ``run_timers``."""
 
     def __init__(self) -> None:
         self.session = Session("PLAINTEXT", CLIENT_HOST.removeprefix("/"))
@@ -112,7 +114,7 @@ class FakeChannel:
 
 
 def make_services(answer: Callable[[Request], Any] | None = None, **values: Any) -> Services:
-    """Services with fakes, and one topic."""
+    """Return services with fakes, and one topic."""
     values.setdefault("coordinator", FakeCoordinator(answer))
     values.setdefault("topics", FakeTopics(ORDERS))
     values.setdefault("serves_consumer_groups", True)
@@ -125,7 +127,7 @@ def make_services(answer: Callable[[Request], Any] | None = None, **values: Any)
 def begin(
     services: Services, api: str, version: int, client_id: str = CLIENT_ID, **values: Any
 ) -> tuple[Exchange, FakeChannel]:
-    """Give one request to its handler."""
+    """Encode one request, and call its handler."""
     frame = encode_request(api, version, values, 77, client_id)
     return begin_frame(services, frame)
 
@@ -133,7 +135,7 @@ def begin(
 def begin_frame(
     services: Services, frame: bytes, routes: Routes = ROUTES
 ) -> tuple[Exchange, FakeChannel]:
-    """Give one request, already encoded, to its handler."""
+    """Call the handler of one encoded request."""
     header = read_request_header(frame)
     channel = FakeChannel()
     exchange = Exchange(
@@ -151,7 +153,7 @@ def begin_frame(
 
 
 def decode(api: str, version: int, frame: bytes, correlation_id: int = 77) -> dict[str, Any]:
-    """Read a reply with kio, which must take every byte of it."""
+    """Read a reply with kio. Fails if bytes are left over."""
     key = API_KEYS[api]
     schema = load_response_schema(key, SAME_LAYOUT.get((key, version), version))
     (length,) = struct.unpack_from(">i", frame)
@@ -172,7 +174,9 @@ def ask(
     services: Services | None = None,
     **values: Any,
 ) -> dict[str, Any]:
-    """One request that is answered at once; returns the reply, whose first error is counted."""
+    """Send one request that is answered at once. Return the reply. Its first error must be the
+    error that the metrics count.
+    """
     exchange, channel = begin(services or make_services(answer), api, version, **values)
     assert channel.failures == []
     (reply,) = channel.replies
@@ -183,7 +187,7 @@ def ask(
 
 
 def errors_in(reply: Any) -> Iterator[int]:
-    """The error codes of a decoded reply: its own, then those of its parts in their order."""
+    """Yield the error codes of a decoded reply: its own, then those inside it, in order."""
     if isinstance(reply, dict):
         yield reply.get("error_code", ErrorCode.NONE)
     for part in reply.values() if isinstance(reply, dict) else reply:
@@ -192,7 +196,7 @@ def errors_in(reply: Any) -> Iterator[int]:
 
 
 def asked(api: str, version: int, **values: Any) -> Any:
-    """One request; returns what the core was asked, and leaves it unanswered."""
+    """Send one request without answering it. Return the request of the core."""
     services = make_services()
     begin(services, api, version, **values)
     coordinator = services.coordinator
@@ -202,12 +206,12 @@ def asked(api: str, version: int, **values: Any) -> Any:
 
 
 def versions_of(api: str) -> list[int]:
-    """Every version of an API that is served and that kio can write."""
+    """Return every version of an API that is served and that kio can write."""
     key = API_KEYS[api]
     dropped = {8: 2, 9: 1}.get(key, 0)
     return [version for served, version in sorted(ROUTES) if served == key and version >= dropped]
 
 
 def error(code: ErrorCode) -> Callable[[Request], ErrorCode]:
-    """An answer that is an error code, whatever is asked (Heartbeat)."""
+    """Return an ``answer`` that answers every request with this error code, as for a Heartbeat."""
     return lambda _: code

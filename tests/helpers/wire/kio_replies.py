@@ -1,4 +1,4 @@
-"""Messages as kio writes them, from plain values: the check of what our own writer writes."""
+"""Messages that kio writes from plain values. Tests compare them with those of our own writer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from groupkeeper.protocol.frames import PREFIX_BYTES, has_flexible_response_head
 
 
 def write_response(api_key: int, version: int, correlation_id: int, entity: Any) -> bytes:
-    """The whole frame of a response: length, response header, body."""
+    """Return the whole frame of a response: length, response header, body."""
     head = response_header(flexible=has_flexible_response_header(api_key, version))
     buffer = io.BytesIO()
     buffer.write(head.pack(0, correlation_id))
@@ -46,7 +46,7 @@ def _instant(value: int | datetime | None) -> datetime | None:
 
 
 def topic_id_to_uuid(topic_id: str) -> UUID | None:
-    """Kafka's printed form of a topic id as kio has it; "" is the zero id."""
+    """Return a topic id in kio's form from Kafka's printed form; None for "", the zero id."""
     return UUID(bytes=urlsafe_b64decode(topic_id + "==")) if topic_id else None
 
 
@@ -95,11 +95,11 @@ def _conversions(entity_type: EntityClass) -> dict[str, Callable[[Any], Any] | N
 
 
 def build(entity_type: EntityClass, **values: Any) -> Any:
-    """Make an entity from plain values; a value for a field that this version lacks is dropped.
+    """Return an entity from plain values. Values of fields that this version lacks are dropped.
 
-    Error codes and milliseconds may be integers, topic ids Kafka's printed form, nested entities
-    mappings, arrays any iterable. ``throttle_time`` is 0 unless given, since we have no quotas.
-    What a version requires and did not get is a TypeError: a bug of ours.
+    Error codes and milliseconds may be integers. Topic ids may be in Kafka's printed form, nested
+    entities mappings, and arrays any iterables. ``throttle_time`` is 0 by default. Raises TypeError
+    if a field of the version is missing, which is a bug of ours.
     """
     conversions = _conversions(entity_type)
     known: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def build(entity_type: EntityClass, **values: Any) -> Any:
 
 
 def respond(api_key: int, version: int, correlation_id: int, **values: Any) -> bytes:
-    """The frame of a response from plain values."""
+    """Return the frame of a response from plain values."""
     return write_response(
         api_key, version, correlation_id, build(response_class(api_key, version), **values)
     )

@@ -13,7 +13,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(serve: Serve) -> AsyncIterator[Endpoint]:
-    """Serve each connection with ``serve``; its connection is closed when it returns.
+    """Call ``serve`` for each connection. The connection is closed when ``serve`` returns.
 
     At the end, all connections are closed. The end of a connection ends ``serve`` silently.
     """

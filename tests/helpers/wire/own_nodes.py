@@ -1,4 +1,4 @@
-"""Our own node in gateway mode, with a client and with brokers that the test plays."""
+"""Our own node in gateway mode, without sockets. The test is the client and the brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OURS = (ApiKey.HEARTBEAT, ApiKey.API_VERSIONS, ApiKey.JOIN_GROUP)
 
 
 class OwnNodePeer(Peer):
-    """A client of our own node with some brokers, each of which has one link a client."""
+    """A client of our own node, and some brokers. Each broker has one link for each client."""
 
     def __init__(self, *brokers: int, follows_logins: bool = False) -> None:
         self.links: list[FakeLink] = []
@@ -80,5 +80,5 @@ class OwnNodePeer(Peer):
 
     @property
     def link(self) -> FakeLink:
-        """The newest one."""
+        """Return the newest link."""
         return self.links[-1]

@@ -62,13 +62,13 @@ SENT_KEYS: dict[str, int] = {
     "alter_partition_reassignments": 45,
     "describe_transactions": 65,
 }
-"""What a raw client can send: also what only a gateway passes on."""
+"""The APIs that a raw client can send. Some of them are served only by a gateway."""
 
 assert SENT_KEYS.keys() <= schema_name_map.keys()
 
 
 class RawClient:
-    """One connection. Not for several threads at once."""
+    """One connection. It must not be used by several threads at once."""
 
     def __init__(
         self,
@@ -93,14 +93,14 @@ class RawClient:
         self.socket.close()
 
     def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:
-        """Send a request, wait for its reply; what is not named is empty or default."""
+        """Send a request, and return its reply. Fields without a value are empty or default."""
         correlation_id = self.send(api, version, **values)
         return self.receive(api, version, correlation_id)
 
     def send(self, api: str, version: int, **values: Any) -> int:
-        """Send without waiting, a join to be parked for instance. Returns the correlation id.
+        """Send a request without waiting, such as a join that is parked. Return the correlation id.
 
-        What this version does not have is left out; what no request has is a mistake.
+        Fields that this version lacks are left out. Fails for a name that no request has.
         """
         unknown = {*_names_in(values)} - _request_names()
         assert not unknown, f"no request has {sorted(unknown)}"
@@ -111,13 +111,13 @@ class RawClient:
         return self._correlation_id
 
     def receive(self, api: str, version: int, correlation_id: int) -> dict[str, Any]:
-        """Read the next reply, which must be to that request."""
+        """Return the next reply. It must have this correlation id."""
         answered, reply = decode_response(api, version, self.receive_frame())
         assert answered == correlation_id, "replies out of order"
         return reply
 
     def receive_frame(self) -> bytes:
-        """Read the next reply as it came, without its length."""
+        """Return the bytes of the next reply, without its length."""
         (length,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(length)
 
@@ -138,9 +138,9 @@ CHANGE_TIMEOUT_MS = 20_000
 def encode_request(
     api: str, version: int, values: Mapping[str, Any], correlation_id: int, client_id: str
 ) -> bytes:
-    """The frame of a request, with its length.
+    """Return the frame of a request, with its length.
 
-    Changes of topics are given time where nothing is said of it: without any they are refused.
+    Changes of topics have a timeout by default, because brokers refuse them without one.
     """
     if api in CHANGES_OF_TOPICS:
         values = {"timeout": CHANGE_TIMEOUT_MS, **values}
@@ -160,7 +160,7 @@ def encode_request(
 
 
 def _names_in(values: Any) -> Iterator[str]:
-    """Every name that is given a value, at any depth."""
+    """Yield every name that is given a value, at any depth."""
     if isinstance(values, Mapping):
         yield from values
         values = values.values()
@@ -171,7 +171,7 @@ def _names_in(values: Any) -> Iterator[str]:
 
 @functools.cache
 def _request_names() -> frozenset[str]:
-    """What the fields of all requests are called, in all versions."""
+    """Return the names of the fields of all requests in all versions."""
     modules = [
         importlib.import_module(f"kio.schema.{api}.{version.name}.request")
         for api in SENT_KEYS
@@ -183,7 +183,7 @@ def _request_names() -> frozenset[str]:
 
 
 def decode_response(api: str, version: int, frame: bytes) -> tuple[int, dict[str, Any]]:
-    """The correlation id and the content of a reply, without its length."""
+    """Return the correlation id and the content of a reply, without its length."""
     response = load_response_schema(SENT_KEYS[api], version)
     # kio reads from bytes and returns the position of its end.
     header, size = entity_reader(response.__header_schema__)(frame, 0)
@@ -194,7 +194,7 @@ def decode_response(api: str, version: int, frame: bytes) -> tuple[int, dict[str
 
 
 def decode_request(api: str, version: int, frame: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The header and the content of a request, without its length."""
+    """Return the header and the content of a request, without its length."""
     request = load_request_schema(API_KEYS[api], version)
     header, size = entity_reader(request.__header_schema__)(frame, 0)
     entity, _ = entity_reader(request)(frame, size)
@@ -202,7 +202,7 @@ def decode_request(api: str, version: int, frame: bytes) -> tuple[dict[str, Any]
 
 
 def from_plain(schema: Any, values: Mapping[str, Any]) -> Any:
-    """Build a kio entity out of dicts; names that this version does not have are left out."""
+    """Return a kio entity from dicts. Names that this version lacks are left out."""
     hints = _hints(schema)
     given: dict[str, Any] = {}
     for field in fields(schema):
@@ -263,7 +263,9 @@ def _empty(hint: Any) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """kio entities as dicts, lists, ints (durations in milliseconds, error codes) and strings."""
+    """Return a kio entity as dicts, lists, integers (also for durations in milliseconds and error
+    codes) and strings.
+    """
     if is_dataclass(value):
         return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple | list):

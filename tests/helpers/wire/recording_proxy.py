@@ -1,4 +1,4 @@
-"""A TCP proxy that keeps the frames that pass: wire vectors from real clients, or who told what.
+"""A TCP proxy that keeps the frames that it passes, to test what clients and brokers have sent.
 
 The broker behind it must advertise the proxy's address, so that clients stay on this side. While
 the broker is away, the proxy resets each new connection.
@@ -22,15 +22,15 @@ class Frame(NamedTuple):
     api_key: int
     api_version: int
     direction: str
-    """``request`` or ``response``; a response has the key and version of its request."""
+    """``request`` or ``response``. A response has the key and version of its request."""
     data: bytes
     at_ns: int
-    """When the proxy had it, and had not passed it on, by the wall clock."""
+    """The wall time when the proxy had received the frame and had not passed it on yet."""
     connection: int
 
 
 CUT = -1.0
-"""Instead of a time for which a frame is held: close the connection, and do not pass it on."""
+"""A result of ``hold``: do not pass the frame on, and close the connection."""
 
 
 def at_once(_: Frame) -> float:
@@ -69,7 +69,7 @@ class RecordingProxy:
         self._thread.join()
 
     def take(self) -> list[Frame]:
-        """The frames since the last call."""
+        """Return the frames since the last call."""
         taken, self.frames = self.frames, []
         return taken
 
@@ -132,8 +132,8 @@ class RecordingProxy:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close a connection with RST, as a port does behind which nobody is. franz-go holds the end
-    of a connection before the first answer for a peer that speaks TLS, and does not try again.
+    """Close a connection with RST, like a port on which nobody listens. If a connection ends
+    normally before the first answer, franz-go assumes that the peer speaks TLS, and does not retry.
     """
     if writer.is_closing():
         return

@@ -1,4 +1,4 @@
-"""Relay connections without sockets: a client's transport, and a broker that the test plays."""
+"""Relay connections without sockets. The test is the client and the broker."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from tests.helpers.wire.handling import make_services
 
 UPSTREAM = Endpoint("upstream.example", 9092)
 KAFKA_VERSIONS = dict.fromkeys(range(82), (0, 13))
-"""A broker that has every API."""
+"""API key -> (lowest, highest version) of a broker that has every API."""
 FETCH, METADATA, PRODUCE, LIST_OFFSETS, DESCRIBE_CONFIGS = 1, 3, 0, 2, 32
 
 
 def request(key: int, version: int, correlation_id: int, body: bytes = b"body") -> bytes:
-    """A request frame with the client id ``app`` and any bytes as its body."""
+    """Return a request frame with the client id ``app`` and any bytes as its body."""
     flexible = {0: 9, 1: 12, 2: 6, 3: 9}.get(key, 99) <= version
     header = struct.pack(">hhih", key, version, correlation_id, 3) + b"app" + b"\0" * flexible
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def produce(correlation_id: int, acks: int, records: bytes = b"records", version: int = 9) -> bytes:
-    """A Produce without a transactional id."""
+    """Return a Produce without a transactional id."""
     transactional_id = b"\0" if version >= 9 else struct.pack(">h", -1)
     body = transactional_id + struct.pack(">hi", acks, 30_000) + records
     return request(PRODUCE, version, correlation_id, body)
 
 
 def reply(correlation_id: int, body: bytes = b"reply") -> bytes:
-    """A reply frame with any bytes as its body."""
+    """Return a reply frame with any bytes as its body."""
     return struct.pack(">ii", 4 + len(body), correlation_id) + body
 
 
 class FakeLink:
-    """The link as the relay sees it. The test is the broker."""
+    """The link of a relay to a broker. The test acts as the broker."""
 
     def __init__(self, owner: LinkOwner) -> None:
         self.owner: LinkOwner | None = owner
@@ -85,7 +85,7 @@ class FakeLink:
         self.owner.link_opened()
 
     def answer(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send bytes to the relay."""
         assert self.owner is not None
         assert self.is_reading, "bytes that nobody reads"
         self.owner.link_received(data)
@@ -98,7 +98,7 @@ class FakeLink:
         owner.link_lost(error)
 
     def stall(self, unsent_bytes: int) -> None:
-        """Read no more, or read everything if no bytes are left."""
+        """Stop reading, with so many unsent bytes at the relay. With 0 bytes, read everything."""
         self.unsent_bytes = unsent_bytes
         self.is_writable = not unsent_bytes
         assert self.owner is not None
@@ -166,11 +166,11 @@ class RelayPeer:
 
     @property
     def received(self) -> bytes:
-        """All bytes that the client got."""
+        """Return all bytes that the client got."""
         return b"".join(self.transport.writes)
 
     def replies(self) -> list[int]:
-        """The correlation ids of all whole replies, in order."""
+        """Return the correlation ids of all whole replies, in order."""
         data, found = self.received, []
         while data:
             size, correlation_id = struct.unpack_from(">ii", data)

@@ -1,4 +1,4 @@
-"""A broker that answers what a test tells it: for clients of ours, and what we do not serve."""
+"""A broker with answers that a test chooses, for tests of our own clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = Callable[[], Mapping[str, Any]]
 
 
 class ScriptedBroker:
-    """Answers each API at one version; the answer is asked for anew each time."""
+    """Answers each API in one version. The test's function is called for each answer."""
 
     def __init__(self, apis: Mapping[int, tuple[int, Answer]]) -> None:
         self.apis = {API_VERSIONS: (0, self._versions), **apis}

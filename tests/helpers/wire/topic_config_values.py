@@ -1,4 +1,7 @@
-"""Values of topic configs, and what Kafka says to each (tests/conformance/kafka asks it)."""
+"""Values of topic configs, and whether groupkeeper and Kafka accept them.
+
+``tests/conformance/kafka`` checks this against Kafka.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ TAKEN = [
     ("remote.storage.enable", "false"),
     ("remote.log.copy.disable", "true"),
 ]
-"""By both."""
+"""Accepted by both."""
 REFUSED = [
     ("retention.mss", "1"),
     ("", "1"),
@@ -42,7 +45,7 @@ REFUSED = [
     ("message.format.version", "3"),
     ("remote.storage.enable", " TRUE "),
 ]
-"""By both."""
+"""Refused by both."""
 OURS_ALONE = [
     *[("retention.ms", value) for value in ("-2",)],
     *[("cleanup.policy", value) for value in ("bad", "Delete", "delete,")],
@@ -53,9 +56,9 @@ OURS_ALONE = [
     ("message.timestamp.type", "createtime"),
     ("segment.bytes", "1"),
 ]
-"""Taken here alone: a bound or a choice, of what has no effect."""
+"""Accepted only by groupkeeper: it does not check the range of configs that have no effect here."""
 KAFKAS_ALONE = [
     *[("retention.ms", value) for value in ("\uff11", "0" * 5_000)],
     *[(_RATIO, value) for value in ("NaN", "0.5d", "1F", "0x1p-1", "\0000.5\x1f")],
 ]
-"""Taken by Kafka alone: numbers as only Java reads them."""
+"""Accepted only by Kafka: numbers in forms that only Java parses."""

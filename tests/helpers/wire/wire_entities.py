@@ -1,5 +1,8 @@
-"""Random and fixed content for kio's classes, their bytes by an encoder of our own that knows where
-everything lies, and a plain form in which entities of different libraries can be compared."""
+"""Random and fixed entities of kio's classes, and their bytes.
+
+The encoder here also returns where each length is. ``plain`` converts entities of different
+libraries into a form in which they can be compared.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ FEW = settings(max_examples=examples(8), derandomize=True, deadline=None, databa
 
 
 def served() -> list[tuple[int, int]]:
-    """Every API key and version that kio has a schema for, among those that we serve."""
+    """Return every API key and version that kio has a schema for, among those that we serve."""
     return [
         (int(api.key), version)
         for api in APIS
@@ -44,14 +47,14 @@ def served_id(served: tuple[int, int]) -> str:
 
 
 def kio_bytes(entity: Any) -> bytes:
-    """The entity as kio writes it."""
+    """Return the entity as kio writes it."""
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
 def plain(value: Any) -> Any:
-    """Dicts, lists, milliseconds and plain integers."""
+    """Return an entity as dicts and lists. Durations are milliseconds, and error codes integers."""
     if is_dataclass(value):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, list | tuple):
@@ -66,7 +69,9 @@ def plain(value: Any) -> Any:
 
 
 def rows(value: Any) -> Any:
-    """The same as our writer takes it: rows, milliseconds and integers, printed topic ids."""
+    """Return the same as our writer takes it: rows, milliseconds and integers, printed
+    topic ids.
+    """
     if is_dataclass(value):
         return Row(**{f.name: rows(getattr(value, f.name)) for f in fields(value)})
     if isinstance(value, tuple):
@@ -75,7 +80,7 @@ def rows(value: Any) -> Any:
 
 
 def response_values(entity: Any) -> tuple[int, dict[str, Any]]:
-    """The throttle time of a response and its other fields, as our writer takes them."""
+    """Return the throttle time of a response and its other fields, as our writer takes them."""
     values = vars(rows(entity))
     return values.pop("throttle_time", 0), values
 
@@ -157,7 +162,7 @@ def _primitive(kafka_type: str, nullable: bool) -> st.SearchStrategy[Any]:
 
 
 def entities(entity_type: Any) -> st.SearchStrategy[Any]:
-    """Valid entities of a class of kio's."""
+    """Return a strategy that draws valid entities of a class of kio."""
     values: dict[str, st.SearchStrategy[Any]] = {}
     for shape in shapes(entity_type):
         if shape.entity is not None:
@@ -194,7 +199,7 @@ _SAMPLES: dict[str, Any] = {
 
 
 def sample(entity_type: Any) -> Any:
-    """An entity in which nothing is null or default, and every array holds two elements."""
+    """Return an entity in which nothing is null or default, and every array holds two elements."""
     values: dict[str, Any] = {}
     for shape in shapes(entity_type):
         if shape.entity is not None:
@@ -221,7 +226,7 @@ class Mark:
 
 
 class Encoder:
-    """Writes an entity and notes where each length is; a test holds it equal to kio's writer."""
+    """Writes an entity, and records where each length is. A test compares it with kio's writer."""
 
     def __init__(self) -> None:
         self.out = bytearray()
@@ -309,12 +314,12 @@ class Encoder:
 
 
 def encode(entity: Any) -> tuple[bytes, list[Mark]]:
-    """The entity's bytes and where its lengths are."""
+    """Return the bytes of an entity, and a mark for each length in them."""
     encoder = Encoder()
     encoder.entity(entity, type(entity).__name__)
     return bytes(encoder.out), encoder.marks
 
 
 def replaced(data: bytes, mark: Mark, new: bytes) -> bytes:
-    """The bytes with what the mark covers replaced."""
+    """Return the bytes with ``new`` in place of the bytes of the mark."""
     return data[: mark.start] + new + data[mark.stop :]
