@@ -56,13 +56,13 @@ def run(  # noqa: PLR0913  the options of a command
     before_each: Callable[[], object] | None = None,
     say: Callable[[str], object],
 ) -> bool:
-    """Bring the tables up to date, once or, with ``continuous``, every minute. Return False if a
-    day could not be computed because events are missing, or if a file of the log has a problem.
+    """Bring the tables up to date once. With ``continuous``, do this every minute and never return.
 
-    ``saw`` has the inputs of this run, from before the log was read. They are written to a file, so
-    that the next run can end before it starts Spark if nothing is new. With ``continuous``,
-    ``before_each`` is called before each round except the first. ``say`` is called with each line
-    for the user.
+    Return False if a day could not be computed because events are missing, or if
+    ``problems_of_files`` finds a problem. ``saw`` has the inputs of this run, from before the log
+    was read. They are written to a file, so that the next run can end before it starts Spark if
+    nothing is new. With ``continuous``, ``before_each`` is called before each round except the
+    first. ``say`` is called with each line for the user.
     """
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []
@@ -156,8 +156,8 @@ def maintenance_lines(done: Maintained) -> list[str]:
 
 
 def _held_back(done: Publication) -> list[str]:
-    """Return the lines about the days that could not be computed: days with a gap, and all later
-    days.
+    """Return the lines about the days that could not be computed: days with missing events, and all
+    later days.
     """
     lines, after = [], []
     for day, gaps in sorted(done.held_back.items()):

@@ -46,7 +46,7 @@ class _Offset(NamedTuple):
     """The committed offset of one group and partition, as far as the history shows it."""
 
     offset: int | None
-    """The offset; None if it is unknown."""
+    """The offset; None if it is unknown, because compaction may have removed the commit."""
     leader_epoch: int
     metadata: str
     commit_time_ms: int

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 
 class Before(NamedTuple):
-    """The log that another log continues, and the event after which the other log begins."""
+    """The predecessor of a log: the log that it continues."""
 
     log_id: str
     last_seq: int
     """The seq of the last event of ``log_id`` that is still valid."""
     began_ms: int = 0
-    """When the continuing log began (ms since the epoch); 0 if unknown."""
+    """When the log that continues ``log_id`` began (ms since the epoch); 0 if unknown."""
 
 
 class PutBack(NamedTuple):
@@ -35,7 +35,9 @@ class PutBack(NamedTuple):
     """The log that the daemon began when it used the restored copy."""
     before: Before
     abandoned: tuple[tuple[str, int, int], ...]
-    """The abandoned events: for each log, the first and the last seq."""
+    """The events that are no longer valid. Each entry is a log, and the first and the last seq of
+    its abandoned events.
+    """
 
     def __str__(self) -> str:
         texts = [f"{first} to {last} of log {log_id}" for log_id, first, last in self.abandoned]
@@ -50,9 +52,11 @@ class Branches:
     """All logs of a folder, and which log each one continues."""
 
     spans: Mapping[str, tuple[int, int]]
-    """The first and the last sequence number (seq) of each log."""
+    """Maps each log to its first and its last sequence number (seq). If only snapshots of a log are
+    left, the last number is below the first.
+    """
     befores: Mapping[str, Before]
-    """The log that each log continues. A log that continues no other log has no entry. A log never
+    """Maps each log to its predecessor. A log that continues no other log has no entry. A log never
     continues itself, not even through other logs.
     """
 
@@ -70,8 +74,8 @@ class Branches:
         return {log_id: limit for path in self._going_on() for log_id, limit in self._of(path)}
 
     def put_backs(self) -> list[PutBack]:
-        """Return every restore of an older copy that abandoned events. The oldest restore of each
-        store is first.
+        """Return each restore of an older copy of a store after which events were abandoned. The
+        oldest restore of each store is first.
         """
         found = []
         for path in self._going_on():

@@ -128,8 +128,8 @@ LINE_SCHEMA: Final = StructType(
         for field in EVENT_SCHEMA
     ]
 )
-"""An event as a line of a segment, in either version: its topics have ``rows`` or
-``partitions``.
+"""An event as a line of a segment, in version 1 or 2: the partitions of its topics are in
+``partitions`` or in ``rows``.
 """
 
 BRONZE_SCHEMA: Final = extended(

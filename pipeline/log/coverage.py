@@ -107,7 +107,7 @@ class Coverage:
         }
 
     def put_backs(self) -> list[PutBack]:
-        """Return the restores of older copies of stores that abandoned events."""
+        """Return each restore of an older copy of a store after which events were abandoned."""
         return self._branches.put_backs()
 
     def _is_beyond(self, log_id: str, seq: int) -> bool:

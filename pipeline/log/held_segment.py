@@ -23,14 +23,15 @@ class HeldSegment(NamedTuple):
     file: str = ""
     """The path below the log's folder; "" if it did not come from a file (an import)."""
     sha256: str = ""
-    """The checksum of the file when it was read."""
+    """The checksum of the file when it was read; "" if the events did not come from a file."""
     problem: str = ""
     """Why bronze has no events of this segment: the file, and what is wrong with it. "" if bronze
     has them.
     """
     previous_log_id: str = ""
     """The log that ``log_id`` continues, if this segment has the event ``log_started`` that names
-    it."""
+    it; else "".
+    """
     began_ms: int = 0
     """When ``log_id`` began (ms since the epoch), if this segment has ``log_started``; else 0."""
     with_rest: int = 0

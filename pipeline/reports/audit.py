@@ -48,7 +48,7 @@ COUNTED: Final = {
     "rejected": ("commit refused", "commits refused"),
     "admin": ("act of administration", "acts of administration"),
 }
-"""The singular and plural of each action."""
+"""Maps each action to its singular and its plural on the page."""
 
 HOUR_MS: Final = 60 * MINUTE_MS
 

@@ -15,7 +15,9 @@ _STRICT: Final = ConfigDict(extra="forbid", frozen=True)
 
 
 class GroupBounds(BaseModel):
-    """Bounds for the groups that ``match``. If a bound is None, the bound of all groups applies."""
+    """Bounds for the groups whose names match the pattern ``match``. If a bound is None, the bound
+    of all groups applies.
+    """
 
     model_config = _STRICT
 

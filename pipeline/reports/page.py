@@ -77,12 +77,12 @@ def card(title: str, name: str, facts: Mapping[str, str], *, evidence: str, link
 
 
 def warning(text: str) -> str:
-    """Return a card with a warning that a reader must see first."""
+    """Return a text as a card: a warning that a reader must see first."""
     return f'<section class="warn"><p>{_prose(text)}</p></section>'
 
 
 def note(text: str) -> str:
-    """Return a line that says how to read the page."""
+    """Return a text as a line. It says how to read the page."""
     return f"<p>{_prose(text)}</p>"
 
 

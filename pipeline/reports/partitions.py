@@ -88,7 +88,7 @@ def _owners(scope: Scope) -> DataFrame:
     gives = scope.carried_events().where(F.col("kind").isin("assignment", MOVED))
     gives = gives.withColumn("order", event_order())
     of_group = Window.partitionBy("store", "group")
-    # an assignment of a classic group is of all its partitions
+    # an assignment of a classic group has all of its partitions
     newest = F.max(F.when(F.col("kind") == "assignment", F.col("order"))).over(of_group)
     gives = gives.withColumn("newest", newest).where("newest is null or `order` >= newest")
     own_name = F.when(F.col("kind") == MOVED, F.col("instance_id")).alias("own_name")

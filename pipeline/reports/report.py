@@ -153,7 +153,9 @@ class Scope:
         return [day for day in self._published_days if since <= day <= until]
 
     def of_last_days(self, days: int) -> Scope:
-        """Return the same scope, but only for the last ``days`` published days."""
+        """Return this scope with another first day. It then covers ``days`` calendar days, of which
+        the last published day is the last.
+        """
         last = self._published_days[-1:] or [date.max]
         return replace(self, since=last[0] - timedelta(days=days - 1))
 
@@ -204,8 +206,8 @@ class Scope:
         return f"{groups}, {_from_to(self.days)}" if self.days else groups
 
     def why_nothing(self, otherwise: str) -> str:
-        """Return the reason why a report is empty: no day is published, or the group does not
-        exist. If neither is the reason, return ``otherwise``.
+        """Return the reason why a report is empty: no day is published, none of the requested days
+        is, or the group does not exist. If there is no such reason, return ``otherwise``.
         """
         published = self._published_days
         if not published:
@@ -255,7 +257,7 @@ class Report:
     rows: DataFrame | Rows
     """The rows of the files for programs. Rows of a Spark frame are read in parts."""
     schema: pa.Schema
-    """The schema of the rows."""
+    """The columns of the files for programs, which they also have without rows."""
     says_nothing: str
     """The text of a report without content."""
 

@@ -175,8 +175,8 @@ def logs_for(
 
 
 def check(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Yield the outcome for each group: pending, done before, or why the plan would be refused.
-    Nothing is changed.
+    """Yield the outcome for each group: ``PENDING``, ``DONE_BEFORE``, or ``REFUSED`` with the
+    reason. Nothing is changed.
     """
     for group, listed, now in _looked_at(coordinator, groups):
         refused = _refusal(coordinator, group, listed, now)
@@ -211,8 +211,8 @@ def verify(coordinator: Cluster, groups: Sequence[GroupPlan]) -> Iterator[Outcom
 def _looked_at(
     coordinator: Cluster, groups: Sequence[GroupPlan]
 ) -> Iterator[tuple[GroupPlan, ClusterGroup | None, dict[Partition, Committed]]]:
-    """Yield each group with its entry in the server's list and its committed offsets. They are read
-    with one request for many groups.
+    """Yield each group with its entry in the server's list (None if it is not listed) and its
+    committed offsets. The list and the offsets are read once for many groups.
     """
     for at in range(0, len(groups), GROUPS_A_REQUEST):
         some = groups[at : at + GROUPS_A_REQUEST]

@@ -162,7 +162,7 @@ class Cluster:
         self._timeout_s = endpoint.timeout_s
         endpoint.check()
         _knock(endpoint)
-        # it logs retries; a final failure is raised
+        # kafka-python logs each retry; a final failure is raised
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         self._client = self._connect()
 
@@ -211,8 +211,8 @@ class Cluster:
         return sorted(f"{each['client_id']} at {each['client_host']}" for each in members)
 
     def owners(self, group: str) -> dict[Partition, str]:
-        """Map each partition that a group has assigned to its member, as text (see ``members``).
-        Members with an unknown assignment are left out.
+        """Map each assigned partition of a group to the member that has it, as text (see
+        ``members``). Members with an unknown assignment are left out.
         """
         described = self._ask(
             f"describe group {group!r}", lambda: self._client.describe_groups([group])

@@ -22,12 +22,12 @@ def drift(
     topics: Mapping[str, str],
     owners: Callable[[str], Mapping[Partition, str]] = lambda _: {},
 ) -> Iterator[Outcome]:
-    """Yield the outcome for each group: refused if its offsets at the source have changed since the
-    plan was made, otherwise done before.
+    """Yield the outcome for each group: ``REFUSED`` if its offsets at the source have changed since
+    the plan was made, otherwise ``DONE_BEFORE``.
 
-    ``now`` has the present offsets, with the topic names of the source. ``topics`` maps them to the
-    names at the target. ``owners`` is called for each changed group. It returns the members of the
-    group by partition, for the message.
+    ``now`` has the present offsets, with the topic names of the source. ``topics`` maps these names
+    to the names at the target. ``owners`` is called for each changed group. It maps the partitions
+    of the group to its members, for the message.
     """
     for each in groups:
         try:
@@ -97,7 +97,7 @@ def moved_on(
 
 def _metadata(each: Change) -> str | None:
     """Return the metadata that the source had when the plan was made. Return None if the plan does
-    not say it.
+    not have it.
     """
     if each.clamp is Clamp.NO_PARTITION or each.target is None:
         return None

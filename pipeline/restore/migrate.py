@@ -45,7 +45,7 @@ CLIENT_ID: Final = "groupkeeper-migrate"
 TASKS_A_CORE: Final = 2
 
 KNOWN_TYPES: Final = frozenset({"", "classic", "consumer"})
-"""Types of groups that have ordinary committed offsets."""
+"""Types of groups that have ordinary committed offsets. Old brokers send no type, so it is ""."""
 
 
 class MigrationRoute(NamedTuple):
@@ -79,7 +79,7 @@ class Migration(NamedTuple):
     active: list[str]
     """Groups with members at the source, whose offsets keep changing."""
     failed: dict[str, str]
-    """Groups that could not be planned, and why."""
+    """Maps each group that could not be planned to the reason."""
 
     def left_out(self) -> list[Outcome]:
         """Return an outcome for each group that could not be planned."""
@@ -147,8 +147,8 @@ def run_plan(
 
 
 def source_drift(spark: SparkSession, source: ClusterEndpoint, plan: Plan) -> list[Outcome]:
-    """Return an outcome for each group. It is refused if its offsets at the source have changed
-    since the plan was made (``drift``).
+    """Return an outcome for each group: ``REFUSED`` if its offsets at the source have changed since
+    the plan was made (``drift``).
     """
     encoder = msgspec.json.Encoder()
     groups = [encoder.encode(each).decode() for each in plan.content.groups]

@@ -108,7 +108,7 @@ class Change(msgspec.Struct, frozen=True):
     partition: int
     current: Committed | None
     target: Committed | None
-    """None: no committed offset."""
+    """The wanted value. None if the group should have no committed offset."""
     delta: int | None
     """Target minus current; None if either is None. If it is negative, the consumers will read
     records again."""
@@ -174,7 +174,9 @@ class Content(msgspec.Struct, frozen=True):
     undoes: str | None = None
     """In an undo: the id of the plan that it undoes."""
     topics: dict[str, str] = {}
-    """In a migration: the source's topic name -> the target's, if they differ."""
+    """In a migration: maps the name of a topic at the source to its name at the target, if the two
+    differ.
+    """
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ class KnownChanges(NamedTuple):
     first_ts_ms: int | None
     """The time of the first change; None if no change is known."""
     horizon_ms: int | None
-    """The time of the first snapshot of the group, if there is one."""
+    """The time of the first snapshot of the group; None if there is none."""
     are_cut_off: bool
     """True if changes before the first known change may be missing, as in an import from Kafka."""
     are_deleted: bool = False

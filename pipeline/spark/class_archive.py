@@ -71,7 +71,7 @@ class ClassArchive:
                 with self._starts.open("ab") as file:
                     file.write(b".")
                 return ""
-            os.utime(self.file)  # it is in use
+            os.utime(self.file)  # so it counts as used
         return f'"-XX:SharedArchiveFile={self.file}" {_QUIET}'
 
     def keep(self, jvm: subprocess.Popen[bytes]) -> None:
@@ -101,9 +101,9 @@ class ClassArchive:
 def usual_archive() -> ClassArchive | None:
     """Return the archive in the cache folder of the user.
 
-    Return None if the folder cannot be used, if the disk is nearly full, or if Java cannot write
-    archives. Return None as well if others may write to the folder, because a JVM runs the code in
-    its archive.
+    Return None if the folder cannot be used, if the disk has no room for a new archive, or if Java
+    cannot write archives. Return None as well if others may write to the folder, because a JVM runs
+    the code in its archive.
     """
     try:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -213,7 +213,7 @@ def write_held(spark: SparkSession, lake: Lake, held: Sequence[HeldSegment]) -> 
 
 
 def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
-    """Read every row of bronze, including duplicates and rows that no longer count."""
+    """Read every row of bronze, including duplicates and rows that are no longer valid."""
     return read_table(spark, lake.events, BRONZE_SCHEMA)
 
 

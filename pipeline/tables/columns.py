@@ -1,4 +1,4 @@
-"""The Spark schemas of the tables silver (facts about groups) and gold (summaries). A table that
+"""The Spark schemas of the tables of silver (facts about groups) and gold (summaries). A table that
 was never written is read as an empty table of its schema.
 
 A test compares the schemas with the output of ``pipeline.tables.gold`` and

@@ -18,6 +18,8 @@ def day_of(at_ms: Column | str) -> Column:
 
 
 def until_its_day(at_ms: str, column: str) -> Column:
-    """Return a column that is null in rows whose day (``dt``) ended before the time ``at_ms``."""
+    """Return the column ``column``, but with null in each row whose day (``dt``) ended before the
+    time ``at_ms``.
+    """
     end_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
     return F.when(F.col(at_ms) < end_ms, F.col(column))

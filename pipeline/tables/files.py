@@ -78,7 +78,7 @@ def link_files(spark: SparkSession, folder: str, to_folder: str) -> None:
 
 
 def copy_files(spark: SparkSession, file_system: Any, folder: Any, to_folder: Any) -> None:
-    """Copy the files of a folder, on any file system."""
+    """Copy the files of a folder into another folder of the same file system, whatever its kind."""
     copy = _jvm(spark).org.apache.hadoop.fs.FileUtil.copy
     for each in file_system.listStatus(folder):
         copy(file_system, each.getPath(), file_system, to_folder, False, file_system.getConf())

@@ -51,10 +51,10 @@ _SUMS: Final = (
 def minutes(deltas: DataFrame, other_changes: DataFrame) -> DataFrame:
     """Return one row for each committed offset and each minute in which it changed.
 
-    A row has sums over the commits of this minute, and the last change: its place in the order of
-    events (``order``), ``is_set`` and ``offset``. A request counts in ``requests`` once, in the row
-    of its first partition. It counts in ``commits`` once for each topic, in the row of the topic's
-    first partition.
+    A row has sums over the commits of this minute. It also has the last change: its place in the
+    order of events (``order``), ``offset``, and ``is_set``, which is False if the offset was
+    removed. A request counts in ``requests`` once, in the row of its first partition. It counts in
+    ``commits`` once for each topic, in the row of the topic's first partition.
     """
     by_member = (F.col("cause") == "member") & (F.col("delta") > 0)
     is_first = F.col("position") == 0
@@ -170,7 +170,9 @@ def without_overtaken(steps: DataFrame, key: Sequence[str], at: str) -> DataFram
 
 
 def all_changes(commit_deltas: DataFrame, other_changes: DataFrame) -> DataFrame:
-    """Return the changes of both tables in one frame, like ``offsets.offset_changes``."""
+    """Return the rows of both tables in one table, with the columns that both have. So the result
+    is like that of ``offsets.offset_changes``.
+    """
     commits = commit_deltas.withColumn("is_set", F.lit(True))
     names = [name for name in other_changes.columns if name in commits.columns]
     return commits.select(*names).unionByName(other_changes.select(*names))

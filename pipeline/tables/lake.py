@@ -108,7 +108,7 @@ def read_table(spark: SparkSession, path: str, schema: StructType | None = None)
     """
     if schema is None:
         return spark.read.parquet(path)
-    if not exists(spark, path):  # Spark's error about it costs more than this question
+    if not exists(spark, path):  # cheaper than Spark's error
         return empty(spark, schema)
     try:
         return spark.read.schema(schema).parquet(path)
@@ -205,7 +205,9 @@ def bronze_folders(spark: SparkSession, lake: Lake) -> list[str]:
 
 
 def numbers(spark: SparkSession, path: str) -> set[int]:
-    """Return the numbers of the batches that wrote to a table. Imports have no number."""
+    """Return the numbers of the batches that wrote to a table. Imports are left out, because their
+    ids are not numbers.
+    """
     batches = {folder.rpartition("=")[2] for folder in batch_folders(spark, path, "*")}
     return {int(batch) for batch in batches if batch.isdecimal()}
 

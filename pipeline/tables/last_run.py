@@ -109,7 +109,7 @@ def says(
         return None
     if last.tables != _tables(folder):
         return None
-    pointer = from_json((folder / POINTER).read_bytes())  # as this version of the software wrote it
+    pointer = from_json((folder / POINTER).read_bytes())  # this version wrote it
     keep_ms = keep_versions_hours * HOUR_MS
     is_due = any(now_ms - each.at_ms >= keep_ms for each in pointer.replaced)
     return None if is_due else last
@@ -154,7 +154,7 @@ def _carried_bytes(tables: Path, first: str) -> int:
     """
     try:
         days = from_json((tables / POINTER).read_bytes()).days
-    except (OSError, UnknownFormat):  # Spark reports the second
+    except (OSError, UnknownFormat):  # a run reports UnknownFormat later
         return 0
     before = max((str(day) for day in days if str(day) < first), default="")
     tables_of_days = (note.tables for day, note in days.items() if str(day) >= before)

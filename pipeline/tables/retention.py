@@ -52,8 +52,8 @@ def _first_kept(pointer: Pointer, wanted: date) -> date:
 
 
 def without_old(days: Mapping[date, DayNote], since: Mapping[str, date]) -> dict[date, DayNote]:
-    """Return the notes without the tables that are too old. The last removed day keeps its carried
-    rows. Earlier days without a table get no note.
+    """Return the notes of the days without the tables that are too old. The last removed day keeps
+    its carried rows. Earlier days without a table get no note.
     """
     bronze_since = since.get(BRONZE, date.min)
     last_removed = max((day for day in days if day < bronze_since), default=date.min)

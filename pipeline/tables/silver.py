@@ -74,8 +74,8 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
 
 
 def other_changes(events: DataFrame) -> DataFrame:
-    """Return the changes of offsets other than commits: expired, deleted, or repeated in a
-    snapshot, because the events that set them were deleted.
+    """Return the changes of offsets other than commits: offsets that expired or were deleted, and
+    offsets in snapshots. A snapshot repeats the offsets that deleted events had set.
     """
     return with_day(offset_changes(events.where(F.col("kind") != "commit"))).drop("api")
 

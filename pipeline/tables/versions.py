@@ -103,8 +103,8 @@ def successor(
     version: int,
     now_ms: int,
 ) -> Pointer:
-    """Return the pointer that a run writes, if ``pointer`` is the valid one. Folders that are no
-    longer needed are listed in its ``replaced``.
+    """Return the pointer that a run of this ``version`` writes after ``pointer``. Folders that are
+    no longer needed are listed in its ``replaced``.
 
     ``days`` are the days of the new pointer. Tables that are older than the first day of their
     layer (``Pointer.since``) are left out.

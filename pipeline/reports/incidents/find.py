@@ -83,8 +83,9 @@ def _as_of_ms(scope: Scope) -> int | None:
 
 
 def _of_rule(rule: Rule, facts: Facts) -> DataFrame:
-    """Return the incidents of a rule. Findings about the same subject that are close in time are
-    one incident. Incidents that do not reach the bounds of the rule are left out.
+    """Return the incidents of a rule. Findings about the same subject form one incident if at most
+    ``quiet_minutes`` are between them, or a minute if the rule ``is_lasting``. Incidents that do
+    not reach the bounds of the rule are left out.
     """
     quiet_ms = MINUTE_MS if rule.is_lasting else facts.bounds.quiet_minutes * MINUTE_MS
     key = (*GROUP, "subject")

@@ -44,7 +44,7 @@ class Rule:
     more: str
     """One more SQL condition for the rows of ``view``; may be empty."""
     page: str
-    """The report with more details."""
+    """The name of the report with more details."""
     what_to_do: str
     adds_up: bool = True
     """True if an incident's amount is the sum of its findings, False if it is the largest."""
