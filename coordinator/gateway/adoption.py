@@ -143,7 +143,7 @@ class Adoption:
             found = await self._ask(ReadAdoption(group_id))
             assert isinstance(found, ReadAdoptionResult)
             if found.error is not ErrorCode.NONE:
-                return ErrorCode.NONE  # the shard is loading, and its own answers say so
+                return ErrorCode.NONE  # the shard is loading; its answers tell the clients
             is_begun = found.state == ADOPTION_BEGUN
             is_new = not found.exists and found.state != GROUP_REMOVED
             if is_begun or (self._adopts and is_new):

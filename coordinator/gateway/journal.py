@@ -165,7 +165,7 @@ class Journal:
             self._start_readers()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._leaders_changed.wait(), REFRESH_S)
-            await asyncio.sleep(RETRY_S)  # many may ask for this at once
+            await asyncio.sleep(RETRY_S)  # several readers may ask for this at once
             self._leaders_changed.clear()
             await self._refresh()
             self._failed.discard("leaders")

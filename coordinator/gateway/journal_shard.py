@@ -43,8 +43,8 @@ MAX_ENDED_AT_ONCE: Final = 200
 """The most transactions in one request to the shard."""
 
 MAX_RECORDS: Final = 10_000
-"""The most records of open transactions that are kept. If there are more, records without pending
-offsets are forgotten. Any client that may write to the topic can write such records."""
+"""If more records of open transactions are kept, those without pending offsets are forgotten. Any
+client that may write to the topic can write such records."""
 
 MOVE_AFTER: Final = 1_000
 """If no transaction ends, the restart position is stored whenever it has moved by so

@@ -287,7 +287,7 @@ class JournalWriter:
         finally:
             passed.cancel()
         if not seen.done():
-            passed.result()  # it is done, and raises JournalLost if that is why
+            passed.result()  # raises JournalLost if the shard is lost
         elif passed.done() and not passed.cancelled():
             passed.exception()  # nobody needs it
         return seen.done()

@@ -19,7 +19,9 @@ class GatewaySettings:
     listen_host: str
     """The host of ``kafka.listen``, on which the listeners of brokers listen too."""
     advertised_host: str = ""
-    """The host that clients get for every broker. Empty: the host that they connected to."""
+    """The host that clients get for every broker. If it is empty, they get the host of
+    ``kafka.advertised``, or else the host that they connected to.
+    """
     security: Security
     identity: Literal["ours", "client"] = "ours"
     connect_timeout_ms: int = 5_000

@@ -150,7 +150,7 @@ def _require_history(store: StorePlace | None, log: Path | None) -> None:
         if store is not None:
             found = store.logs()
             with found.kept_open():
-                for open_rows in islice(found.logs().values(), 1):  # one shows that it exists
+                for open_rows in islice(found.logs().values(), 1):  # one log shows that it exists
                     open_rows().close()
         elif log is not None and not segment_names(log):
             fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
