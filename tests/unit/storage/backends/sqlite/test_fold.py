@@ -89,12 +89,18 @@ def test_only_a_batch_of_one_commit_is_counted_as_a_commit() -> None:
 
 
 def test_a_row_of_one_commit_is_noted_as_any_other_row() -> None:
-    any_row, one_commit = FoldMap(3), FoldMap(3)
+    """In another shard, in the same group again, and in another group."""
+    any_row, one_commit = Log(fold_after=3), Log(fold_after=3)
     for row, (shard, group_id) in enumerate([(0, "a"), (3, "b"), (0, "a"), (0, "c")], 1):
-        any_row.note(row, changes_of([item(shard, group_id)]))
-        one_commit.note_commit(row, shard, group_id)
-    assert vars(one_commit) == vars(any_row)
-    assert (one_commit.unfolded, one_commit.folded_row(4)) == (4, 0)
+        any_row.map.note(row, changes_of([item(shard, group_id)]))
+        one_commit.map.note_commit(row, shard, group_id)
+    any_row.row = one_commit.row = 4
+    for log in (any_row, one_commit):
+        assert (log.map.unfolded, log.folded_row) == (4, 0)
+        assert log.append(item(0)) == ["a", "c"]
+        assert (log.map.unfolded, log.folded_row) == (3, 1)
+        assert log.append(item(3)) == ["b"]
+        assert (log.map.unfolded, log.folded_row) == (0, 4)
 
 
 def test_up_to_the_threshold_nothing_is_folded() -> None:
