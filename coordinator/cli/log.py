@@ -1,4 +1,8 @@
-"""``groupkeeper log schema``, ``log verify`` and ``log tail``. They do not change the event log."""
+"""``groupkeeper log schema``, ``log verify`` and ``log tail``. They do not change the event log.
+
+A segment is a file of events. The number of an event in its log is its seq. A position has, for
+each log, the seq of the last event that was read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``groupkeeper offsets restore``: a group's offsets of an earlier moment, without Spark."""
+"""``groupkeeper offsets restore``: a group's offsets of an earlier moment, without Spark.
+
+A segment is a file of events of the event log. The number of an event in its log is its seq.
+"""
 
 from __future__ import annotations
 

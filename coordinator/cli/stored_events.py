@@ -1,4 +1,8 @@
-"""Reads events from a store and its files for a command. Reports events that cannot be read."""
+"""Reads events from a store and its files for a command. Reports events that cannot be read.
+
+The number of an event in its log is its seq. A position has, for each log, the seq of the last
+event that was read.
+"""
 
 from __future__ import annotations
 

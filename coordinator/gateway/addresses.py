@@ -1,5 +1,8 @@
 """The addresses of a gateway for its clients: our own node, and the listener of each broker.
 
+Our own node is the coordinator, which clients see as one more broker. The listener of a broker is a
+port of ours, through which clients reach that broker.
+
 The port of a broker's listener is durable (``cluster.upstream_record``). The host is the configured
 one. If no host is configured, it is our own address to which the client connected. So clients in
 several networks each get an address that they can reach.

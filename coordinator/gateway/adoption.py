@@ -1,10 +1,10 @@
 """Adoption: at the first request for a group that we do not know, we look for it in the upstream.
 
-If the group has members there, we refuse its requests until they have left. So no group has members
-in both clusters while clients are switched one by one. Otherwise we copy its offsets in several
-commits. A mark in the group's shard is written before the first commit, and another one after the
-last (docs/design.md#adoption). If only the first mark is there after a crash, we delete the copied
-offsets, and adopt the group again.
+The upstream is the Kafka cluster behind the gateway. If the group has members there, we refuse its
+requests until they have left. So no group has members in both clusters while clients are switched
+one by one. Otherwise we copy its offsets in several commits. A mark in the group's shard is written
+before the first commit, and another one after the last (docs/design.md#adoption). If only the first
+mark is there after a crash, we delete the copied offsets, and adopt the group again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The APIs of a listener in gateway mode, as data: who answers each version, and which versions
 ApiVersions lists.
 
+A listener is a port of ours, through which clients reach one broker of the upstream (the Kafka
+cluster behind the gateway).
+
 A version is offered only if the table knows it. A newer version may contain addresses or groups
 that no code here looks for. The table has the versions of Apache Kafka 4.3.1, and for passed APIs
 also the older ones, which contain no address. docs/reference/protocol-support.md is printed from

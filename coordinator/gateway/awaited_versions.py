@@ -1,9 +1,10 @@
 """ApiVersions on the listener of a broker whose versions are not known yet.
 
-The listener may be open before the broker has answered in this run, so that clients that come back
-after a restart are not refused. An answer without the broker's APIs would make these clients give
-up, so the answer waits for the versions. If the versions do not come in time, the connections of
-the clients end, as if the broker could not be reached.
+The listener of a broker is a port of ours, through which clients reach that broker. It may be open
+before the broker has answered in this run, so that clients that come back after a restart are not
+refused. An answer without the broker's APIs would make these clients give up, so the answer waits
+for the versions. If the versions do not come in time, the connections of the clients end, as if the
+broker could not be reached.
 """
 
 from __future__ import annotations

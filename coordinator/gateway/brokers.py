@@ -1,8 +1,9 @@
 """The brokers of the upstream: where they are, which versions they have, and which are up.
 
-A poll asks one broker for the brokers and the topics, and each broker for its versions. Topics are
-read only if the upstream is the cluster whose groups the store has. With the topics of another
-cluster, ours would count as deleted, and their offsets would be lost.
+The upstream is the Kafka cluster behind the gateway. A poll asks one broker for the brokers and the
+topics, and each broker for its versions. Topics are read only if the upstream is the cluster whose
+groups the store has. With the topics of another cluster, ours would count as deleted, and their
+offsets would be lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sends our own requests to one broker of the upstream.
+"""Sends our own requests to one broker of the upstream, the Kafka cluster behind the gateway.
 
 All requests use one connection. It opens at the first request, stays open, and opens again after a
 failure. Several requests may wait for answers: they are sent in the order of the calls, and

@@ -1,7 +1,8 @@
 """Follows how the upstream authenticates a client (``upstream.identity = "client"``). Pure.
 
-SaslHandshake and SaslAuthenticate pass to a broker, and its answers decide. Only the mechanism and
-the name of the client are kept here, no secret.
+The upstream is the Kafka cluster behind the gateway. SaslHandshake and SaslAuthenticate pass to one
+of its brokers, and the answers of this broker decide. Only the mechanism and the name of the client
+are kept here, no secret.
 
 How many tokens a client sends depends on the mechanism, so we do not know which one is the last.
 Therefore we ask the broker. The client's first other request waits for the **proof**: a Metadata

@@ -1,5 +1,7 @@
 """Reads the end offsets of partitions in the upstream, from which the lag of groups is computed.
 
+The upstream is the Kafka cluster behind the gateway.
+
 Only partitions with a committed offset are asked for. The committed offsets are read before the
 ends. So a commit between the two reads cannot make a lag negative.
 """

@@ -1,4 +1,8 @@
-"""The listener in front of one upstream broker: the APIs that it lists, answers and passes on."""
+"""The listener in front of one upstream broker: the APIs that it lists, answers and passes on.
+
+The upstream is the Kafka cluster behind the gateway. Our own node is the coordinator, which clients
+see as one more broker.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
 """The gate before the coordinator. A request waits here if it needs an answer of the upstream.
 
+The upstream is the Kafka cluster behind the gateway.
+
 A commit or a subscription with an unknown topic waits for one look-up of this topic. The first
-request of an unknown group waits until the group is adopted (``adoption``). Later requests of the
-group wait too, so that they keep their order, as in a broker.
+request of an unknown group waits until the group is adopted: its offsets are copied from the
+upstream (``adoption``). Later requests of the group wait too, so that they keep their order, as in
+a broker.
 
 An OffsetFetch that does not require stable offsets waits until the transactions that have ended are
 known (docs/design.md#journal).

@@ -1,5 +1,8 @@
 """Opens and closes the listeners of gateway mode, as brokers of the upstream appear and disappear.
 
+The upstream is the Kafka cluster behind the gateway. Our own node is the coordinator, which clients
+see as one more broker.
+
 Each upstream broker has a listener of ours. The broker's port is stored durably before the listener
 opens. If no port is free, the broker that has been away for longest loses its port. If no broker is
 away, or another program uses the port, we log this and try again.

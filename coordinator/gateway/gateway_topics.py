@@ -1,4 +1,7 @@
-"""The topics of gateway mode: their end offsets are those of the upstream, or unknown."""
+"""The topics of gateway mode: their end offsets are those of the upstream, or unknown.
+
+The upstream is the Kafka cluster behind the gateway. The mirror commits our offsets there too.
+"""
 
 from __future__ import annotations
 

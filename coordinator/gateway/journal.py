@@ -1,4 +1,4 @@
-"""The journal of transactions: a topic in the upstream, with its reader and its writer.
+"""The journal of transactions: a topic in the upstream cluster, with its reader and its writer.
 
 We write each TxnOffsetCommit to it, as a part of the client's transaction. The marker of the
 transaction says how it ended. Until we read it, the offsets are pending: stored in the shard of the

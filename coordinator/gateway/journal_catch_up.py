@@ -1,7 +1,8 @@
 """Waits until a shard knows the end of every transaction that has ended.
 
 In Kafka a producer may begin its next transaction only when the offsets of the last one are
-visible. Here they become visible when the journal is read, a moment later.
+visible. Here they become visible a moment later: when we read the end of the transaction in the
+journal, a topic of ours in the upstream cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Decisions of a person about pending offsets whose journal is lost."""
+"""Decisions of a person about pending offsets whose journal is lost.
+
+Offsets are pending from their TxnOffsetCommit until we know how their transaction ended. The
+journal, a topic of ours in the upstream cluster, shows this.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal's own connections to brokers.
+"""The connections to brokers for the journal, a topic of ours in the upstream cluster.
 
 A broker carries out the requests of one connection one after the other. Reads wait for new records.
 So reads and writes use different connections.

@@ -1,4 +1,9 @@
-"""The open transactions of one partition of the journal (pure)."""
+"""The open transactions of one partition of the journal (pure).
+
+The journal is a topic of ours, with a record for each TxnOffsetCommit. The key of the record is the
+id of the offsets, which are pending until their transaction ends. An entry is a record, or the
+marker of a transaction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reads the partitions of the journal from the brokers that lead them."""
+"""Reads the partitions of the journal from the brokers that lead them.
+
+The journal is a topic of ours in the upstream cluster. It shows how transactions with offsets end.
+"""
 
 from __future__ import annotations
 

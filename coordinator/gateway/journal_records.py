@@ -1,6 +1,7 @@
 """Reads and writes the bytes of the journal's records (docs/design.md#journal). Pure.
 
-A record has the id of pending offsets as its key. Its value is for a person who reads the topic.
+The journal is a topic of ours. A record of it has the id of pending offsets as its key. Offsets are
+pending until their transaction ends. The value is for a person who reads the topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Processes the entries of one partition of the journal, and ends the transactions of its shard.
 
-When a marker of a transaction is read, the shard commits or drops the pending offsets of the
-transaction.
+The journal is a topic of ours, with a record for each TxnOffsetCommit. The offsets of the request
+are pending until the transaction ends. When we read the marker of the transaction, the shard
+commits or drops them. An entry of the journal is such a record, or a marker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The shards of the journal: how each begins, is lost, and continues.
 
-A shard is lost if the journal cannot decide about all of its pending offsets: the topic was
-deleted, or records were removed before they were read. Then a person decides about them
+The journal is a topic of ours, in which we read how transactions end. Until then their offsets are
+pending. A shard is lost if the journal cannot decide about all of its pending offsets: the topic
+was deleted, or records were removed before they were read. Then a person decides about them
 (``groupkeeper upstream resolve``). A shard without pending offsets continues by itself.
 """
 

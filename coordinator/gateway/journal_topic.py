@@ -1,4 +1,7 @@
-"""Finds the topic of the journal in the upstream cluster, or creates it, and checks it."""
+"""Finds the topic of the journal in the upstream cluster, or creates it, and checks it.
+
+The journal has a record for each TxnOffsetCommit, and shows how its transaction ended.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Writes records to the journal in the name of clients' producers.
 
-The upstream treats such a record as any other record of the producer: it checks the transaction,
-fences old epochs, and later writes the marker. An attempt whose outcome is unknown is repeated
-with the same sequence number, so the broker writes it at most once.
+The journal is a topic of ours in the upstream, the Kafka cluster behind the gateway. The upstream
+treats such a record as any other record of the producer: it checks the transaction, fences old
+epochs, and later writes the marker. An attempt whose outcome is unknown is repeated with the same
+sequence number, so the broker writes it at most once.
 """
 
 from __future__ import annotations

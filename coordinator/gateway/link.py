@@ -1,4 +1,4 @@
-"""The connection to a broker that belongs to one client connection.
+"""A link: the connection to a broker that belongs to one client connection.
 
 It is opened at the first request that needs it. The link passes bytes to its owner without decoding
 them. The owner pauses it if too many bytes wait.

@@ -1,8 +1,8 @@
 """The mirror: commits here are also committed in the upstream, so that groups can move back.
 
-Only the newest offset of each partition is sent. The mirror never delays a commit here. Its lag is
-the age of the oldest offset that it has not sent yet. After a restart every offset is sent again.
-Deletions are not mirrored.
+The upstream is the Kafka cluster behind the gateway. Only the newest offset of each partition is
+sent there. The mirror never delays a commit here. Its lag is the age of the oldest offset that it
+has not sent yet. After a restart every offset is sent again. Deletions are not mirrored.
 """
 
 from __future__ import annotations

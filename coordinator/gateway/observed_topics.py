@@ -1,5 +1,7 @@
 """Copies the list of topics from the upstream to the cluster shard, which stores our topics.
 
+The upstream is the Kafka cluster behind the gateway.
+
 A topic counts as deleted only if two look-ups by its name, a poll apart, find nothing. The list of
 all topics cannot decide this, because it leaves out topics that our user may not see. If the name
 has another id, the old topic was deleted. A broker with old metadata may still return the old

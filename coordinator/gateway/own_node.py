@@ -1,8 +1,8 @@
 """Our own node in gateway mode: the coordinator of every group, and the leader of no partition.
 
-It answers requests about groups itself. It sends other requests to a broker of the upstream, and
-rewrites the answer. Each client connection has its own link to a broker, because a broker may know
-the client by its connection.
+It answers requests about groups itself. It sends other requests to a broker of the upstream, the
+Kafka cluster behind the gateway, and rewrites the answer. Each client connection has its own link
+(connection) to a broker, because a broker may know the client by its connection.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """One client connection of a broker's listener, and its connection to that broker.
 
-A request that we answer is read as a whole and becomes an ``Exchange``, as on our own node. Most
-other requests go to the broker as their bytes arrive, and its replies come back in the same way.
-One queue has the exchanges, and a ``ReplySlot`` for each request that went to the broker. So
-replies leave in the order of the requests.
+The listener is a port of ours, through which clients reach the broker. A request that we answer is
+read as a whole and becomes an ``Exchange``, as on our own node, the coordinator. Most other
+requests go to the broker as their bytes arrive, and its replies come back in the same way. One
+queue has the exchanges, and a ``ReplySlot`` for each request that went to the broker. So replies
+leave in the order of the requests.
 
 Bytes wait here only if a peer does not read them. Then we stop reading from the other peer until
 they are sent. So one connection holds about ``upstream.window_bytes`` each way, whatever the size

@@ -1,4 +1,8 @@
-"""The rules of a broker's listener for its client connections (``relay``)."""
+"""The rules of a broker's listener for its client connections (``relay``).
+
+The listener is a port of ours, through which clients reach the broker. Our own node is the
+coordinator, which clients see as one more broker.
+"""
 
 from __future__ import annotations
 

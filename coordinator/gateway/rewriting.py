@@ -1,6 +1,9 @@
 """Rewrites the replies of an upstream broker, so that a client sees the addresses of our listeners,
 and never an address of the upstream.
 
+The upstream is the Kafka cluster behind the gateway. Each of its brokers has a listener, a port of
+ours. Our own node is the coordinator, which clients see as one more broker.
+
 Only the fields that must change are decoded. The bytes of all others are copied as they are, also
 tagged fields that no schema knows.
 

@@ -1,4 +1,4 @@
-"""How our connections to the upstream are secured: TLS and the login, read from the settings."""
+"""How our connections to the upstream cluster are secured: TLS and the login, from the settings."""
 
 from __future__ import annotations
 

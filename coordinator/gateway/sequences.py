@@ -1,7 +1,7 @@
 """The sequence numbers with which we write to the journal for clients' producers (pure).
 
 A producer numbers its batches in each partition from 0 in each epoch, and the broker refuses a gap.
-In the journal's partitions, only we write for the producers.
+The journal is a topic of ours. Only we write into its partitions for the producers.
 """
 
 from __future__ import annotations

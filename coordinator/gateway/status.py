@@ -1,6 +1,8 @@
 """The state of a gateway for a person (``groupkeeper upstream status``), as data.
 
-The daemon writes it at ``GET /upstream`` of its HTTP port, and the command reads it.
+The daemon writes it at ``GET /upstream`` of its HTTP port, and the command reads it. The upstream
+is the Kafka cluster behind the gateway. The journal is a topic of ours in it, which shows how
+transactions with offsets end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the topics of a Metadata reply, one by one (pure).
+"""Reads the topics of a Metadata reply of the upstream cluster, one by one (pure).
 
 A large cluster has 100,000 partitions. Only the name, the id and the number of partitions are read;
 the caller lets the event loop run between topics.

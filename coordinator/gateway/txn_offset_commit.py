@@ -7,7 +7,8 @@
 | 4 | TRANSACTION_ABORTABLE |
 | 5 | adds the partition to the transaction (transaction version 2) |
 
-Only a gateway serves it, because only the upstream cluster knows how a transaction ends.
+Only a gateway serves it, because only the upstream cluster knows how a transaction ends. We read
+this in the journal, a topic of ours in that cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups in the upstream: their members and their committed offsets."""
+"""Groups in the upstream, the Kafka cluster behind the gateway: members and committed offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``groupkeeper pipeline export``: copy gold to Delta or Iceberg tables, without Spark and Java."""
+"""``groupkeeper pipeline export``: copy gold to Delta or Iceberg tables, without Spark and Java.
+
+Gold is the layer of tables from which the reports are made.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Opens a plan, checks or applies it, and prints the next command."""
+"""Opens a plan, checks or applies it, and prints the next command.
+
+A plan is a file with changes of committed offsets, of a restore or a migration.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Prints a plan and its outcomes, for people and for programs. Reads and writes plan files."""
+"""Prints a plan and its outcomes, for people and for programs. Reads and writes plan files.
+
+A plan has changes of committed offsets, of a restore or a migration. The outcome of a group says
+whether its changes were made.
+"""
 
 from __future__ import annotations
 

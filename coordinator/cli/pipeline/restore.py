@@ -1,4 +1,7 @@
-"""``groupkeeper pipeline restore``: restore a group's committed offsets of an earlier moment."""
+"""``groupkeeper pipeline restore``: restore a group's committed offsets of an earlier moment.
+
+A segment is a file of events of the event log.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 offsets in the history, and checks or applies the plan.
 
 ``groupkeeper offsets restore`` reads the history in plain Python, ``groupkeeper pipeline restore``
-with Spark.
+with Spark. The history is the events of a group. A segment is a file of events. The manifest of a
+folder lists its segments.
 """
 
 from __future__ import annotations

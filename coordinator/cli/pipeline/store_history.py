@@ -1,4 +1,9 @@
-"""Reads the events of one group in a store, and finds missing events from before a moment."""
+"""Reads the events of one group in a store, and finds missing events from before a moment.
+
+The newest events are in rows of the store, earlier ones in files (segments), which the manifest
+lists. The number of an event in its log is its seq. A snapshot has the offsets at the time when
+earlier files were deleted.
+"""
 
 from __future__ import annotations
 

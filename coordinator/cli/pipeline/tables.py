@@ -1,6 +1,7 @@
 """``groupkeeper pipeline run`` and ``report``: tables and reports from the event log, with Spark.
 
-Spark is imported only when one of these commands runs.
+Spark is imported only when one of these commands runs. Gold is the layer of tables from which the
+reports are made.
 """
 
 from __future__ import annotations

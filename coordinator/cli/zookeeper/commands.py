@@ -1,4 +1,7 @@
-"""``groupkeeper zookeeper``: groups that are registered in ZooKeeper."""
+"""``groupkeeper zookeeper``: groups that are registered in ZooKeeper.
+
+An instance is a running member of such a group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The options that the commands of ``groupkeeper zookeeper`` share, and a registry from them."""
+"""The options that the commands of ``groupkeeper zookeeper`` share, and a registry from them.
+
+A registry is the groups that consumers keep in ZooKeeper.
+"""
 
 from __future__ import annotations
 

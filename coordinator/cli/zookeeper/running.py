@@ -1,4 +1,7 @@
-"""Runs the work of a command of ``groupkeeper zookeeper`` with an open registry."""
+"""Runs the work of a command of ``groupkeeper zookeeper`` with an open registry.
+
+A registry is the groups that consumers keep in ZooKeeper.
+"""
 
 from __future__ import annotations
 
