@@ -22,8 +22,7 @@ from groupkeeper.storage.segment_lines import COMMIT_KIND, EventDict
 
 _VALUE_KINDS: Final = frozenset({COMMIT_KIND, SNAPSHOT_KIND})
 _LOST_IN: Final = {"offset_deleted": "topics", "offset_expired": "topics", SNAPSHOT_KIND: "lost"}
-"""The field that has the removed offsets, for each kind of event. A snapshot has removed and
-current offsets."""
+"""Kind of event -> its field with removed offsets. A snapshot has removed and current offsets."""
 
 REPLAY_PARTITIONS: Final = 1_000
 """The number of offsets that ``replay`` commits with one request."""

@@ -245,14 +245,14 @@ class Journal:
                 self._readers[broker_id] = self._spawn(self._reader.read(broker_id))
 
     async def _sweep(self) -> None:
-        """Drop pending offsets without a record every ``SWEEP_S`` (``JournalShards.sweep``)."""
+        """Every ``SWEEP_S``, drop pending offsets that have no record (``JournalShards.sweep``)."""
         while True:
             await self.shards.sweep()
             self._failed.discard("sweep")
             await asyncio.sleep(SWEEP_S)
 
     async def _let_go_on(self) -> None:
-        """Let lost shards continue if they can, every ``GO_ON_EVERY_S``."""
+        """Every ``GO_ON_EVERY_S``, let lost shards continue if they can."""
         while True:
             await asyncio.sleep(GO_ON_EVERY_S)
             if self.shards.lost():

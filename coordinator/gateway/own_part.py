@@ -13,7 +13,9 @@ from groupkeeper.protocol.last_requests import LastRequests
 
 
 class PartChannel:
-    """The channel of our part of a request. The reply goes to ``done``, and not to the client."""
+    """Stands for the client's connection while our part of a request is served. The reply to the
+    part goes to ``done``, and not to the client.
+    """
 
     def __init__(self, whole: Exchange, done: Callable[[bytes], None]) -> None:
         self._whole = whole

@@ -40,7 +40,7 @@ class UpstreamOffset(NamedTuple):
 
 
 class AsksBroker(Protocol):
-    """Our requests to one broker (``client.BrokerClient``)."""
+    """Sends our requests to one broker (``client.BrokerClient``)."""
 
     async def ask(self, api_key: int, versions: range, **values: Any) -> Any:
         """Send a request. Return the answer. Raises BrokerError if there is no answer."""
@@ -48,7 +48,7 @@ class AsksBroker(Protocol):
 
 
 class AsksCluster(Protocol):
-    """The upstream (``brokers.UpstreamBrokers``)."""
+    """Sends our requests to the upstream (``brokers.UpstreamBrokers``)."""
 
     def client(self, broker_id: int) -> AsksBroker:
         """Return the client of a broker. Raises BrokerError if the broker is not known."""

@@ -47,7 +47,7 @@ class Fault:
 
 
 class MovableClock:
-    """The real clocks, plus the time by which a test has moved them ahead."""
+    """The real clocks (monotonic and wall), plus the time by which a test has moved them ahead."""
 
     def __init__(self, real: LoopClock | None = None) -> None:
         self._real = real or LoopClock()

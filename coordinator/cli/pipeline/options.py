@@ -23,7 +23,7 @@ def literal(address: str | Path | None) -> str | Path | None:
 
 
 def settings(given: list[str] | None) -> list[str]:
-    """Return settings of Spark as given. Raises BadParameter if one is not ``KEY=VALUE``."""
+    """Return the settings of Spark as given. Raises BadParameter if one is not ``KEY=VALUE``."""
     for each in given or ():
         key, is_set, _ = each.partition("=")
         if not key or not is_set:

@@ -73,7 +73,7 @@ def counted_have(number: int, noun: str) -> str:
 
 
 def named(names: Sequence[str]) -> str:
-    """List the first names, with "..." if there are more."""
+    """Return the first ``NAMED`` names as one text, with "..." if there are more."""
     more = ", ..." if len(names) > NAMED else ""
     return plain(", ".join(names[:NAMED])) + more
 
