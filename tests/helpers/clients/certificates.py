@@ -9,7 +9,9 @@ from tests.helpers.clients.ecosystem import need
 
 
 def make_certificates(folder: Path) -> None:
-    """An authority, and what it signed for the server and for a client."""
+    """Write an authority's certificate into ``folder``, and the certificates and keys of a server
+    and a client that it signed.
+    """
     openssl = need("openssl", "openssl")
     new = "req -newkey rsa:2048 -nodes -sha256"
     steps = [f"{new} -x509 -days 2 -subj /CN=authority -keyout ca.key -out ca.pem"]

@@ -38,7 +38,7 @@ rebalance.max.retries=300
 
 
 class ClassicKafka:
-    """Its programs. Raises ``ecosystem.Unavailable`` where Java or Maven is missing."""
+    """The programs of this Kafka. Raises ``ecosystem.Unavailable`` if Java or Maven is missing."""
 
     def __init__(self, directory: Path, servers: str) -> None:
         directory.mkdir()
@@ -53,7 +53,7 @@ class ClassicKafka:
 
     @contextlib.contextmanager
     def broker(self) -> Iterator[None]:
-        """A broker, until the end."""
+        """Run a broker until the end of the block."""
         path = self._directory / "server.properties"
         settings = {"port": self._port, "directory": self._directory, "servers": self.servers}
         path.write_text(BROKER.format(**settings))
@@ -67,7 +67,7 @@ class ClassicKafka:
 
     @contextlib.contextmanager
     def consumer(self, group: str, topic: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A consumer of a group, until it is killed or stopped."""
+        """Run a consumer of a group until the end of the block. Yield its process."""
         path = self._directory / f"{group}.properties"
         path.write_text(CONSUMER.format(group=group, servers=self.servers))
         named = ["--zookeeper", self.servers, "--topic", topic, "--consumer.config", str(path)]
@@ -75,13 +75,13 @@ class ClassicKafka:
             yield process
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """With one replica."""
+        """Create a topic with one replica."""
         named = ["--zookeeper", self.servers, "--create", "--topic", topic]
         sizes = ["--partitions", str(partitions), "--replication-factor", "1"]
         self.tool("kafka.admin.TopicCommand", *named, *sizes)
 
     def produce(self, topic: str, count: int) -> None:
-        """Write numbers."""
+        """Write ``count`` messages, which are the numbers from 0 on."""
         lines = "".join(f"{n}\n" for n in range(count))
         named = ["--broker-list", f"127.0.0.1:{self._port}", "--topic", topic]
         self.tool("kafka.tools.ConsoleProducer", *named, lines=lines)

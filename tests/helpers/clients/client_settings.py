@@ -10,27 +10,27 @@ class GroupMember(Protocol):
 
     @property
     def bootstrap(self) -> str:
-        """The address of its coordinator, HOST:PORT."""
+        """Return HOST:PORT of its coordinator."""
 
     @property
     def name(self) -> str:
-        """Its client id."""
+        """Return its client id."""
 
     @property
     def group(self) -> str:
-        """The group it joins."""
+        """Return the id of the group that it joins."""
 
     @property
     def instance(self) -> str | None:
-        """Its instance id, if it is static."""
+        """Return its instance id; None if it is dynamic."""
 
     @property
     def session_ms(self) -> int:
-        """The session timeout."""
+        """Return the session timeout."""
 
     @property
     def heartbeat_ms(self) -> int:
-        """The interval between heartbeats."""
+        """Return the interval between heartbeats."""
 
 
 def python_settings(member: GroupMember) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""What is shown with which client: the scenarios, and docs/use/compatibility.md made of them.
+"""The scenarios that are tested with each client, and docs/use/compatibility.md, which lists them.
 
 This file is long because it is the list of all scenarios.
 
-The test run writes the document: every test of a scenario tells its outcome and the version of its
-client, and the end of the session puts them into the table. Rows of clients that did not run keep
-what the table says already. ``tests/house`` holds the document complete.
+A test run writes the document. Every test of a scenario reports its outcome and the version of its
+client, and the end of the session writes them into the table. Rows of clients that did not run stay
+unchanged. ``tests/house`` checks that the document has all scenarios.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORKS, FAILS, UNKNOWN = "works", "fails", "not run"
 
 
 class Scenario(NamedTuple):
-    """One row."""
+    """One row of the document: what a test shows with a client."""
 
     name: str
     client: str
@@ -29,20 +29,20 @@ class Scenario(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it."""
+    """The outcome of a scenario, and the version of its client."""
 
     version: str
     outcome: str
 
 
 class Section(NamedTuple):
-    """The scenarios of one program, and where it names its versions."""
+    """The scenarios of one program, and where the versions of its clients are found."""
 
     title: str
     host: str
     """The key of ``ecosystem.TOOLCHAINS``, or "python" or "kcat"."""
     packages: Mapping[str, str]
-    """By the first part of a scenario's name: what to look up among the versions."""
+    """The part of a scenario's name before "/" -> the name of its library among the versions."""
     scenarios: tuple[Scenario, ...]
 
 
@@ -268,7 +268,7 @@ PYTHON_CLIENTS: Mapping[str, str] = {
     "librdkafka": "confluent-kafka",
     "kafka-python": "kafka-python",
 }
-"""By the name that ``tests/helpers/clients/members.py`` has for it: its distribution."""
+"""Name of a client in ``tests/helpers/clients/members.py`` -> its Python distribution."""
 
 _COOPERATIVE = ("librdkafka", "kafka-python")
 _PYTHON_LIVES: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -325,7 +325,7 @@ _NEW_LIVES: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 
 def _new_lives(library: str, client: str) -> tuple[Scenario, ...]:
-    """Return the tests of consumer groups with this library."""
+    """Return the scenarios of consumer groups with this library."""
     return tuple(
         Scenario(new_protocol(library, name), f"{client}, consumer protocol", shows)
         for name, libraries, shows in _NEW_LIVES
@@ -334,7 +334,7 @@ def _new_lives(library: str, client: str) -> tuple[Scenario, ...]:
 
 
 def new_protocol(library: str, test: str) -> str:
-    """Return the scenario of a test of consumer groups with this library."""
+    """Return the name of the scenario of a test of consumer groups with this library."""
     return f"{library}-kip848/{test.replace('_', '-')}"
 
 
@@ -372,7 +372,7 @@ OURS_ALONE = frozenset(
         "franz-go/monotonic-commit",
     }
 )
-"""What fails against a real Apache Kafka, and must."""
+"""The scenarios that must fail against a real Apache Kafka."""
 
 OWN_SERVER = frozenset(
     {
@@ -385,7 +385,7 @@ OWN_SERVER = frozenset(
         "shopify-1.8/timestamp",
     }
 )
-"""What needs a server that is set up for it, and not the one that all others share."""
+"""The scenarios that need a server with special settings, and not the shared one."""
 
 _HEAD = """\
 # Compatibility
@@ -411,19 +411,19 @@ _LINE = re.compile(
 
 
 def scenarios() -> list[Scenario]:
-    """Return all of them, in the order of the document."""
+    """Return all scenarios, in the order of the document."""
     return [scenario for section in SECTIONS for scenario in section.scenarios]
 
 
 def of_host(host: str) -> list[Scenario]:
-    """Return the lives that a program of ``tests/conformance`` holds; the tool's are tests beside
-    it.
+    """Return the scenarios that the program ``host`` of ``tests/conformance`` can run. Those of
+    Kafka's command line are separate tests.
     """
     return [s for section in (JAVA, GO, NODE) if section.host == host for s in section.scenarios]
 
 
 def pinned() -> dict[str, str]:
-    """Return the version of each library of a client, as the files of its language pin it."""
+    """Return library -> the version that the files of its language pin."""
     programs = ROOT / "tests" / "conformance"
     pom = (programs / "java" / "pom.xml").read_text()
     go = re.findall(r"^\t(\S+) v(\S+)$", (programs / "go" / "go.mod").read_text(), re.MULTILINE)
@@ -435,27 +435,27 @@ def pinned() -> dict[str, str]:
 
 
 def package(name: str) -> str:
-    """Return what a scenario's client is called among its host's versions."""
+    """Return the name of a scenario's library among the versions of its program."""
     prefix = name.partition("/")[0]
     return next(s.packages[prefix] for s in SECTIONS if prefix in s.packages)
 
 
 def is_pinned(name: str, version: str) -> bool:
-    """Say whether this scenario ran with the version that the table is about.
+    """Return True if a scenario ran with the version that the document is about.
 
-    The libraries of ``make test-oldest`` are others. kcat is Debian's, which nothing pins.
+    ``make test-oldest`` has other versions. The version of kcat is not pinned: it is Debian's.
     """
     return name.startswith("kcat/") or pinned()[package(name)] == version
 
 
 def parse(text: str) -> dict[str, Outcome]:
-    """Return what a rendered document says."""
+    """Return name of a scenario -> its outcome, from the text of the document."""
     found = (_LINE.match(line) for line in text.splitlines())
     return {m["name"]: Outcome(m["version"], m["outcome"]) for m in found if m}
 
 
 def render(outcomes: Mapping[str, Outcome]) -> str:
-    """Return the whole document."""
+    """Return the text of the document with these outcomes."""
     parts = [_HEAD]
     for section in SECTIONS:
         parts.append(f"## {section.title}\n")

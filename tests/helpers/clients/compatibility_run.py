@@ -1,7 +1,7 @@
-"""A pytest plugin that puts what the tests of scenarios found into docs/use/compatibility.md.
+"""A pytest plugin that writes the outcomes of scenarios into docs/use/compatibility.md.
 
-Registered by tests/conftest.py and not beside the tests: with workers, the process above them hears
-of the results and collects nothing, so it loads no conftest of a folder below.
+tests/conftest.py registers it. A conftest beside the tests could not: with workers, the main
+process gets the results, but it collects no tests, and so does not load conftests of folders.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _KEPT = "groupkeeper/compatibility"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Gather what the tests of scenarios found with the pinned clients.
+    """Collect the outcomes of scenarios with pinned clients.
 
-    With workers this is the process above them.
+    With workers, pytest calls this in the main process.
     """
     told = dict(report.user_properties)
     if "scenario" in told and (report.when == "call" or report.failed) and not report.skipped:
@@ -30,10 +30,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep what was found; under WRITE_COMPATIBILITY=1 write the document.
+    """Keep the outcomes for later runs. With WRITE_COMPATIBILITY=1, write the document.
 
-    It is written from what ran alone: this run, and for the Python clients the last `make test` of
-    this checkout. Where anything did not run, it is left as it is and that is said.
+    It has the outcomes of this run, and for Python clients those of the last `make test` of this
+    checkout. If a scenario did not run, the document is not changed, and this is reported.
     """
     if hasattr(session.config, "workerinput") or os.environ.get("CONFORMANCE_KAFKA"):
         return
@@ -48,7 +48,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _write_document(kept: dict[str, list[str]]) -> str:
-    """Write it if everything ran; tell what was done."""
+    """Write the document if every scenario ran. Return a line that says what was done."""
     of_python = {
         scenario.name
         for section in compatibility.SECTIONS

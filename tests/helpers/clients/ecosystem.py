@@ -1,8 +1,9 @@
-"""Clients of other languages as processes: built once into a cache, started, given orders.
+"""Clients of other languages as processes. They are built once into a cache, and get orders.
 
-``tests/conformance/{java,go,node}`` hold the programs. Each takes HOST:PORT as its argument, says
-first which versions it holds, then answers each order, one JSON object a line, by one line with the
-order's id. Orders run side by side. What a machine lacks is told by ``Unavailable``.
+``tests/conformance/{java,go,node}`` contain the programs. Each has HOST:PORT as its argument, and
+first prints the versions of its libraries. An order is a line with a JSON object. The program
+answers it with one line that has the order's id. Orders run at the same time. If the machine lacks
+a tool, ``Unavailable`` is raised.
 
 ``EXAMPLES`` are the clients of ``examples/clients``, from the same libraries in the same caches.
 """
@@ -26,25 +27,29 @@ PROGRAMS = Path(__file__).parents[2] / "conformance"
 CLIENTS = Path(__file__).parents[3] / "examples" / "clients"
 JDK = "a JDK of version 17 or later (Debian: default-jdk-headless)"
 JAVA_FLAGS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""It lives for a minute: the quick compiler alone, and little memory."""
+"""For a JVM that runs for a minute: only the quick compiler, and little memory."""
 BUILD_LIMIT_S = 900
-"""A first build compiles Go's own library as well; four minutes were too few at a load of 25."""
+"""The first build also compiles Go's own library. Four minutes were not enough at a load of 25."""
 ANSWER_LIMIT_S = 150
-"""A life that waits in vain ends itself before this, and says for what."""
+"""How long to wait for an answer. A scenario that waits for nothing fails earlier, with a
+reason.
+"""
 
 
 class Unavailable(Exception):
-    """This machine lacks something; the message says what to install."""
+    """Raised if this machine lacks a tool. The message says what to install."""
 
 
 def cache() -> Path:
-    """Return where what was built or downloaded stays between runs."""
+    """Return the folder that keeps builds and downloads between runs."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "groupkeeper"
 
 
 def need(program: str, what: str) -> str:
-    """Return the path of a program, or what to install to get it."""
+    """Return the path of a program. Raises Unavailable, with ``what`` to install, if it is
+    missing.
+    """
     found = shutil.which(program)
     if found is None:
         raise Unavailable(f"no {program} here: install {what}")
@@ -52,8 +57,8 @@ def need(program: str, what: str) -> str:
 
 
 def once(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> Path:
-    """Return the directory in the cache that ``build`` filled from exactly these sources, at some
-    time.
+    """Return a directory in the cache. ``build`` is called to fill it, unless this was already done
+    with the same sources.
     """
     digest = hashlib.sha256()
     for source in sorted(sources):
@@ -68,7 +73,7 @@ def once(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> P
 
 @contextmanager
 def _one_build_at_a_time() -> Iterator[None]:
-    """Hold a lock over all builds: Maven's own repository does not allow two at a time."""
+    """Hold a lock, because Maven's repository does not allow two builds at a time."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -84,7 +89,7 @@ def _fill(place: Path, build: Callable[[Path], None]) -> None:
 
 
 def run(command: list[str], **options: Any) -> None:
-    """Run one step of a build; what it printed is in the error."""
+    """Run one step of a build. If it fails, its output is in the error."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -100,27 +105,27 @@ def run(command: list[str], **options: Any) -> None:
 
 
 def java() -> list[str]:
-    """Return every Java client in one program."""
+    """Return the command of the program with all Java clients."""
     return _java("java-clients", PROGRAMS / "java", "Host")
 
 
 def java_members() -> list[str]:
-    """Java's consumers as members for a test (``tests/helpers/clients/members.py``)."""
+    """Return the command of Java consumers as members (``tests/helpers/clients/members.py``)."""
     return [*java()[:-1], "Members"]
 
 
 def java_example() -> list[str]:
-    """Return the Java client of the quick start."""
+    """Return the command of the Java client of the quick start."""
     return _java("java-example", CLIENTS / "java", "Billing")
 
 
 def kafka_jars() -> Path:
-    """Kafka's own jars by Maven: clients, command line, and the broker."""
+    """Return the folder of Kafka's jars from Maven: clients, command line, and the broker."""
     return jars_of("kafka-jars", PROGRAMS / "java" / "pom.xml")
 
 
 def jars_of(name: str, pom: Path) -> Path:
-    """Return the jars that a file of Maven names, and what they need."""
+    """Return a folder with the jars that a file of Maven names, and their dependencies."""
     maven = need("mvn", "Maven (Debian: maven)")
 
     def resolve(place: Path) -> None:
@@ -131,7 +136,7 @@ def jars_of(name: str, pom: Path) -> Path:
 
 
 def _java(name: str, folder: Path, main: str) -> list[str]:
-    """Kafka's jars by Maven, our own few classes by javac."""
+    """Return the command of our own Java classes in ``folder``, with Kafka's jars."""
     machine = need("java", JDK)
     compiler = need("javac", JDK)
     pom = PROGRAMS / "java" / "pom.xml"
@@ -146,17 +151,17 @@ def _java(name: str, folder: Path, main: str) -> list[str]:
 
 
 def go() -> list[str]:
-    """One binary with every Go client in it."""
+    """Return the command of the binary with all Go clients."""
     return go_program("go-clients", PROGRAMS / "go")
 
 
 def go_example() -> list[str]:
-    """Return the Go client of the quick start."""
+    """Return the command of the Go client of the quick start."""
     return go_program("go-example", CLIENTS / "go")
 
 
 def go_program(name: str, folder: Path) -> list[str]:
-    """Return a folder of Go, built."""
+    """Build a folder of Go, and return the command of its binary."""
     compiler = need("go", "Go 1.26 or later")
     sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
 
@@ -167,17 +172,17 @@ def go_program(name: str, folder: Path) -> list[str]:
 
 
 def node() -> list[str]:
-    """Return the JavaScript client."""
+    """Return the command of the JavaScript client."""
     return _node(PROGRAMS / "node" / "host.js")
 
 
 def node_example() -> list[str]:
-    """Return the JavaScript client of the quick start."""
+    """Return the command of the JavaScript client of the quick start."""
     return _node(CLIENTS / "node" / "billing.js")
 
 
 def _node(program: Path) -> list[str]:
-    """kafkajs by npm."""
+    """Return the command of a program, with kafkajs from npm."""
     machine = need("node", "Node.js 18 or later (Debian: nodejs)")
     installer = need("npm", "npm (Debian: npm)")
     sources = [PROGRAMS / "node" / name for name in ("package.json", "package-lock.json")]
@@ -193,7 +198,9 @@ def _node(program: Path) -> list[str]:
 
 
 def kcat() -> tuple[list[str], dict[str, str]]:
-    """Debian's kcat and its environment; unpacked into the cache where it is not installed."""
+    """Return the command of Debian's kcat, and its environment. If kcat is not installed, its
+    package is unpacked into the cache.
+    """
     installed = shutil.which("kcat")
     if installed is not None:
         return [installed], {}
@@ -209,7 +216,7 @@ ZOOKEEPER = """zookeeper libzookeeper-java libcommons-cli-java libcommons-io-jav
 
 
 def zookeeper() -> list[str]:
-    """Return the command of Debian's ZooKeeper; a file of settings is appended to it."""
+    """Return the command of Debian's ZooKeeper. The caller appends a file of settings."""
     machine = need("java", JDK)
     place = debian("zookeeper", ZOOKEEPER.split())
     jars = place / "usr" / "share" / "java"
@@ -220,14 +227,12 @@ def zookeeper() -> list[str]:
 
 
 def debian(name: str, packages: list[str]) -> Path:
-    """Return packages of Debian, unpacked into the cache: installed nowhere, started by nobody
-    else.
-    """
+    """Return a folder with unpacked packages of Debian. They are not installed in the system."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise Unavailable(f"no {name} here, and no apt-get to fetch it with: install {name}")
 
     def unpack(place: Path) -> None:
-        # with own lists of packages: a new machine has none, and only root may change them
+        # with lists of packages of our own: a new machine has none, and only root may write them
         lists = [f"Dir::State::lists={place}/lists", f"Dir::Cache={place}/cache"]
         options = [part for each in (*lists, "APT::Sandbox::User=root") for part in ("-o", each)]
         for folder in ("lists/partial", "cache/archives/partial"):
@@ -254,10 +259,12 @@ EXAMPLES: Mapping[str, Callable[[], list[str]]] = {
 
 
 class Host:
-    """The program of one language at work. Everything but making it waits."""
+    """A running program of one language. All methods wait, only the constructor does not."""
 
     def __init__(self, kind: str, bootstrap: str, lives: Iterable[tuple[str, str]]) -> None:
-        """Build and start it beside whatever else goes on; begin with these lives of groups."""
+        """Build and start the program in a thread. It begins with the scenarios ``lives``, which
+        are (name, group).
+        """
         self.kind = kind
         self._bootstrap = bootstrap
         self._changed = threading.Condition()
@@ -328,20 +335,22 @@ class Host:
         return f"no answer from the {self.kind} program\n{self._stderr.read().decode()[-3000:]}"
 
     def versions(self) -> dict[str, str]:
-        """Return which versions it holds; waits until it runs, raises Unavailable where it
-        cannot.
+        """Return library -> version. Waits until the program runs. Raises Unavailable if a tool is
+        missing.
         """
         self._wait(lambda: self._versions is not None, 2 * BUILD_LIMIT_S, "start")
         assert self._versions is not None
         return self._versions
 
     def do(self, **order: Any) -> dict[str, Any]:
-        """Give an order and wait for its answer."""
+        """Send an order, and return its answer."""
         self.versions()
         return self._answer(self._order(**order), str(order))
 
     def live(self, name: str, group: str) -> None:
-        """Wait for the end of a life, which began with the program; raise what went wrong in it."""
+        """Wait for the end of a scenario, and raise its error. The scenario is begun now if it did
+        not begin with the program.
+        """
         self.versions()
         number = self._lives.get(name) or self._order(scenario=name, group=group)
         self._answer(number, name)
@@ -353,7 +362,7 @@ class Host:
         return answer
 
     def end(self) -> None:
-        """For fixtures: leave nothing behind, whatever state it is in."""
+        """End the program in any state. Fixtures call this."""
         if self._process is None:
             self._thread.join(2 * BUILD_LIMIT_S)  # the program may not be built yet
         if self._process is not None:

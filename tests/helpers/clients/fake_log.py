@@ -1,4 +1,4 @@
-"""A partition without a broker, for what iterates over one."""
+"""A partition without a broker, for tests of iterators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groupkeeper.clients.readers.partition_log import EARLIEST, Batches
 
 
 def message(offset: int, partition: int = 0) -> Message:
-    """Return the message there."""
+    """Return the message at this offset."""
     return Message("events", partition, offset, None, b"%d" % offset, 0, ())
 
 
@@ -33,7 +33,9 @@ class FakeBatches:
 
 
 class FakeLog:
-    """A partition of so many messages; a Fetch brings ten, at the end it waits half a second."""
+    """A partition with ``end`` messages. A fetch returns ten of them. At the end it waits half a
+    second.
+    """
 
     def __init__(self, end: int = 100, partition: int = 0) -> None:
         self.end = end
@@ -60,7 +62,7 @@ class FakeLog:
 
 
 def iterate(log: FakeLog, start: int = 0, buffer: int = 0) -> PartitionIter:
-    """Return an iterator over it."""
+    """Return an iterator over the messages of a log."""
     return PartitionIter(log, start, buffer, lambda _: None)
 
 

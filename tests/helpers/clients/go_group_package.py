@@ -178,4 +178,4 @@ FIELDS = {
     "SyncGroupResponse": ["ErrorCode", "Assignment"],
     "TopicPartition": ["Topic", "Partition"],
 }
-"""Of each struct that has some."""
+"""Struct -> its fields. Structs without fields are left out."""

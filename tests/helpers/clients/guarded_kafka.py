@@ -26,7 +26,7 @@ PASSWORDS = {"gate": "of us", "alice": "a,=secret", "bob": "b"}
 
 
 class GuardedKafka:
-    """One broker. Its plain listener is for the test, which may do everything there.
+    """One broker. Its plain listener is for the test, which has all rights there.
 
     Clients log in with PLAIN or SCRAM. Every session ends after ``session_ms``, unless its client
     authenticates itself again.
@@ -60,7 +60,7 @@ class GuardedKafka:
         }
 
     def start(self) -> None:
-        """Start it, and make its users."""
+        """Start the broker, and create its users."""
         self.broker.start()
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -70,7 +70,7 @@ class GuardedKafka:
                 done.result()
 
     def allow(self, user: str, topic: str, *operations: AclOperation) -> None:
-        """Let a user do something with a topic; ``*`` means all of them."""
+        """Allow a user these operations on a topic. ``*`` means all topics."""
         bindings = [
             AclBinding(
                 ResourceType.TOPIC,
@@ -89,13 +89,13 @@ class GuardedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """HOST:PORT for clients that authenticate themselves."""
+        """Return HOST:PORT for clients that authenticate themselves."""
         return f"127.0.0.1:{self.sasl_port}"
 
 
 class SecuredKafka(GuardedKafka):
-    """The same with TLS, and with OAUTHBEARER: a client's token without a signature counts, as
-    Kafka has it for tests.
+    """A broker with TLS, and also with OAUTHBEARER. It accepts tokens without a signature, which
+    Kafka offers for tests.
     """
 
     protocol = "SASL_SSL"

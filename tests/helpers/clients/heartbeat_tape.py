@@ -1,4 +1,4 @@
-"""Who owned which partition by what the coordinator and the members told each other.
+"""Finds from heartbeats and their answers which member owned which partition.
 
 A member owns a partition from the answer that gave it until one of these:
 
@@ -43,7 +43,7 @@ class Heartbeat(NamedTuple):
     epoch: int
     error: int
     partitions: frozenset[Partition] | None
-    """What the member reports, or what the answer gives it; None if it says nothing of that."""
+    """The partitions that the heartbeat reports or that the answer assigns; None if it has none."""
 
 
 def heartbeats(frames: Iterable[Frame], topics: Mapping[str, str]) -> Iterator[Heartbeat]:
@@ -108,14 +108,18 @@ class Ownership:
         """The answer that gave a partition to its present owner."""
         self._changes: dict[tuple[str, Partition], list[tuple[int, Heartbeat | None]]]
         self._changes = defaultdict(list)
-        """When a member got a partition, and by which answer; None: when it gave it up."""
+        """(member, partition) -> [(time in ns, the answer that gave the partition, or None when the
+        member gave it up)].
+        """
         self._reported: dict[tuple[int, int], dict[Partition, Heartbeat]] = {}
-        """What a heartbeat gave up that is not answered yet."""
+        """Call of a heartbeat without an answer -> the partitions that it gave up."""
         self._open: dict[str, dict[tuple[int, int], list[frozenset[Partition]]]]
         self._open = defaultdict(dict)
-        """The heartbeats of a member without an answer, each with what later ones report. A member
-        may leave before it has the answer to its last heartbeat: it has then given up what this
-        answer gives."""
+        """Member -> its heartbeats without an answer, each with what later heartbeats report.
+
+        A member may leave before it has the answer to its last heartbeat. It has then given up the
+        partitions of this answer.
+        """
         for each in told:
             if each.is_answer:
                 self._answered(each)
@@ -123,7 +127,7 @@ class Ownership:
                 self._sent(each)
 
     def had_given_up(self, member: str, partition: Partition, at_ns: int) -> bool:
-        """Return True if a member no longer owned a partition then."""
+        """Return True if a member had owned a partition, and no longer owned it at this time."""
         before = [change for at, change in self._changes[member, partition] if at <= at_ns]
         if not before:
             return False

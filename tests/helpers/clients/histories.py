@@ -92,8 +92,9 @@ def check_offsets(members: Iterable[Member], committed: dict[Partition, int]) ->
 
 
 def check_undisturbed(members: Iterable[Member]) -> None:
-    """Fail if a member lost its partitions without giving them up, or failed. franz-go also tells
-    that it lost nothing, if the connection breaks before it has joined.
+    """Fail if a member lost partitions without giving them up, or failed.
+
+    franz-go also reports a loss of no partitions, if its connection breaks before it has joined.
     """
     for member in members:
         lost = [event for event in member.events("lost") if event["lost"]]

@@ -1,4 +1,4 @@
-"""Short lives of groups with real clients, so that a broker writes what groups make it write."""
+"""Short lives of groups with real clients, after which a broker has the records of such groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def a_consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
 
 
 def a_new_consumer(bootstrap: str, group: str) -> Consumer:
-    """One that speaks the consumer protocol (KIP-848), whose sessions the broker decides."""
+    """Return a consumer with the consumer protocol (KIP-848). The broker has its session
+    timeout.
+    """
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -40,7 +42,7 @@ def a_new_consumer(bootstrap: str, group: str) -> Consumer:
 
 
 def join(consumer: Consumer, topic: str) -> list[TopicPartition]:
-    """Poll until there is an assignment."""
+    """Subscribe, and poll until there is an assignment. Return it."""
     consumer.subscribe([topic])
     for _ in range(POLLS):
         consumer.poll(0.1)
@@ -55,7 +57,7 @@ def commit(consumer: Consumer, offsets: Mapping[tuple[str, int], int]) -> None:
 
 
 def members_come_and_go(bootstrap: str, group: str, topic: str) -> None:
-    """One joins and commits and leaves; the group stays with its offsets."""
+    """Let a member join, commit and leave. The group and its offsets stay."""
     consumer = a_consumer(bootstrap, group, client_id="grün")
     assigned = join(consumer, topic)
     commit(consumer, {(topic, each.partition): 10 + each.partition for each in assigned})
@@ -64,7 +66,7 @@ def members_come_and_go(bootstrap: str, group: str, topic: str) -> None:
 
 
 def a_static_member(bootstrap: str, group: str, topic: str) -> None:
-    """One with a group.instance.id joins and commits, and does not leave when it closes."""
+    """Let a static member join and commit. It does not leave when it closes."""
     consumer = a_consumer(bootstrap, group, group_instance_id="static-1")
     assigned = join(consumer, topic)
     commit(consumer, {(topic, each.partition): 1 for each in assigned})
@@ -72,7 +74,7 @@ def a_static_member(bootstrap: str, group: str, topic: str) -> None:
 
 
 def a_transaction(bootstrap: str, group: str, topic: str, *, commit: bool) -> None:
-    """Offsets are sent within a transaction, which is committed or aborted."""
+    """Send offsets in a transaction, and commit or abort it."""
     consumer = a_consumer(bootstrap, group)
     assigned = join(consumer, topic)
     at = 100 if commit else 999
@@ -85,7 +87,7 @@ def a_transaction(bootstrap: str, group: str, topic: str, *, commit: bool) -> No
 
 
 class OpenTransaction:
-    """A transaction that has sent offsets in the name of a consumer's group."""
+    """An open transaction that has sent offsets of a consumer's group."""
 
     def __init__(
         self, bootstrap: str, consumer: Consumer, offsets: Mapping[tuple[str, int], int]
@@ -113,12 +115,12 @@ class OpenTransaction:
         self._settle()
 
     def _settle(self) -> None:
-        """Wait for the marker, which Kafka writes after it has answered."""
+        """Wait until Kafka has written the marker, which it does after its answer."""
         self._consumer.committed(self._sent, timeout=30)
 
 
 def produce(bootstrap: str, topic: str, partitions: int, records: int) -> None:
-    """Put records into every partition."""
+    """Write ``records`` records into every partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "log_level": 0})
     for number in range(partitions):
         for record in range(records):

@@ -38,8 +38,8 @@ class SecondBroker(RealKafka):
         }
 
     def _answers(self) -> bool:
-        """Return the groups are with the first broker, so ask that one whether it knows us. It may
-        know us before we listen.
+        """Return True if the first broker, which has the groups, knows this broker, and this broker
+        listens.
         """
         with RawClient(self._first.port) as client:
             answer = client.call("metadata", 4, topics=[], allow_auto_topic_creation=False)
@@ -62,7 +62,7 @@ class KafkaPair:
 
     @property
     def bootstrap(self) -> str:
-        """Return both addresses."""
+        """Return the addresses of both brokers."""
         return f"{self.first.bootstrap},{self.second.bootstrap}"
 
     def start(self) -> KafkaPair:
@@ -80,7 +80,9 @@ class KafkaPair:
         return self
 
     def leader(self) -> tuple[int, int]:
-        """Who leads the partition, and how many replicas have all its messages."""
+        """Return the leader of the partition (or NOBODY), and the number of replicas with all
+        messages.
+        """
         with RawClient(self.first.port) as client:
             topics = [{"name": self.topic}]
             answer = client.call("metadata", 4, topics=topics, allow_auto_topic_creation=False)
@@ -95,7 +97,7 @@ class KafkaPair:
         _until(lambda: self.leader() == (leader, replicas))
 
     def stop(self) -> None:
-        """For fixtures: leave nothing behind."""
+        """End both brokers. Fixtures call this."""
         self.second.stop()
         self.first.stop()
 

@@ -13,5 +13,5 @@ _MODULES = (admin, consumer, metadata, producer)
 
 
 def message_class(name: str) -> Any:
-    """Return the class of a request or response: ``JoinGroupRequest``."""
+    """Return the class of a request or response by its name, such as ``JoinGroupRequest``."""
     return next(getattr(module, name) for module in _MODULES if hasattr(module, name))

@@ -1,4 +1,4 @@
-"""Apache Kafka's own command line in one JVM, with members of a group for it to look at."""
+"""Apache Kafka's own command line in one JVM, and members of a group for its reports."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ Rows = list[dict[str, str]]
 
 
 def rows(out: str) -> Rows:
-    """Return the table that the tool printed; no value of ours has a space in it."""
+    """Return a table that the tool printed. Values in tests have no spaces."""
     lines = [line.split() for line in out.splitlines() if line.strip()]
     return [dict(zip(lines[0], line, strict=False)) for line in lines[1:]]
 
 
 def plan_of(exported: str) -> list[tuple[str, ...]]:
-    """Return the lines of a plan; the tool quotes a long name, and keeps no order."""
+    """Return the lines of an exported plan, sorted. The tool quotes long names, and has
+    no order.
+    """
     return sorted(tuple(line) for line in csv.reader(exported.split()))
 
 
 class Tool:
-    """The command line, with members of a group for it to look at."""
+    """The command line, and the members of the test's group."""
 
     def __init__(self, host: Host, group: str) -> None:
         self._host = host
@@ -36,30 +38,30 @@ class Tool:
         self._members: list[str] = []
 
     def __call__(self, *arguments: str, main: str = GROUPS_OF_CONSUMERS) -> str:
-        """Return what it printed to stdout."""
+        """Run a command, and return its standard output."""
         answer = self._host.do(tool=list(arguments), main=main)
         assert answer["status"] == 0, answer
         out: str = answer["out"]
         return out
 
     def of_group(self, *arguments: str) -> str:
-        """Return the same, for the test's own group."""
+        """Run a command for the test's group, and return its standard output."""
         return self(*arguments, "--group", self.group)
 
     def new_offsets(self, *arguments: str) -> dict[int, int]:
-        """Return what a reset says that it does: partition to offset."""
+        """Run a reset, and return partition -> the new offset that it prints."""
         out = self.of_group("--reset-offsets", *arguments)
         assert "Error" not in out, out
         return {int(row["PARTITION"]): int(row["NEW-OFFSET"]) for row in rows(out)}
 
     def join(self, **settings: str) -> None:
-        """A KafkaConsumer in the test's group, assigned when this returns."""
+        """Add a KafkaConsumer to the test's group, and wait until it has an assignment."""
         name = f"{self.group}-{len(self._members)}"
         self._members.append(name)
         self._host.do(join=name, group=self.group, topic=self.topic, settings=settings)
 
     def leave(self) -> None:
-        """Close them all."""
+        """Close all members."""
         while self._members:
             self._host.do(leave=self._members.pop())
 
@@ -76,7 +78,7 @@ def topic_with_ends(raw: RawClient, server: Server, topic: str, ends: dict[int, 
 
 
 def _fill(server: Server, topic: str, ends: dict[int, int]) -> None:
-    """A real broker wants records."""
+    """Write records until each partition has its end. A real broker needs this."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{server.port}"})
@@ -87,7 +89,7 @@ def _fill(server: Server, topic: str, ends: dict[int, int]) -> None:
 
 
 def mine(raw: RawClient, tool: Tool) -> dict[int, int]:
-    """Return what the group has committed in the test's topic."""
+    """Return partition -> committed offset of the test's group in the test's topic."""
     return {
         p: offset
         for (topic, p), offset in committed(raw, tool.group).items()

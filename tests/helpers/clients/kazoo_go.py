@@ -15,11 +15,11 @@ ANSWER_LIMIT_S = 20
 
 
 class KazooGoError(Exception):
-    """What kazoo-go returned, by the name of its error."""
+    """An error of kazoo-go. The message is its name."""
 
 
 class KazooGo:
-    """One session of kazoo-go; raises ``ecosystem.Unavailable`` where Go is missing."""
+    """One session of kazoo-go. Raises ``ecosystem.Unavailable`` if Go is missing."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -38,7 +38,7 @@ class KazooGo:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End its session as its users do, by Close."""
+        """End the session with ``Close``, as users of kazoo-go do."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -61,12 +61,14 @@ class KazooGo:
                 self._answers.pop(answer["id"]).set_result(answer)
 
     async def call(self, name: str, **arguments: Any) -> Any:
-        """Call a function; raises KazooGoError."""
+        """Call a function, and return its result. Raises KazooGoError."""
         value, _ = await self.watch(name, **arguments)
         return value
 
     async def watch(self, name: str, **arguments: Any) -> tuple[Any, asyncio.Event]:
-        """Call a function that watches; the event is set when its channel says something."""
+        """Call a function that watches. Return its result, and an event that is set when the
+        channel of the watch gets a value.
+        """
         assert self._process is not None
         assert self._process.stdin is not None
         self._orders += 1

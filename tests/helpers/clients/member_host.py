@@ -41,7 +41,7 @@ def emit(name: str, event: str, **values: Any) -> None:
 
 
 class Member:
-    """The part that is common to the three clients: the owned partitions, and the commands."""
+    """The base class of the members of all libraries: the owned partitions, and the commands."""
 
     is_assigned_by_server = False
     """True for a member of a consumer group (KIP-848)."""
@@ -88,7 +88,7 @@ class Member:
 
     def forget(self, partitions: Partitions) -> None:
         """Forget the offsets of partitions that the member no longer owns. Their next owner
-        continues from the committed ones.
+        continues from the committed offsets.
         """
         if isinstance(self.load, ResumingLoad):
             self.load.forget(partitions)

@@ -16,31 +16,33 @@ from typing import Any
 from tests.helpers.clients import ecosystem
 
 WAIT_LIMIT_S = 60
-"""How long a test waits for an event before it fails; never an expectation of how long it takes."""
+"""How long a test waits for an event before it fails. This is no assertion about speed."""
 
 ALL_CLIENTS = ("aiokafka", "librdkafka", "kafka-python")
 COOPERATIVE_CLIENTS = ("librdkafka", "kafka-python")
 
 LOAD_EVENTS = ("committing", "acknowledged", "unacknowledged")
-"""Too many to keep: they go into a ledger."""
+"""Events that are too many to keep. They are recorded in a ``Ledger``."""
 
 Event = dict[str, Any]
 
 
 class Ledger:
-    """What a member under load sent and what was acknowledged, by (topic, partition)."""
+    """The offsets that a member under load sent, and those that were acknowledged, by (topic,
+    partition).
+    """
 
     def __init__(self) -> None:
         self.sent: dict[tuple[str, int], set[int]] = {}
         self.acknowledged: dict[tuple[str, int], int] = {}
         self.times: list[tuple[int, dict[str, int]]] = []
-        """What was acknowledged, and when, by the wall clock in ns."""
+        """[(wall time in ns, {"topic:partition": offset})] of each acknowledged commit."""
         self.open = False
-        """A commit is under way."""
+        """True while a commit is in flight."""
         self.count = 0
 
     def note(self, event: Event) -> None:
-        """Enter one event of the load."""
+        """Record one of ``LOAD_EVENTS``."""
         self.open = event["event"] == "committing"
         for key, offset in event.get("offsets", {}).items():
             topic, _, partition = key.rpartition(":")
@@ -74,7 +76,7 @@ class Host:
         self.ledgers: dict[str, Ledger] = {}
         self.changed = threading.Condition()
         self.died_ns: int | None = None
-        """When a test killed it, by the wall clock."""
+        """The wall time in ns at which a test killed the process; None if it was not killed."""
         self._process = subprocess.Popen(
             [*_program(client), bootstrap],
             cwd=Path(__file__).parents[3],
@@ -122,7 +124,7 @@ class Host:
         self._process.stdin.flush()
 
     def join(self, name: str, group: str, topics: list[str], **options: Any) -> Member:
-        """Start a member; wait for its events through the handle."""
+        """Start a member, without waiting for its join. Return its handle."""
         self.order(op="join", name=name, group=group, topics=topics, **options)
         return Member(self, name, group, options.get("instance"))
 
@@ -139,7 +141,7 @@ class Host:
         os.kill(self.pid, signal.SIGCONT)
 
     def end(self) -> None:
-        """For fixtures."""
+        """End the process. Fixtures call this."""
         if self._process.poll() is None:
             self.kill9()
         else:
@@ -190,7 +192,7 @@ class Member:
 
     @property
     def rebalances(self) -> int:
-        """How often it was given an assignment."""
+        """Return how many assignments it got."""
         return len(self.events("assigned"))
 
     def identity(self) -> dict[str, Any]:
@@ -199,7 +201,7 @@ class Member:
         return result
 
     def do(self, op: str, **values: Any) -> Event:
-        """Give a command and wait for its outcome."""
+        """Send a command, and return the event with its outcome."""
         self._tags += 1
         tag = self._tags
         self.host.order(op=op, name=self.name, tag=tag, **values)
@@ -213,11 +215,11 @@ class Member:
         return done[0]
 
     def commit(self, offsets: dict[str, int]) -> Event:
-        """Commit {"topic:partition": offset}; the event tells whether it was accepted."""
+        """Commit {"topic:partition": offset}. Return the event, which says if it was accepted."""
         return self.do("commit", offsets=offsets)
 
     def committed(self) -> dict[str, int]:
-        """Return what the coordinator has for the partitions that it holds."""
+        """Return the committed offsets of the partitions that it owns."""
         event = self.do("committed")
         assert event["ok"], event
         result: dict[str, int] = event["result"]
@@ -225,11 +227,11 @@ class Member:
 
     @property
     def ledger(self) -> Ledger:
-        """Return what its load did so far."""
+        """Return the ledger of its load so far."""
         return self.host.ledgers.setdefault(self.name, Ledger())
 
     def load(self, rate: float, base: int = 0, *, resume: bool = False) -> None:
-        """From now on, commit all owned partitions ``rate`` times a second; 0 ends that.
+        """Commit all owned partitions ``rate`` times a second from now on. 0 ends the load.
 
         With ``resume`` it continues each partition from its committed offset (``ResumingLoad``).
         """
@@ -300,7 +302,7 @@ class Hosts:
 
 
 def hosts_for(bootstrap: str, diaries: Path | None = None) -> Iterator[Hosts]:
-    """Yield the body of a fixture."""
+    """Yield the hosts of a test, and end them. This is the body of a fixture."""
     hosts = Hosts(bootstrap, diaries)
     try:
         yield hosts

@@ -19,14 +19,14 @@ START_LIMIT_S = 60
 
 
 def consul() -> Path:
-    """Return the program, from Debian's archive, in the cache."""
+    """Return the path of the program in the cache. It comes from Debian's archive."""
     need("apt-get", "Debian's apt, which fetches Consul")
     fetched = once("consul", [SCRIPT], lambda place: run(["bash", str(SCRIPT), str(place)]))
     return fetched / "usr" / "bin" / "consul"
 
 
 class RealConsul:
-    """One server; it keeps ports and data over a restart."""
+    """One server. Its ports and data stay the same after a restart."""
 
     def __init__(self, directory: Path, settings: Mapping[str, Any] | None = None) -> None:
         self.directory = directory
@@ -39,7 +39,7 @@ class RealConsul:
 
     @property
     def address(self) -> str:
-        """HOST:PORT of its HTTP API."""
+        """Return HOST:PORT of its HTTP API."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -48,10 +48,10 @@ class RealConsul:
         return self.process.pid
 
     def start(self) -> RealConsul:
-        """Start it, and wait until it leads itself."""
+        """Start the server, and wait until it has elected itself as leader."""
         ports = {"http": self.port, "https": self.https_port, "dns": -1, "grpc": -1, **self._rpc}
         (self.directory / "ports.json").write_text(
-            # with the default wait of a leader each test would take half a minute longer
+            # with the default timeouts of an election each test would take half a minute longer
             json.dumps({"ports": ports, "performance": {"raft_multiplier": 1}})
         )
         command = [str(consul()), "agent", "-server", "-bootstrap-expect=1", "-bind=127.0.0.1"]
@@ -72,13 +72,13 @@ class RealConsul:
         raise AssertionError(f"no leader in {START_LIMIT_S} s:\n{self._log()}")
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait for the end."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> None:
-        """For fixtures: leave nothing behind."""
+        """End the server in any state. Fixtures call this."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
 

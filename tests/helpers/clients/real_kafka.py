@@ -1,5 +1,8 @@
-"""A real Apache Kafka 4.3.1, one node, from Maven's jars in the cache; started by tests that need
-it as a peer, not in place of the daemon (that is ``CONFORMANCE_KAFKA``, see ``servers``)."""
+"""A real Apache Kafka 4.3.1 with one node, from Maven's jars in the cache.
+
+Tests start it beside the daemon. To run tests against Kafka instead of the daemon, see
+``CONFORMANCE_KAFKA`` in ``tests.helpers.daemon.servers``.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ad
 
 
 def with_sasl(port: int, sasl_port: int) -> dict[str, str]:
-    """Return settings of a second listener, which asks who one is: ``admin``, ``secret``."""
+    """Return settings of a second listener, which requires the user ``admin`` with the password
+    ``secret``.
+    """
     plain, sasl = f"PLAINTEXT://127.0.0.1:{port}", f"SASL_PLAINTEXT://127.0.0.1:{sasl_port}"
     names = ("CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "SASL_PLAINTEXT:SASL_PLAINTEXT")
     return {
@@ -49,7 +54,7 @@ def with_sasl(port: int, sasl_port: int) -> dict[str, str]:
 
 
 class RealKafka(Kafka):
-    """The broker; raises ``ecosystem.Unavailable`` where Java or Maven is missing."""
+    """The broker. Raises ``ecosystem.Unavailable`` if Java or Maven is missing."""
 
     def __init__(
         self,
@@ -60,12 +65,14 @@ class RealKafka(Kafka):
         super().__init__(directory, topics)
         self.settings = dict(settings or {})
         self.features: dict[str, int] = {}
-        """Features that begin at another level than this version's, like transaction.version."""
+        """Feature -> its level, for features such as transaction.version without the
+        default level.
+        """
         self._java = need("java", JDK)
 
     @property
     def bootstrap(self) -> str:
-        """HOST:PORT for clients."""
+        """Return HOST:PORT for clients."""
         return f"127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A real ZooKeeper, one node, from Debian's package; on a free loopback port, with its own data."""
+"""A real ZooKeeper with one node, from Debian's package, on a free loopback port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.helpers.clients.ecosystem import zookeeper
 from tests.helpers.daemon.daemon import free_port
 
 TICK_MS = 100
-"""Sessions end within a tick of their timeout; tests have no time for the usual two seconds."""
+"""A session ends at most one tick after its timeout. The usual tick of two seconds would make tests
+slow.
+"""
 START_LIMIT_S = 60
 
 SETTINGS = """\
@@ -28,7 +30,7 @@ maxSessionTimeout=60000
 
 
 class RealZooKeeper:
-    """The server; raises ``ecosystem.Unavailable`` where Java or the package is missing."""
+    """The server. Raises ``ecosystem.Unavailable`` if Java or the package is missing."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str | int] | None = None) -> None:
         self.port = free_port()
@@ -40,7 +42,7 @@ class RealZooKeeper:
 
     @property
     def servers(self) -> str:
-        """HOST:PORT for clients."""
+        """Return HOST:PORT for clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -49,12 +51,12 @@ class RealZooKeeper:
         return self._process.pid
 
     def start(self) -> RealZooKeeper:
-        """Start it and return when it answers."""
+        """Start the server, and wait until it answers."""
         self.launch()
         return self.wait()
 
     def launch(self) -> None:
-        """Start it and return at once."""
+        """Start the server, and return at once."""
         path = self._directory / "zoo.cfg"
         text = SETTINGS.format(tick=TICK_MS, directory=self._directory, port=self.port)
         path.write_text(text + "".join(f"{k}={v}\n" for k, v in self._settings.items()))
@@ -64,7 +66,7 @@ class RealZooKeeper:
             )
 
     def wait(self) -> RealZooKeeper:
-        """Return when it answers."""
+        """Wait until the server answers."""
         assert self._process is not None
         until = time.monotonic() + START_LIMIT_S
         while not self.mode():
@@ -75,7 +77,7 @@ class RealZooKeeper:
         return self
 
     def stop(self) -> None:
-        """End it, whatever state it is in; its data stays."""
+        """End the server in any state. Its data stays."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""Three real ZooKeeper servers that form an ensemble; on free loopback ports."""
+"""Three real ZooKeeper servers that form an ensemble, on free loopback ports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ZooKeeperEnsemble:
 
     @property
     def servers(self) -> str:
-        """HOST:PORT of each server, for clients."""
+        """Return HOST:PORT of each server, for clients."""
         return ",".join(peer.servers for peer in self.peers)
 
     def start(self) -> ZooKeeperEnsemble:
@@ -49,6 +49,6 @@ class ZooKeeperEnsemble:
         return next(peer for peer in self.peers if peer.mode() == mode)
 
     def stop(self) -> None:
-        """End them."""
+        """End all servers."""
         for peer in self.peers:
             peer.stop()

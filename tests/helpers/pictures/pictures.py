@@ -31,7 +31,9 @@ TODAY_MS: Final = 20_780 * DAY_MS
 
 
 def made_up(groups: int) -> list[dict[str, Any]]:
-    """Return two hours of some groups: most work, some fall behind, stop, rewind or rebalance."""
+    """Return the events of two hours of some groups. Most of them work, and some fall behind, stop,
+    rewind or rebalance.
+    """
     dice = random.Random(groups)
     said: list[tuple[int, Any]] = [(0, _ends(0, groups))]
     for number in range(groups):
@@ -119,7 +121,7 @@ def write_pages(groups: int, folder: Path) -> Path:
 
 
 def look(pages: Path, pictures: Path, prefix: str) -> list[str]:
-    """Open every page in every window, and keep a picture; return what is wrong."""
+    """Open every page in every window, and keep a picture. Return a line for each problem."""
     from playwright.sync_api import sync_playwright
 
     found = shutil.which(os.environ.get("CHROMIUM", "chromium"))
@@ -141,7 +143,7 @@ def look(pages: Path, pictures: Path, prefix: str) -> list[str]:
 
 
 def _problems(window: Any, file: Path, name: str, picture: Path) -> Iterator[str]:
-    """Yield what is wrong with a page in one window."""
+    """Yield a line for each problem of a page in one window."""
     page = window.new_page()
     told: list[str] = []
     page.on("console", lambda message: told.append(message.text))

@@ -1,7 +1,7 @@
 """Documents printed from the code: the example config, and tables of documents.
 
-``make docs`` writes them, ``tests/house`` compares. Text between two markers of a document belongs
-to this file; everything around it is written by hand.
+``make docs`` writes them, and ``tests/house`` compares them. This file prints only the text between
+two markers of a document. All other text is written by hand.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HEAD = """\
 
 
 def example_toml() -> str:
-    """``config.example.toml``: every key, its default, its unit and its reason."""
+    """Return ``config.example.toml``: every key, its default, its unit and its reason."""
     parts = [_HEAD]
     for section, field in Settings.model_fields.items():
         model = type(field.default)
@@ -113,7 +113,7 @@ def cli_help() -> str:
 
 
 def common_fields_table() -> str:
-    """Return what every event has, as a Markdown table."""
+    """Return the fields that every event has, as a Markdown table."""
     return _fields_table(COMMON_FIELDS)
 
 
@@ -137,14 +137,16 @@ def _fields_table(fields: Iterable[Field]) -> str:
 
 
 def named_fields(fields: Iterable[Field], prefix: str = "") -> Iterator[tuple[str, Field]]:
-    """Fields, and those inside them, by their path: ``topics[].partitions[].offset``."""
+    """Yield (path, field) of fields and those inside them, such as
+    ``topics[].partitions[].offset``.
+    """
     for field in fields:
         yield prefix + field.name, field
         yield from named_fields(field.fields, f"{prefix}{field.name}[].")
 
 
 def _commands(family: Typer) -> Iterator[list[str]]:
-    """Yield the arguments that lead to each command; a family of commands is not one itself."""
+    """Yield the arguments of each command. A family of commands is not a command itself."""
     yield from ([str(command.name)] for command in family.registered_commands)
     for group in family.registered_groups:
         assert group.typer_instance is not None
@@ -177,7 +179,7 @@ SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
 
 
 def with_printed_sections(document: Path) -> str:
-    """Return the document with what stands between its markers printed anew."""
+    """Return the text of a document. The text between its markers is printed again."""
     text = document.read_text()
     for name, printed in SECTIONS[document].items():
         begin, end = f"<!-- printed: {name} -->", f"<!-- end: {name} -->"
@@ -197,7 +199,7 @@ def _first_line(text: str | None) -> str:
 
 
 def events_json_schema() -> str:
-    """``docs/reference/events.schema.json``: one event, as JSON Schema."""
+    """Return ``docs/reference/events.schema.json``: the JSON Schema of an event."""
     return json.dumps(json_schema(), indent=1) + "\n"
 
 

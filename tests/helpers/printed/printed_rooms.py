@@ -10,7 +10,7 @@ import grimp
 
 ROOT = "groupkeeper"
 WITH_ROOMS = "coordinator"
-"""The one folder whose rooms are boxes of their own: the others are one box each."""
+"""The only folder whose rooms have separate boxes. Every other folder is one box."""
 
 ALONE = ("storage", "connections")
 """Clients import these and nothing else of storage."""
@@ -58,7 +58,7 @@ def needed(arrows: Iterable[Arrow]) -> set[Arrow]:
 
 
 def _room(module: str, packages: set[str]) -> str:
-    """Name the room of a module as a path; empty for a module that is in none."""
+    """Return the room of a module as a path; "" if it is in no room."""
     folder, *rest = module.split(".")[1:] or [""]
     if (folder, *rest[:1]) == ALONE:
         return "/".join(ALONE)

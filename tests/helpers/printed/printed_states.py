@@ -35,7 +35,7 @@ CAUSES: Mapping[tuple[GroupState, GroupState], str] = {
     (COMPLETING, PREPARING): "a member joins, leaves or expires",
     (STABLE, PREPARING): "a member joins, leaves or expires, or never synced",
 }
-"""Why a group goes from one state to the next; Dead follows every state when a shard is dropped."""
+"""(state, next state) -> the cause of the change. Dead follows any state if a shard is dropped."""
 
 
 def diagram() -> str:
@@ -53,7 +53,7 @@ def diagram() -> str:
 
 
 def answers() -> str:
-    """Return what a Heartbeat, SyncGroup and OffsetCommit are answered, by state."""
+    """Return a table of the answers to a Heartbeat, SyncGroup and OffsetCommit, by state."""
     head = ("state", "Heartbeat", "SyncGroup", "OffsetCommit", "a commit keeps the session alive")
     return _table(
         head,
@@ -71,7 +71,7 @@ def answers() -> str:
 
 
 def joins() -> str:
-    """Return what the JoinGroup of a member leads to, by state."""
+    """Return a table of the effects of a member's JoinGroup, by state."""
     head = ("state", "member", "the same protocols", "other protocols")
     return _table(
         head,
@@ -89,13 +89,13 @@ def joins() -> str:
 
 
 def static_joins() -> str:
-    """Return what follows when a static member comes back without its member id, by state."""
+    """Return a table of what follows if a static member joins without its member id, by state."""
     rows = ((state, action.value) for state, action in STATIC_REJOIN_ACTION.items())
     return _table(("state", "what follows"), rows)
 
 
 def changes() -> str:
-    """Return what follows when members were added or removed, by state."""
+    """Return a table of what follows after members were added or removed, by state."""
     rows = ((each, AFTER_JOIN[each].value, AFTER_LEAVE[each].value) for each in HEARTBEAT_ANSWER)
     return _table(("state", "after a join", "after a leave or an eviction"), rows)
 

@@ -44,7 +44,7 @@ class ConsulSite:
         return await owner.start()
 
     async def end_life(self) -> None:
-        """End the only life that goes on, as an observer does."""
+        """End the only running life of a process, as an observer does."""
         (life,) = await self.below("lives/")
         for kind in ("lives", "beats"):
             await self.ask(f"{kind}/{life}", method="DELETE")
@@ -69,7 +69,7 @@ class ConsulSite:
         return await self.below("parts/groups/0/g/")
 
     async def journals(self) -> list[str]:
-        """Return the lives that have a journal."""
+        """Return the ids of the lives that have a journal."""
         return await self.below("folds/")
 
     async def entries(self, life: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A proxy before a server, which stops to pass bytes on: a network that is cut off silently."""
+"""A proxy in front of a server, which can hold back bytes, like a network that fails silently."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class CutProxy:
         await asyncio.sleep(0)
 
     def cut(self, *ways: str) -> None:
-        """Hold the bytes of these ways: "there", to the server, and "back"."""
+        """Hold back the bytes in these directions: "there" (to the server) and "back"."""
         for way in ways:
             self.is_open[way].clear()
 
     def heal(self) -> None:
-        """Pass on what was held, too."""
+        """Pass all bytes again, also those that were held back."""
         for gate in self.is_open.values():
             gate.set()
 

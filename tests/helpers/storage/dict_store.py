@@ -18,7 +18,7 @@ class DictStore:
         self.groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
         self.calls: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
-        """How many more times each method fails."""
+        """Method -> how many of its next calls fail."""
 
     def store(self, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
         self.called("store")
@@ -44,12 +44,12 @@ class DictStore:
 
 
 class AsyncDictStore:
-    """The same with ``async`` methods. Each call takes a turn of the loop, and reads may wait."""
+    """A store with ``async`` methods. Each call takes a turn of the loop, and reads may wait."""
 
     def __init__(self) -> None:
         self.inner = DictStore()
         self.gates: list[Gate] = []
-        """One for each of the next calls of ``fetch_all``."""
+        """A gate for each of the next calls of ``fetch_all``."""
 
     async def store(
         self, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata
@@ -81,7 +81,7 @@ class ThreadedDictStore(AsyncDictStore):
     def __init__(self) -> None:
         super().__init__()
         self.write_gates: list[Gate] = []
-        """One for each of the next calls of ``store`` and ``delete``."""
+        """A gate for each of the next calls of ``store`` and ``delete``."""
 
     async def store(self, *args: Any) -> None:
         await self._in_a_thread(super().store(*args))

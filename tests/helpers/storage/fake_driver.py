@@ -37,11 +37,11 @@ from groupkeeper.storage.leases.lives import NodeLife
 from groupkeeper.storage.segment_lines import EventDict, decode_line, encode_line
 
 Pause = Callable[[str, bool], Awaitable[None]]
-"""Gets the name of the call, and whether its transaction is done."""
+"""A function of (name of the call, True if its transaction is done)."""
 
 
 async def no_pause(call: str, is_done: bool) -> None:
-    """Only let others run."""
+    """Wait for one turn of the loop."""
     await asyncio.sleep(0)
 
 
@@ -55,7 +55,7 @@ class StoredLife:
 
 
 class FakeServer:
-    """What is stored. It outlives all connections."""
+    """The data of the store. It outlives all connections."""
 
     def __init__(self) -> None:
         self.identity: StoreIdentity | None = None
@@ -65,7 +65,7 @@ class FakeServer:
         self.event_log: list[EventDict] = []
         self.seal_notes: dict[int, bytes] = {}
         self.leftovers: list[str] = []
-        """What ``DriverWithLeftovers`` finds and removes."""
+        """The leftovers that ``DriverWithLeftovers`` finds and removes."""
         self.appended: Callable[[JournalEntry], None] = lambda entry: None
         """Called for each entry in the transaction that stores it."""
         self.acquired: Callable[[ShardId, LeaseEpoch], None] = lambda shard, epoch: None
@@ -82,7 +82,7 @@ class FakeServer:
         return [stored.life for stored in self.lives.values() if not stored.is_over]
 
     def check(self, life_id: str) -> StoredLife:
-        """Return a life that goes on."""
+        """Return a running life. Raises LifeOver if it has ended."""
         stored = self.lives.get(life_id)
         if stored is None or stored.is_over:
             raise LifeOver(f"fake: life {life_id} has ended")
@@ -327,7 +327,7 @@ class FakeDriver:
 
 
 class DriverWithLeftovers(FakeDriver):
-    """Removes leftovers only while its life goes on and no journal has entries."""
+    """Removes leftovers only while its life has not ended and no journal has entries."""
 
     async def leftovers(self) -> list[str]:
         return [*self.server.leftovers]

@@ -19,11 +19,11 @@ from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.segment_lines import EventDict, decode_line
 
 Pause = Callable[[str, bool], Awaitable[None]]
-"""Gets the name of the request, and whether it is done."""
+"""A function of (name of the request, True if it is done)."""
 
 
 async def no_pause(call: str, is_done: bool) -> None:
-    """Only let others run."""
+    """Wait for one turn of the loop."""
     await asyncio.sleep(0)
 
 
@@ -39,7 +39,7 @@ class Entry:
 
 @dataclass
 class Transaction:
-    """What a transactional id has written since it began."""
+    """The entries that a transactional id has written in its open transaction, and its epoch."""
 
     epoch: int = -1
     partitions: set[tuple[str, int]] = field(default_factory=set)
@@ -67,7 +67,7 @@ class FakeKafka:
         ]
 
     def check(self, fence: Fence) -> Transaction:
-        """Return the transaction of a fence that nobody has taken since."""
+        """Return the transaction of a fence. Raises Fenced if there is a newer one."""
         transaction = self.transactions[fence.transactional_id]
         if transaction.epoch != fence.epoch:
             raise Fenced(f"fake: {fence.transactional_id} has a newer writer")
@@ -168,7 +168,7 @@ class FakeLink:
 
 
 class FakeAdmin:
-    """All topics are there."""
+    """An admin client for a cluster that has all topics."""
 
     def __init__(self, *arguments: object) -> None: ...
 

@@ -1,7 +1,7 @@
-"""A storage that does what the test tells it to: wait, fail, lie, fence, answer too late.
+"""A storage with faults that a test chooses: it can wait, fail, lie, fence or answer too late.
 
-Each call takes the next fault scripted for its name, and behaves when there is none. Nothing
-here sleeps: a call that waits, waits for a ``Gate`` that the test opens.
+Each call has the next fault that the test has scripted for its name. Without one it works normally.
+Nothing here sleeps: a call that waits, waits for a ``Gate``, which the test opens.
 
     storage = FaultyStorage()
     gate = storage.hold_next_append()          # stays in flight until the test says so
@@ -54,7 +54,7 @@ class Gate:
 
 @dataclass
 class Fault:
-    """What one call does instead of behaving."""
+    """What one call does instead of its normal work."""
 
     before: Gate | None = None
     """The call waits here before it does anything."""
@@ -157,7 +157,7 @@ class FaultyStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Load; a failing load fails after the first slice, with half of the state read."""
+        """Load the shards. A load with an error raises it after the first slice."""
         self.calls.append("load")
         fault = self._next_fault("load")
         await _wait(fault.before)

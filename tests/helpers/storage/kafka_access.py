@@ -1,4 +1,4 @@
-"""A broker that asks who one is and what one may do: listeners with SASL and TLS, and users."""
+"""A broker with authentication and ACLs: listeners with SASL and TLS, and users."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class KafkaAccess:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sasl_port = free_port()
-        """SASL over TLS."""
+        """The port for SASL over TLS."""
         self.tls_port = free_port()
-        """TLS, with a certificate of the client."""
+        """The port for TLS with a certificate of the client."""
         make_certificates(folder)
 
     def settings(self, port: int) -> dict[str, str]:
-        """Return the settings of a broker that listens without any of it on ``port``."""
+        """Return the settings of a broker, which also has a plain listener on ``port``."""
         served = [
             f"PLAINTEXT://127.0.0.1:{port}",
             f"SASL_SSL://127.0.0.1:{self.sasl_port}",
@@ -61,7 +61,7 @@ _SCRAM = f"{JAAS}.scram.ScramLoginModule required;"
 
 
 def make_user(bootstrap: str) -> None:
-    """Give the user its passwords by SCRAM."""
+    """Create ``USER`` with its password for SCRAM."""
     from confluent_kafka.admin import (
         AdminClient,
         ScramCredentialInfo,

@@ -1,4 +1,4 @@
-"""Appends beside the end of the life that makes them, on a store that several processes share."""
+"""Appends of a process whose life in a shared store ends at the same time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A store in memory that tells what a group has only when it is asked for it by name
-(``storage.base.LoadsGroups``), and that keeps everything else, topics included.
+"""A store in memory that loads single groups (``storage.base.LoadsGroups``).
+
+It returns a group only if it is asked for it by name. It keeps everything else, also topics.
 """
 
 from __future__ import annotations
@@ -13,25 +14,25 @@ from tests.helpers.storage.faulty_storage import Gate
 
 
 class NamedGroups(MemoryOffsetStorage):
-    """Holds up reads of single groups, and does to them what a test says."""
+    """Reads of single groups can wait, or return what a test chooses."""
 
     def __init__(self) -> None:
         super().__init__()
         self.known: set[str] = set()
-        """Groups that a load tells of."""
+        """The groups that a load returns without a name."""
         self.gates: list[Gate] = []
-        """The next reads of a group wait for these."""
+        """A gate for each of the next reads of a group."""
         self.found: dict[str, Sequence[Record]] = {}
-        """What a read returns in place of what is stored."""
+        """Group id -> the records that a read returns instead of the stored ones."""
         self.load_gates: list[Gate] = []
-        """The next loads wait for these."""
+        """A gate for each of the next loads."""
         self.append_errors: list[Exception] = []
-        """What the next appends raise."""
+        """The error of each of the next appends."""
 
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Yield what needs no name, and groups that are known."""
+        """Yield everything but groups, and the groups in ``known``."""
         if self.load_gates:
             await self.load_gates.pop(0).wait()
         async for shard, records in super().load(shards):

@@ -1,4 +1,4 @@
-"""Raw members of a group while its store is away, and what they are answered."""
+"""Raw members of a group during an outage of its store, and the answers that they get."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class PostgresSite:
             await connection.close()
 
     async def end_life(self) -> None:
-        """End the only life that goes on, as an observer does."""
+        """End the only running life of a process, as an observer does."""
         await self.execute(
             "WITH gone AS (DELETE FROM nodes RETURNING life_id) "
             "UPDATE lives SET is_over = true FROM gone WHERE lives.life_id = gone.life_id"

@@ -1,9 +1,9 @@
-"""What a power cut would leave of a directory, by the syncs that were done in it.
+"""Simulates what a power cut would leave of a directory, from the syncs in it.
 
-``PowerCut`` hears of each sync, rename, deletion and removed directory below a folder. Of these it
-keeps the order, and what the disk has for certain: the content that a file had when it was synced,
-under the names that its directory had when that was synced. A deletion counts at once, because a
-disk may be early with what nobody has waited for.
+``PowerCut`` records each sync, rename, deletion and removed directory below a folder, in order. It
+knows what the disk certainly has: the content of a file at its last sync, under the names that its
+directory had at the last sync of the directory. A deletion counts at once, because a disk may
+execute it before anybody waits for it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ Told = Callable[[str, str], None]
 
 
 class PowerCut:
-    """Records what is done below a folder."""
+    """Records the changes and syncs below a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.done: list[tuple[str, str]] = []
-        """What was done, and to which file, by its path below the folder; "." is the folder."""
+        """[(operation, path relative to the folder)], in order. "." is the folder itself."""
         self.after_each: Callable[[], None] = lambda: None
         self._content: dict[int, bytes] = {}
-        """By inode."""
+        """Inode -> the synced content of the file."""
         self._names: dict[Path, dict[str, int]] = {folder: {}}
-        """By directory: the files and directories in it."""
+        """Directory -> the names in it at its last sync -> inode."""
 
     @contextmanager
     def recording(self, patch: pytest.MonkeyPatch) -> Iterator[PowerCut]:
-        """Hear of everything until the block ends."""
+        """Record everything until the end of the block."""
         with patch.context() as context:
             for name in ("fsync", "fdatasync"):
                 context.setattr(os, name, self._synced(getattr(os, name)))

@@ -138,7 +138,7 @@ class RealPostgres:
         return certificate
 
     def stop_processes(self, pids: list[int]) -> None:
-        """Let processes of the server stand still."""
+        """Suspend the server's first process and these processes with SIGSTOP."""
         assert self._process is not None
         self._stopped = [self._process.pid, *pids]
         for pid in self._stopped:
@@ -146,7 +146,7 @@ class RealPostgres:
                 os.kill(pid, signal.SIGSTOP)
 
     def continue_processes(self) -> None:
-        """Let them go on."""
+        """Resume the processes that ``stop_processes`` suspended."""
         for pid in self._stopped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

@@ -1,11 +1,11 @@
-"""Files as a release leaves them behind: ``tests/data/<version>``, which load for ever.
+"""Stores that a release has written: ``tests/data/<version>``. All later versions must load them.
 
     python -m tests.helpers.storage.released_data [name]
 
-writes those of this version, once, when it is released, or under a name of their own when the form
-of rows or events changes before; they are never written again. There are two
-stores: ``stopped`` was closed, ``killed`` is as ``kill -9`` would have left it. ``expected.json``
-beside each says what is in it.
+This writes the files of this version, once, at its release. If the form of rows or events changes
+before, it writes them under another name. They are never written again. There are two stores:
+``stopped`` was closed, and ``killed`` is what ``kill -9`` would have left. The file
+``expected.json`` beside each describes its content.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ TOPICS = [ConfiguredTopic("orders", 6), ConfiguredTopic("payments", 2)]
 NOBODY_EXPIRES_MS = 10**12
 NOBODY_LEAVES_MS = 2**31 - 1
 PART_BYTES = 1_000
-"""Of a group that is folded in parts: little, so that the files stay small."""
+"""The size of a part of a folded group. It is small, and so are the files."""
 CLIENT = Client("administrator", "/127.0.0.1")
 
 
 def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
-    """Return the coordinator over the files of a release, or over a copy of them."""
+    """Return a coordinator on the files of a release, or on a copy of them."""
     seal = SealSettings(directory=directory / "log", segment_bytes=2_000)
     config = CoordinatorConfig(
         shards=4,
@@ -74,7 +74,7 @@ def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
 
 
 async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]:
-    """Return what a coordinator tells of its groups, and its log of what happened."""
+    """Return the groups and offsets that a coordinator reports, and its event log."""
     groups: dict[str, Any] = {}
     described: dict[str, Any] = {}
     for group in await coordinator.list_groups():
@@ -102,13 +102,13 @@ async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]
 
 
 async def _live_without_topics(coordinator: GroupCoordinator) -> None:
-    """Leave offsets that take the id of a topic at the next start, later, and never."""
+    """Commit offsets that get a topic id at the next start, later, and never."""
     for topic in ("orders", "made-later", "never-made"):
         await _commit(coordinator, "hosted", topic, 300)
 
 
 async def _live(coordinator: GroupCoordinator) -> None:
-    """Leave something of every kind behind."""
+    """Make stored data of every kind."""
     configs = GroupConfigChange("billing", (("commit.monotonic", "true"),))
     await coordinator.ask(AlterGroupConfigs(CLIENT, (configs,)))
     first = await join(coordinator, group_id="billing", group_instance_id="till-1")
@@ -132,7 +132,7 @@ CONSUMERS = ("a", "b")
 
 
 def consumer_heartbeat(member_id: str, epoch: int, **changes: Any) -> ConsumerGroupHeartbeat:
-    """Return a heartbeat of a member of the consumer group; one with epoch 0 joins."""
+    """Return a heartbeat of a member of the consumer group. With epoch 0 the member joins."""
     joins = {"rebalance_timeout_ms": NOBODY_LEAVES_MS, "subscribed_topic_names": ("orders",)}
     unchanged = dict.fromkeys(
         (
@@ -175,7 +175,7 @@ async def _begin_to_reconcile(coordinator: GroupCoordinator) -> None:
 
 
 async def _live_on(coordinator: GroupCoordinator) -> None:
-    """What is not sealed yet when the photograph is taken."""
+    """Make data that is not sealed yet when the files are copied."""
     assert coordinator.topics is not None
     made = NewTopic("made-later", 1, "bWFkZS1sYXRlci1vbi0xMg")
     await coordinator.topics.change_and_wait(ChangeTopics(CLIENT, (made,)))

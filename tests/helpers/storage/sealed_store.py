@@ -51,7 +51,7 @@ class SealedStore:
         self.settings = SealSettings(directory=self.log_dir, **settings)
         self.fold_after = 0
         self.appended: list[EventDict] = []
-        """Every event that the rows ever held, by reading them before they were sealed."""
+        """Every event that was ever in a row. They are read before they are sealed."""
 
     def storage(self) -> SealedStorage:
         return SealedStorage(
@@ -59,7 +59,7 @@ class SealedStore:
         )
 
     def plain(self) -> SqliteOffsetStorage:
-        """Return the store without its sealing."""
+        """Return a storage of the same file that does not seal."""
         return SqliteOffsetStorage(self.path, clock=self.clock, fold_after=self.fold_after)
 
     def clock(self) -> int:
@@ -70,7 +70,7 @@ class SealedStore:
         self.at_step(step)
 
     async def owner(self) -> Owner:
-        """Open and load it."""
+        """Open and load the store. Return its owner."""
         return await Owner(self.storage()).start()
 
     async def append(
@@ -91,7 +91,7 @@ class SealedStore:
         return list(read_events(self.path, log_dir=self.log_dir, **wanted))
 
     def files(self) -> list[str]:
-        """Return the sealed segments."""
+        """Return the file names of the sealed segments."""
         return sorted(path.name for path in self.log_dir.glob("dt=*/events-*"))
 
     def live_seqs(self) -> list[int]:
@@ -120,7 +120,9 @@ class SealedStore:
 
 
 def _copy_what_is_there(source: str, target: str) -> None:
-    """Copy a file, unless sealing renames it just now. The store, copied before, has its rows."""
+    """Copy a file, unless sealing renames it at this moment. Then the store, which was copied
+    earlier, still has its rows.
+    """
     with suppress(FileNotFoundError):
         shutil.copy2(source, target)
 

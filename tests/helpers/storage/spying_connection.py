@@ -1,4 +1,4 @@
-"""A writer's connection that lets a test see, and step in before and after, every statement."""
+"""A writer's connection that calls a test before and after every statement."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Spy:
         """Every statement of the writer since the test last cleared the list. Statements that only
         set whether it waits for the disk are left out."""
         self.parameters: Iterable[Any] = ()
-        """Those of the statement that ``before`` is called for."""
+        """The parameters of the statement for which ``before`` is called."""
         self.busy_timeout_s = -1.0
-        """What the last connection was told to wait for another's lock."""
+        """How long the last connection waits for a lock of another process."""
         self.before: Callable[[str], None] = lambda sql: None
         self.after: Callable[[str], None] = lambda sql: None
 

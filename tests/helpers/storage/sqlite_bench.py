@@ -22,7 +22,7 @@ DELETE_GROUPS = "DELETE FROM groups"
 
 
 class Bench:
-    """A store with a spied connection and a low threshold of the fold."""
+    """A store with a spied connection. It begins to fold early."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class Bench:
         return self.owners[-1]
 
     async def written(self, owner: Owner) -> None:
-        """Wait for what the thread does behind an append, and let the loop hear of it."""
+        """Wait until the writer thread has done its work after an append, and the loop knows it."""
         await owner.storage.on_writer(lambda _: None)
         owner.storage.unfolded()
 
@@ -77,14 +77,18 @@ class Bench:
             return read_log_end(connection, self.path).folded_row
 
     def offsets(self, group_id: str) -> dict[int, int]:
-        """Return what people see of a group: each offset once."""
+        """Return partition -> offset of a group, from the view ``offsets``. It must have each
+        offset once.
+        """
         sql = "SELECT \"partition\", committed_offset FROM offsets WHERE group_id = '{}'"
         found = self.sql(sql.format(group_id))
         assert len(dict(found)) == len(found)
         return dict(found)
 
     async def folded(self, owner: Owner) -> None:
-        """Wait for what the thread does behind an append: a load stands in the same queue."""
+        """Wait until the writer thread has done its work after an append. A load waits in its
+        queue.
+        """
         await owner.read()
 
     def sql(self, statement: str) -> list[tuple[object, ...]]:

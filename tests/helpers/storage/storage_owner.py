@@ -23,7 +23,7 @@ MAX_FOLDS = 1_000
 
 
 class Owner:
-    """Holds all shards of a storage and what it loaded and wrote, as a model."""
+    """Owns all shards of a storage. Its model has the records that it loaded and wrote."""
 
     def __init__(self, storage: OffsetStorage, name: str = "owner") -> None:
         self.storage = storage
@@ -72,5 +72,5 @@ class Owner:
         raise AssertionError(f"{self.storage.unfolded()} requests are left")
 
     async def fold(self) -> None:
-        """Append nothing."""
+        """Append nothing, which lets the storage fold."""
         assert not await self.storage.append([self.item(shard) for shard in SHARDS])

@@ -1,4 +1,4 @@
-"""The SQLite writer's connection as one of a test's own kind, which fails, spies or kills."""
+"""The SQLite writer's connection as a class of a test, which fails, spies or kills."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from groupkeeper.storage.backends.sqlite.tables import Connect
 
 
 def connecting(kind: type[sqlite3.Connection]) -> Connect:
-    """Open connections of this kind, in place of ``sqlite.tables.connect_writer``."""
+    """Return a function that opens connections of this class, in place of
+    ``sqlite.tables.connect_writer``.
+    """
 
     def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         return sqlite3.connect(

@@ -17,7 +17,7 @@ from groupkeeper.storage.segment_lines import EventDict
 
 @contextlib.contextmanager
 def kazoo(servers: str) -> Iterator[Any]:
-    """Return a connected client of kazoo."""
+    """Yield a connected client of kazoo."""
     client = KazooClient(servers)
     client.start()
     try:

@@ -58,7 +58,7 @@ class ZooKeeperSite:
         return await asyncio.to_thread(ask)
 
     async def end_life(self) -> None:
-        """End the only life that goes on, as an observer does."""
+        """End the only running life of a process, as an observer does."""
 
         def end(client: Any) -> None:
             (life,) = client.get_children(f"{self.root}/nodes")
@@ -82,7 +82,7 @@ class ZooKeeperSite:
         return await self.below("groups/0/g")
 
     async def journals(self) -> list[str]:
-        """Return the lives that have a journal."""
+        """Return the ids of the lives that have a journal."""
         return await self.below("lives")
 
     async def entries(self, life: str) -> list[str]:

@@ -56,7 +56,9 @@ OURS_ALONE = [
     ("message.timestamp.type", "createtime"),
     ("segment.bytes", "1"),
 ]
-"""Accepted only by groupkeeper: it does not check the range of configs that have no effect here."""
+"""Accepted only by groupkeeper: it does not check the ranges and choices of configs without
+effect.
+"""
 KAFKAS_ALONE = [
     *[("retention.ms", value) for value in ("\uff11", "0" * 5_000)],
     *[(_RATIO, value) for value in ("NaN", "0.5d", "1F", "0x1p-1", "\0000.5\x1f")],
