@@ -7,7 +7,7 @@ from types import UnionType
 from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 EntityClass: TypeAlias = Any
-"""A class of kio. To a type checker it is Any, since every version has a class of its own."""
+"""A class of kio. It is Any for a type checker, because every API and version has its own class."""
 
 LAYOUTS: Final = {
     "int8": "b",

@@ -63,7 +63,7 @@ class FrameSplitter:
         self.waiting = bytearray()
         """The bytes of an incomplete frame."""
         self._wanted = PREFIX_BYTES
-        """When so many bytes are buffered, a frame may be complete."""
+        """The number of buffered bytes from which a frame may be complete."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -299,7 +299,7 @@ class HeaderReader:
         return header
 
     def _forget(self) -> None:
-        """Forget the last client id, so that no header is taken for a repeated one."""
+        """Forget the last client id. Then no header counts as repeated."""
         self._raw = b"\0"
         self._body_at = _CLIENT_ID_SIZE_AT  # the slice that is compared is empty
 

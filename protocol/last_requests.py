@@ -28,7 +28,7 @@ class Repeated:
 
 
 class LastRequests:
-    """The last requests of a connection, which the next ones often repeat."""
+    """The last requests of a connection. The next requests often repeat them."""
 
     __slots__ = (
         "answer",

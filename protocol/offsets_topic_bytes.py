@@ -59,7 +59,7 @@ _NO_TAGS: Final = b"\x00"
 Partitions: TypeAlias = Mapping[str, Sequence[int]]
 """Topic id -> partitions."""
 PartitionEpochs: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
-"""Topic id -> (partition, epoch)."""
+"""Topic id -> pairs of (partition, epoch)."""
 
 
 class OffsetBytes(NamedTuple):
@@ -119,7 +119,9 @@ _EMPTY: Final = compact_string("")
 
 
 def key_bytes(record_type: int, *names: str) -> bytes:
-    """Return a key that consists of names: the group, or the group and a member or a pattern."""
+    """Return a key of a type with these names: the group, or the group and a member or a
+    pattern.
+    """
     return _TYPE.pack(record_type) + b"".join(map(classic_string, names))
 
 
@@ -333,7 +335,7 @@ def read_member(data: bytes) -> MemberBytes:
 
 
 def target_value(partitions: Partitions) -> bytes:
-    """Return the value of the target of a member."""
+    """Return the value of the target of a member: the partitions that it should get."""
     parts = [_TYPE.pack(0), varint(len(partitions) + 1)]
     for topic_id, numbers in partitions.items():
         parts += (raw_topic_id(topic_id), _numbers(numbers), _NO_TAGS)
@@ -341,7 +343,9 @@ def target_value(partitions: Partitions) -> bytes:
 
 
 def read_target(data: bytes) -> dict[str, tuple[int, ...]]:
-    """Read the target of a member. Raises RecordError if it cannot be read."""
+    """Read the target of a member. Return topic id -> partitions. Raises RecordError if it cannot
+    be read.
+    """
 
     def topic(source: Input) -> tuple[str, tuple[int, ...]]:
         topic_id = printed_topic_id(source.take(16))

@@ -49,10 +49,10 @@ _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def java_text(raw: bytes) -> str:
-    """Decode like Java's ``new String(bytes, UTF_8)``: one U+FFFD for each malformed part.
+    """Decode like Java's ``new String(bytes, UTF_8)``: each malformed sequence becomes one U+FFFD.
 
-    Python and Java agree on where a malformed part ends, except for an encoded surrogate: Java
-    replaces it as one.
+    Python and Java agree on where a malformed sequence ends, except for an encoded surrogate. In
+    Java it becomes one U+FFFD.
     """
     return _ENCODED_SURROGATE.sub(b"\xff", raw).decode("utf-8", "replace")
 
@@ -124,7 +124,7 @@ class Input:
         return value
 
     def take(self, size: int) -> bytes:
-        """Read ``size`` bytes unchanged."""
+        """Return the next ``size`` bytes. Raises ProtocolError if there are fewer."""
         start = self.position
         stop = start + size
         if stop > self.end:
@@ -133,7 +133,10 @@ class Input:
         return self.data[start:stop]
 
     def text(self, size: int) -> str:
-        """Read ``size`` bytes of text."""
+        """Read ``size`` bytes of text. Bytes that are not UTF-8 are replaced, as in Java.
+
+        Raises ProtocolError if the text is too long.
+        """
         if size > MAX_STRING_BYTES:
             raise ProtocolError("string_too_long", f"a string of {size} bytes")
         raw = self.take(size)
@@ -156,7 +159,7 @@ class Input:
             self.take_skipped(self.unsigned_varint())
 
     def take_skipped(self, size: int) -> None:
-        """Skip ``size`` bytes."""
+        """Skip ``size`` bytes. Raises ProtocolError if there are fewer."""
         stop = self.position + size
         if stop > self.end:
             raise ProtocolError(

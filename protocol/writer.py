@@ -133,7 +133,9 @@ class _Part(NamedTuple):
 
 
 class _Source:
-    """Source code that encodes each field of a class, and the names that it uses."""
+    """The source code of a function that encodes entities of a class, and the names that
+    it uses.
+    """
 
     def __init__(
         self, entity_type: EntityClass, entity: str, value: str, get: Callable[[Any, str, Any], Any]

@@ -14,7 +14,9 @@ class Closing(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """End all work. Raises the errors, if there are any, in an ExceptionGroup."""
+        """End all work. If there are errors that no other call has raised, raise them in an
+        ExceptionGroup.
+        """
 
     async def __aenter__(self) -> Self:
         return self

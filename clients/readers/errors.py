@@ -28,11 +28,11 @@ __all__ = [
 
 
 class ReaderError(Exception):
-    """The base class of all errors here."""
+    """The base class of the errors that this module defines. Errors of Consul have another one."""
 
 
 class CannotRead(ReaderError):
-    """A retry does not help: the broker gives no permission, or its bytes are unreadable."""
+    """A retry does not help: the broker refuses the request, or its bytes are unreadable."""
 
 
 class NoSuchTopic(ReaderError):

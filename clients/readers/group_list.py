@@ -42,7 +42,7 @@ async def _member_count(client: ConsulClient, keys: GroupKeys) -> int:
 async def describe_group(
     client: ConsulClient, name: str, prefix: str = PREFIX
 ) -> list[PartitionRow]:
-    """Return the partitions and members of a group. Empty if Consul has none.
+    """Return the partitions and members of a group. The list is empty if Consul has no such group.
 
     Raises BadPosition with the key if a position is invalid.
     """

@@ -189,7 +189,9 @@ class GroupMember:
             del self._claims[at]
 
     async def _retried(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call until Consul answers. Raises SessionEnded if the session may be lost."""
+        """Call a method of the client until Consul answers, and return the answer. Raises
+        SessionEnded if the session may be lost.
+        """
         backoff = Backoff()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""An iterator over several iterators, in fair turns."""
+"""An iterator that merges several iterators in turn."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Batches:
         self._records: Any = MemoryRecords(data)
 
     def has_more(self) -> bool:
-        """True if a batch is not unpacked yet."""
+        """Return True if a batch is not unpacked yet."""
         return bool(self._records.has_next())
 
     def unpack(self) -> Sequence[Message]:
@@ -233,9 +233,12 @@ class PartitionLog:
         await asyncio.sleep(self._backoff.next_s())
 
     def _stays_unknown(self, error: Exception, now_s: float) -> bool:
-        """Return True if brokers have reported the topic or partition as unknown for
-        ``UNKNOWN_FOR_S``, and nothing else in that time. An outage before that does not count: the
-        first broker that is back may not know its topics yet."""
+        """Return True if all answers for ``UNKNOWN_FOR_S`` were that the topic or partition is
+        unknown.
+
+        Any other error begins this time again. After an outage, the first broker may not know its
+        topics yet.
+        """
         if not isinstance(error, ReaderError):
             self._unknown_since_s = None
             return False

@@ -17,7 +17,7 @@ from groupkeeper.clients.readers.spread import spread
 
 
 class SpreadMember(Protocol):
-    """What ``SpreadReaders`` needs of a ``GroupMember``."""
+    """The attributes and methods of a ``GroupMember`` that ``SpreadReaders`` uses."""
 
     id: str
     view: ConsulGroupView
@@ -108,7 +108,7 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions in this member's present share."""
+        """Return the partitions of this member's present share, sorted."""
         return sorted(p for p, reader in self._readers.items() if not reader.is_lost)
 
     async def commit(self, message: Message) -> None:

@@ -125,7 +125,7 @@ class RegistryGroup:
     # --- instances --------------------------------------------------------------------------------
 
     async def instances(self) -> InstanceList:
-        """Return the registered instances. Empty if the group does not exist."""
+        """Return the registered instances. The list is empty if the group does not exist."""
         return self._listed(await offsets.names_below(self._link.session(), self._paths.ids))
 
     async def watch_instances(self) -> Watch[InstanceList]:

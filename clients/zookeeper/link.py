@@ -40,7 +40,7 @@ class Link:
         self.held: dict[str, Callable[[], bytes]] = {}
         """The path of each of our ephemeral nodes -> a function that returns its content."""
         self.past: set[int] = set()
-        """The ids of earlier sessions. A node of one of them is ours."""
+        """The ids of earlier sessions. A node that one of them has created is still ours."""
         self._reregisters = reregisters
         self._session: ZooKeeperSession | None = None
         self._life: asyncio.Task[None] | None = None
@@ -52,7 +52,7 @@ class Link:
         return self.settings.address.chroot
 
     async def open(self) -> None:
-        """Begin the first session."""
+        """Begin the first session. Raises RuntimeError if the link was already opened."""
         if self._life is not None:
             raise RuntimeError("a registry is opened once")
         session = await self._opened()

@@ -51,7 +51,10 @@ async def fetch(session: ZooKeeperSession, path: str) -> int | None:
 
 
 async def fetch_all(session: ZooKeeperSession, paths: GroupPaths) -> dict[str, dict[int, int]]:
-    """Return every offset of a group: topic -> partition -> offset. Raises BrokenNode."""
+    """Return every offset of a group: topic -> partition -> offset.
+
+    Raises BrokenNode if the name or the content of a node is not a number.
+    """
     topics = await names_below(session, paths.offsets)
     found = await asyncio.gather(*(_of_topic(session, paths, topic) for topic in topics))
     return dict(zip(topics, found, strict=True))
@@ -73,7 +76,7 @@ async def reset(session: ZooKeeperSession, paths: GroupPaths) -> None:
 
 
 async def names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
-    """Return the children of a node, sorted. Empty if the node does not exist."""
+    """Return the names of a node's children, sorted. Return () if the node does not exist."""
     try:
         return (await session.children(path)).names
     except NodeMissing:
