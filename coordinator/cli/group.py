@@ -214,7 +214,7 @@ def _print_members(members: Iterable[MemberReport]) -> None:
 
 
 def _ranges(partitions: dict[str, list[int]]) -> str | None:
-    """Format partitions as ``orders:0-3,7 clicks:1``."""
+    """Format partitions as ``orders:0-3,7 clicks:1``. Return None if there are no partitions."""
     return " ".join(f"{t}:{','.join(_runs(p))}" for t, p in partitions.items() if p) or None
 
 

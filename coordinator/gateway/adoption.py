@@ -187,7 +187,9 @@ class Adoption:
             self._adopted(group_id, len(offsets))
 
     async def _offsets(self, group_id: str) -> list[UpstreamOffset]:
-        """Return the offsets to import. Raises _NotNow if the group has members in the upstream."""
+        """Return the group's offsets in the upstream, without those of topics that do not exist.
+        Raises _NotNow if the group has members there.
+        """
         coordinator = await self._groups.coordinator_of(group_id)
         if coordinator is None:
             return []

@@ -23,7 +23,7 @@ class FedBytes:
         self._waiting = bytearray()
         """An incomplete frame, or the incomplete beginning of a frame that passes in parts."""
         self._wanted = 0
-        """The number of bytes in ``_waiting`` from which on something can be taken."""
+        """When ``_waiting`` has this many bytes, something can be taken."""
         self._passing = 0
         """The number of bytes not yet taken of the frame that passes in parts."""
 

@@ -273,9 +273,10 @@ class JournalShard:
         await ask_shard(self._coordinator, DropPending(self.shard_id, tuple(pending_ids)))
 
     async def confirm(self, pending_id: str) -> ErrorCode:
-        """Return NONE if these offsets are still pending, and the store has confirmed that no other
-        process owns the shard and could have dropped them. Otherwise return the error for the
-        client.
+        """Return NONE if these offsets are still pending, otherwise the error for the client.
+
+        NONE also means that the store has accepted a write for this answer. So no other process
+        owns the shard, and none can have dropped the offsets.
         """
         ticket = Awaited()
         self._coordinator.submit(ConfirmPending(self.shard_id, pending_id), ticket)

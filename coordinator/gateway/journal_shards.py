@@ -168,7 +168,7 @@ class JournalShards:
         them. So the shard continues at the start, and ``sweep`` later decides whether it is lost.
         It is lost at once if the partition ends before the position and offsets are pending.
 
-        Raises JournalLost if the shard is lost during this.
+        Raises JournalLost if the shard is lost in the meantime.
         """
         await shard.drained()
         pending = await shard.read_pending()

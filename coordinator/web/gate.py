@@ -71,7 +71,7 @@ class Gate:
 
 
 class GatedProtocol(H11Protocol):
-    """One connection of uvicorn that a gate limits. ``behind`` makes the class for a gate."""
+    """One connection of uvicorn that a gate limits. ``behind`` returns a subclass with a gate."""
 
     gate: Gate
     _limit: asyncio.TimerHandle | None = None

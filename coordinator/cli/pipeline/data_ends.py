@@ -85,8 +85,8 @@ def sample_ends_command(
 
 
 def sampled(data: str | None, log_dir: str, client_config: Path | None) -> bool:
-    """Take one sample if ``data`` names a broker. Return False, and print why, if the brokers do
-    not answer.
+    """Take one sample if ``data`` names a broker. If the brokers do not answer, print why and
+    return False. Otherwise return True.
     """
     if data is None:
         return True
