@@ -105,7 +105,7 @@ class Ownership:
         """How many partitions were given."""
         self._removed = removed
         self._owners: dict[Partition, Heartbeat] = {}
-        """The answer that gave a partition to its present owner."""
+        """Partition -> the answer that gave it to its present owner."""
         self._changes: dict[tuple[str, Partition], list[tuple[int, Heartbeat | None]]]
         self._changes = defaultdict(list)
         """(member, partition) -> [(time in ns, the answer that gave the partition, or None when the

@@ -266,7 +266,9 @@ class ShardDriver:
         return self.send(LeaveGroup(group_id, leaving, CLIENT))
 
     def commit(self, group_id: str = "g", topics: Any = None, **changes: Any) -> Call:
-        """Send an OffsetCommit; ``topics``: ``{name: {partition: offset}}``, or the request's."""
+        """Send an OffsetCommit. ``topics`` is ``{name: {partition: offset}}``, or as in the
+        request.
+        """
         fields: dict[str, Any] = {
             "generation_id": -1,
             "member_id": "",
@@ -293,7 +295,9 @@ class ShardDriver:
     def txn_commit(
         self, pending_id: str, producer_id: int = 9, topics: Any = None, **changes: Any
     ) -> Call:
-        """Send a TxnOffsetCommit; ``topics``: ``{name: {partition: offset}}``, or the request's."""
+        """Send a TxnOffsetCommit. ``topics`` is ``{name: {partition: offset}}``, or as in the
+        request.
+        """
         if topics is None:
             topics = {"orders": {0: 100}}
         self.producers[pending_id] = producer_id

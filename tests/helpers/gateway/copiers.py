@@ -97,7 +97,7 @@ class Program:
         os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL, and wait for its end."""
         if self._process is None:
             return
         if self._process.poll() is None:
